@@ -1,4 +1,4 @@
-"""Peak memory of models on a CPU beside what ``choicewise.models.footprint`` says before they are loaded.
+"""Peak memory of models on a CPU beside what ``choicewise.models.local.devices`` says before they are loaded.
 
 ``python benchmarks/footprint.py [FOLDER...]``: model folders, by default the bundled ones and random ones of up to a
 gigabyte.  Each is asked in a process of its own: spans as deep as its window allows, up to 4,096 tokens, in packs that
@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from choicewise.bundled import MODELS
-from choicewise.models.footprint import DEEPEST, TOGETHER
 from choicewise.models.load import load_model
+from choicewise.models.local.devices import DEEPEST, TOGETHER
 from choicewise.models.local.folder_model import footprint_of
 from choicewise.questions import Generation, Question, Span
 

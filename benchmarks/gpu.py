@@ -28,7 +28,8 @@ from padded import loop
 
 from choicewise.engine import Tree, build
 from choicewise.models.local.causal_lm import CausalLM
-from choicewise.models.local.paths import BATCH_TOKENS, LADDER, rungs
+from choicewise.models.local.devices import PACKS
+from choicewise.models.local.paths import LADDER, rungs
 from choicewise.models.local.selfcheck import check
 from choicewise.questions import Span
 
@@ -97,7 +98,7 @@ def measured(lm: CausalLM, rung: str, kind: str, choice: argparse.Namespace, rat
     work = flops(lm.model, tree)
     limit = cost(lm).limit(tree)
     packs = []
-    for tokens in choice.batch_tokens or [BATCH_TOKENS["cuda"], 4096, 8192, 32768]:
+    for tokens in choice.batch_tokens or [PACKS["cuda"], 4096, 8192, 32768]:
         path = LADDER[rung](lm, tokens)
         score(path, spans[: 4 * CHOICES])
         torch.cuda.reset_peak_memory_stats()
@@ -130,7 +131,7 @@ def measured(lm: CausalLM, rung: str, kind: str, choice: argparse.Namespace, rat
 def against_loop(lm: CausalLM, rung: str, kind: str, choice: argparse.Namespace) -> dict[str, Any]:
     """The same questions by the loop and by ours, the loop with the best of its batch sizes, ours as by default."""
     spans = made(kind, min(choice.questions, LOOP_QUESTIONS[kind]))
-    path = LADDER[rung](lm, BATCH_TOKENS["cuda"])
+    path = LADDER[rung](lm, PACKS["cuda"])
     score(path, spans[: 4 * CHOICES])
     taken = seconds(lambda: score(path, spans))
     scores, times = score(path, spans), {}
@@ -162,12 +163,12 @@ def against_loop(lm: CausalLM, rung: str, kind: str, choice: argparse.Namespace)
 def against_truth(lm: CausalLM, rung: str, questions: int = 8) -> dict[str, float]:
     """How far bfloat16 is from float32 with the same weights, by the tree and by the loop."""
     spans = made("text", questions)
-    path = LADDER[rung](lm, BATCH_TOKENS["cuda"])
+    path = LADDER[rung](lm, PACKS["cuda"])
     tree, (plain, _) = score(path, spans), loop(lm.model, spans, 1)
     lm.model.float()
     torch.backends.cuda.matmul.allow_tf32 = False
     truth, _ = loop(lm.model, spans, 1)
-    exact = score(LADDER[rung](lm, BATCH_TOKENS["cuda"]), spans)
+    exact = score(LADDER[rung](lm, PACKS["cuda"]), spans)
     return {
         "tree bf16 - fp32, largest": float(np.abs(tree - truth).max()),
         "loop bf16 - fp32, largest": float(np.abs(plain - truth).max()),

@@ -22,8 +22,7 @@ from padded import loop
 from workload import WORKLOADS, spans
 
 from choicewise.engine import build
-from choicewise.models.local.causal_lm import CausalLM
-from choicewise.models.local.generation import ComputePath
+from choicewise.models.local.causal_lm import CausalLM, ComputePath
 from choicewise.models.local.paths import compute_path, rungs
 from choicewise.models.local.selfcheck import check
 from choicewise.models.local.tokenizer import HfTokenizer

@@ -95,10 +95,10 @@ class Served:
                 pass
             return b"".join(parts)
 
-    def settle(self, ready: Callable[[Library], bool] = lambda library: not library.shelf.waiting) -> None:
+    def settle(self, ready: Callable[[Library], bool] = lambda library: not library.snapshot.waiting) -> None:
         """Wait until the library is that far."""
         for _ in range(600):
-            if self.library.shelf.number and ready(self.library):
+            if self.library.snapshot.number and ready(self.library):
                 return
             time.sleep(0.05)
         raise AssertionError("the library did not get that far")

@@ -7,8 +7,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from choicewise.board.run_worker import answer
-from choicewise.util.isolated import serve
+from choicewise.board.runs import answer
+from choicewise.util.isolate import serve
 
 
 def hostile(question: dict[str, Any]) -> dict[str, Any]:

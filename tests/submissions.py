@@ -10,14 +10,12 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any
 
-from choicewise.board import service as service_module
+from choicewise.board import queue as queue_module
 from choicewise.board.access import access
 from choicewise.board.library import Library
-from choicewise.board.queue import Lease, Queue
+from choicewise.board.queue import Lease, Queue, SubmissionService
 from choicewise.board.server import BoardServer, listen
-from choicewise.board.service import SubmissionService
 from choicewise.board.submission import Policy
-from choicewise.board.submission_routes import Submissions, Tokens
 from choicewise.records import CellRecord, Sweep
 from choicewise.store.manifest import write_sweep
 
@@ -84,14 +82,14 @@ def evaluating(
     """A server of the folder ``board`` that takes submissions, on a free port."""
     board.mkdir(parents=True, exist_ok=True)
     library, bound = Library([board], 0.1), listen("127.0.0.1", None)
-    asked = service_module.Asked(("mmlu",), ("bundled:merrowick",), 2, policy)
+    asked = queue_module.Asked(("mmlu",), ("bundled:merrowick",), 2, policy)
     service = SubmissionService.begin(board, board / ".submissions", asked)
     if clock is not None:
         service.queue.close()
         service.queue = Queue(board / ".submissions" / "queue.sqlite3", clock)
     served = Evaluating(library, bound.getsockname()[1], [], service, clock)
-    submissions = Submissions(service, Tokens(SUBMIT), served.said.append)
-    server = BoardServer(library, access("127.0.0.1", token=token), bound, served.said.append, submissions)
+    rules = access("127.0.0.1", token=token, submit=SUBMIT)
+    server = BoardServer(library, rules, bound, served.said.append, service)
     server.start()
     try:
         served.settle()

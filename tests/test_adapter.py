@@ -21,7 +21,7 @@ from choicewise.models.local.files import CONFIG, WEIGHTS, read_adapter
 from choicewise.questions import Span
 from choicewise.results.rows import run_id
 from choicewise.results.run import open_run
-from choicewise.running.sweep import plan_of
+from choicewise.running.job import job_of
 
 from .worlds import write_mmlu
 
@@ -172,7 +172,7 @@ def test_a_fake_has_no_use_for_an_adapter() -> None:
 def test_a_model_of_a_sweep_has_its_adapter(tmp_path: Path) -> None:
     models = [{"name": str(BASE), "adapter": "mine"}, str(BASE)]
     data = [str(write_mmlu(tmp_path / "data"))]
-    first, second = plan_of({"models": models, "data": data, "protocols": ["mmlu/original"]}).models
+    first, second = job_of({"models": models, "data": data, "protocols": ["mmlu/original"]}).choices
     assert first.options == {"adapter": "mine"}
     assert second.options == {}
     assert first.label != second.label

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import shlex
 import shutil
 import tempfile
 import time
@@ -14,6 +15,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from urllib.parse import parse_qsl
@@ -22,32 +24,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.board import run_worker
-from choicewise.board.library import DecisionsKept, Library, Shelf, discover
+from choicewise.board import runs as module
+from choicewise.board.library import Decisions, Library, discover
 from choicewise.board.model import (
     Board,
     Cell,
     ListedRun,
+    Snapshot,
     State,
-    View,
     board,
+    short,
+    slug,
+)
+from choicewise.board.pages import Links, board_page, guessed, run_again
+from choicewise.board.records import as_json, board_csv, board_record
+from choicewise.board.runs import RunProcess
+from choicewise.board.view import (
+    View,
     chosen_columns,
     handful,
     headings,
     known_view,
     order_of,
     read_view,
-    short,
     shown,
-    slug,
     sorted_by,
 )
-from choicewise.board.pages import Served, as_json, asked_names, board_csv, board_page, board_record, guessed
-from choicewise.board.run_documents import RunProcess
 from choicewise.errors import StoreError
 from choicewise.page.reproduce import table_csv
 from choicewise.records import MANIFEST, SUMMARY
-from choicewise.results.outcomes import OutcomeKeeper, bounded, ranked
+from choicewise.results.outcomes import OutcomeKeeper, Outcomes, bounded, ranked
 from choicewise.results.rows import Row
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
@@ -65,11 +71,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def shelf(*folders: Path) -> Shelf:
+def snapshot(*folders: Path) -> Snapshot:
     library = Library(folders)
     library.catch_up()
     library.stop()
-    return library.shelf
+    return library.snapshot
 
 
 def copied(made: Path, to: Path, *names: str) -> Path:
@@ -85,7 +91,7 @@ def cells(board: Board) -> dict[tuple[str, str], Cell]:
 
 
 def test_numbers_of_the_same_question_share_a_column(made: Path, tmp_path: Path) -> None:
-    told = shelf(copied(made, tmp_path, "hash", "oracle")).board
+    told = snapshot(copied(made, tmp_path, "hash", "oracle")).board
     assert [line.model for line in told.lines] == ["fake:hash", "fake:oracle"]
     assert len(told.columns) == 12
     for column in told.columns:
@@ -97,7 +103,7 @@ def test_numbers_of_the_same_question_share_a_column(made: Path, tmp_path: Path)
 
 
 def test_other_data_are_other_columns(made: Path, tmp_path: Path) -> None:
-    told = shelf(copied(made, tmp_path, "hash", "long")).board
+    told = snapshot(copied(made, tmp_path, "hash", "long")).board
     assert len(told.columns) == 24
     assert {column.measured for column in told.columns} == {1}
     assert len(told.lines) == 1, "one model as it was computed, on two datasets"
@@ -150,20 +156,20 @@ def test_another_selection_is_another_column(made: Path) -> None:
 def test_texts_that_differ_are_said_in_the_heading(made: Path) -> None:
     one = _read(made / "hash", "one")
     told = board([one, _changed(one, "other", i="#I123456")])
-    flat = [each for part in headings(told, told.columns) for family in part.families for each in family.headings]
-    assert all(heading.told_apart for heading in flat)
-    page = board_page(Shelf(told, {}, (), "", 1, {}), View(), Served({"page.css": "a", "board.css": "b"}))
+    families = [family for part in headings(told, told.columns) for family in part.families.values()]
+    assert all(ambiguous for family in families for _, ambiguous in family)
+    page = board_page(Snapshot(told, {}, (), "", 1, {}), View(), Links({"page.css": "a", "board.css": "b"}))
     assert "#I123456" in page
 
 
 def test_two_runs_of_one_model_are_told_apart(made: Path, tmp_path: Path) -> None:
     copied(made, tmp_path, "hash")
     shutil.copytree(made / "hash", tmp_path / "again")
-    told = shelf(tmp_path).board
+    told = snapshot(tmp_path).board
     assert [line.told_apart for line in told.lines] == [f"{tmp_path.name}/again", f"{tmp_path.name}/hash"]
     assert {column.measured for column in told.columns} == {2}
     change(tmp_path / "again", lambda manifest: replace(manifest, versions={**manifest.versions, "numpy": "0"}))
-    told = shelf(tmp_path).board
+    told = snapshot(tmp_path).board
     assert all(line.told_apart.startswith("#R") for line in told.lines)
     assert len({line.told_apart for line in told.lines}) == 2
 
@@ -171,7 +177,7 @@ def test_two_runs_of_one_model_are_told_apart(made: Path, tmp_path: Path) -> Non
 def test_incomplete_is_a_word_and_not_a_lower_number(made: Path, tmp_path: Path) -> None:
     copied(made, tmp_path, "hash", "oracle")
     change(tmp_path / "oracle", lambda manifest: replace(manifest, complete=False, blocks=manifest.blocks[:1]))
-    told = shelf(tmp_path)
+    told = snapshot(tmp_path)
     for (model, _), cell in cells(told.board).items():
         assert (cell.row is None, cell.words, cell.rank) == (
             (True, "incomplete", None) if model == "fake:oracle" else (False, "", 1)
@@ -179,14 +185,14 @@ def test_incomplete_is_a_word_and_not_a_lower_number(made: Path, tmp_path: Path)
     assert len(told.board.columns) == 12
     run = told.board.runs[1]
     assert (run.state, run.reason[:15]) == (State.INCOMPLETE, "6 of 12 items a")
-    assert "incomplete" in board_page(told, View(), Served({"page.css": "a", "board.css": "b"}))
+    assert "incomplete" in board_page(told, View(), Links({"page.css": "a", "board.css": "b"}))
     assert {row["state"] for row in csv.DictReader(io.StringIO(board_csv(told, View())))} == {"", "incomplete"}
 
 
 def test_a_lone_incomplete_run_has_its_columns(made: Path, tmp_path: Path) -> None:
     copied(made, tmp_path, "hash")
     change(tmp_path / "hash", lambda manifest: replace(manifest, complete=False))
-    told = shelf(tmp_path).board
+    told = snapshot(tmp_path).board
     assert {cell.words for cell in cells(told).values()} == {"incomplete"}
     assert len(shown(told, View()).lines) == 1
 
@@ -197,7 +203,7 @@ def test_a_damaged_block_makes_a_run_incomplete(made: Path, tmp_path: Path) -> N
     block.write_bytes(block.read_bytes()[:-20])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        told = shelf(tmp_path).board
+        told = snapshot(tmp_path).board
     assert {cell.words for (model, _), cell in cells(told).items() if model == "fake:oracle"} == {"incomplete"}
     run = next(run for run in told.runs if run.model == "fake:oracle")
     assert "6 of 12 items" in run.reason
@@ -212,13 +218,13 @@ def test_what_can_not_be_read_is_listed_with_its_reason(made: Path, tmp_path: Pa
     (tmp_path / "items").mkdir()
     shutil.copytree(made / "hash", tmp_path / "no items")
     (tmp_path / "no items" / "items.parquet").unlink()
-    told = shelf(tmp_path)
+    told = snapshot(tmp_path)
     reasons = {run.folder.name: run.reason for run in told.board.runs if run.state is State.UNREADABLE}
     assert set(reasons) == {"oracle", "long", "no items"}
     assert "damaged" in reasons["oracle"]
     assert "version 99" in reasons["long"]
     assert not any(str(tmp_path) in reason for reason in reasons.values()), "where the folder lies is nobody's business"
-    page = board_page(told, View(), Served({"page.css": "a", "board.css": "b"}))
+    page = board_page(told, View(), Links({"page.css": "a", "board.css": "b"}))
     assert all(word in page for word in ("unreadable", "version 99"))
 
 
@@ -233,7 +239,7 @@ def test_a_run_that_no_version_here_can_read_ends_nothing(made: Path, tmp_path: 
     content = json.loads((tmp_path / "odd" / MANIFEST).read_text())
     content["model"]["name"] = "\ud800"
     (tmp_path / "odd" / MANIFEST).write_text(json.dumps(content))
-    told = shelf(tmp_path)
+    told = snapshot(tmp_path)
     reasons = {run.folder.name: run.reason for run in told.board.runs if run.state is State.UNREADABLE}
     assert set(reasons) == {"oracle", "growing", "long", "odd"}
     assert "whose protocol 'mmlu/later' this version does not know" in reasons["oracle"]
@@ -254,10 +260,10 @@ def test_a_board_that_can_not_be_made_says_so_and_goes_on(
     with monkeypatch.context() as broken_for_a_while:
         broken_for_a_while.setattr("choicewise.board.library.board", broken)
         library.start()
-        _until(lambda: bool(library.shelf.problems))
-    assert "ZeroDivisionError" in library.shelf.problems[0]
-    assert "secret" not in library.shelf.problems[0]
-    _until(lambda: library.shelf.board.models == ("fake:hash",) and not library.shelf.problems)
+        _until(lambda: bool(library.snapshot.problems))
+    assert "ZeroDivisionError" in library.snapshot.problems[0]
+    assert "secret" not in library.snapshot.problems[0]
+    _until(lambda: library.snapshot.board.models == ("fake:hash",) and not library.snapshot.problems)
     library.stop()
 
 
@@ -271,12 +277,12 @@ def _until(ready: Callable[[], bool]) -> None:
 
 def test_links_out_of_a_run_are_no_artefacts(made: Path, tmp_path: Path) -> None:
     copied(made, tmp_path, "hash")
-    (run,) = shelf(tmp_path).board.runs
+    (run,) = snapshot(tmp_path).board.runs
     assert len(run.artefacts) == 3
     kept = tmp_path / "hash" / SUMMARY
     elsewhere = kept.rename(tmp_path / "elsewhere")
     kept.symlink_to(elsewhere)
-    (run,) = shelf(tmp_path).board.runs
+    (run,) = snapshot(tmp_path).board.runs
     assert [each.file for each in run.artefacts] == ["rows.csv", "rows.parquet"]
 
 
@@ -309,7 +315,7 @@ def test_a_run_that_harms_whoever_reads_it_costs_itself_alone(
     monkeypatch.setattr(RunProcess, "_ask", asked)
     monkeypatch.setattr(RunProcess, "module", "tests.hostile_worker")
     monkeypatch.setattr(RunProcess, "limits", replace(RunProcess.limits, seconds=20, memory=1 << 30))
-    told = {run.folder.name: run for run in shelf(tmp_path).board.runs}
+    told = {run.folder.name: run for run in snapshot(tmp_path).board.runs}
     assert told["hash"].state is State.READ
     assert told["hash"].rows
     for name, words in harmful.items():
@@ -318,7 +324,7 @@ def test_a_run_that_harms_whoever_reads_it_costs_itself_alone(
 
 
 def test_views_of_what_the_board_lacks_are_not_kept(made: Path, tmp_path: Path) -> None:
-    board = shelf(copied(made, tmp_path, "hash")).board
+    board = snapshot(copied(made, tmp_path, "hash")).board
     (column, *_) = board.columns
     for query, known in {
         "": True,
@@ -342,9 +348,9 @@ def test_an_error_of_any_kind_ends_nothing(made: Path, tmp_path: Path, monkeypat
     def broken(folder: Path) -> None:
         raise ZeroDivisionError("x")
 
-    monkeypatch.setattr("choicewise.board.run_worker.summarize", broken)
-    monkeypatch.setattr(RunProcess, "_ask", lambda self, question, wait=None: run_worker.answer(question))
-    (run,) = shelf(tmp_path).board.runs
+    monkeypatch.setattr("choicewise.board.runs.summarize", broken)
+    monkeypatch.setattr(RunProcess, "_ask", lambda self, question, wait=None: module.answer(question))
+    (run,) = snapshot(tmp_path).board.runs
     assert (run.state, "ZeroDivisionError" in run.reason) == (State.UNREADABLE, True)
 
 
@@ -354,7 +360,7 @@ def test_ranks_are_those_of_the_report(made: Path, tmp_path: Path) -> None:
     keeper = OutcomeKeeper()
     rows = [row for run in runs for row in run.rows()]
     reported = {(row.model, row.protocol): row for row in bounded(ranked(rows), [keeper.keep(run) for run in runs])}
-    told = shelf(tmp_path)
+    told = snapshot(tmp_path)
     columns = {column.id: column.protocol for column in told.board.columns}
     assert set(told.ranges) == set(columns)
     for (model, protocol), cell in cells(told.board).items():
@@ -418,7 +424,7 @@ def test_the_columns_most_models_have_make_the_median() -> None:
 
 
 def test_the_first_view_is_a_handful_of_headlines(made: Path, tmp_path: Path) -> None:
-    told = shelf(copied(made, tmp_path, "hash", "oracle")).board
+    told = snapshot(copied(made, tmp_path, "hash", "oracle")).board
     names = [column.protocol for column in shown(told, View()).columns]
     assert sorted(names) == ["mmlu/cloze:char_mean_bare", "mmlu/helm", "mmlu/original"]
     assert len(shown(told, View(columns="all")).columns) == 12
@@ -428,7 +434,7 @@ def test_the_first_view_is_a_handful_of_headlines(made: Path, tmp_path: Path) ->
 
 
 def test_columns_are_chosen_by_data_family_and_protocol(made: Path, tmp_path: Path) -> None:
-    told = shelf(copied(made, tmp_path, "hash", "long")).board
+    told = snapshot(copied(made, tmp_path, "hash", "long")).board
     part = told.columns[0].key.part
     assert {column.key.part for column in chosen_columns(told, View(data=(part.id,), columns="all"))} == {part}
     assert {column.family for column in chosen_columns(told, View(family=("cloze",)))} == {"cloze"}
@@ -438,7 +444,7 @@ def test_columns_are_chosen_by_data_family_and_protocol(made: Path, tmp_path: Pa
 
 
 def test_doubts_leave_only_numbers_with_or_without_them(made: Path, tmp_path: Path) -> None:
-    told = shelf(copied(made, tmp_path, "hash", "oracle"))
+    told = snapshot(copied(made, tmp_path, "hash", "oracle"))
     flags = {cell.row.diagnosis.warnings for cell in cells(told.board).values() if cell.row}
     flag = next(flag for each in flags for flag in each)
     for doubt, fits in (
@@ -455,7 +461,7 @@ def test_doubts_leave_only_numbers_with_or_without_them(made: Path, tmp_path: Pa
 
 
 def test_models_are_chosen_by_a_part_of_their_name(made: Path, tmp_path: Path) -> None:
-    told = shelf(copied(made, tmp_path, "hash", "oracle")).board
+    told = snapshot(copied(made, tmp_path, "hash", "oracle")).board
     assert [line.model for line in shown(told, View(model="ORAC")).lines] == ["fake:oracle"]
     assert shown(told, View(model="nobody")).lines == ()
     assert {line.cells[c].rank for line in shown(told, View(model="hash")).lines for c in line.cells} != {1}, (
@@ -470,7 +476,7 @@ def test_lines_are_sorted_by_any_column_and_by_the_median(made: Path, tmp_path: 
     rename(tmp_path / "third", "a")
     shutil.copytree(made / "hash", tmp_path / "fourth")
     change(rename(tmp_path / "fourth", "c"), lambda manifest: replace(manifest, complete=False))
-    told = shelf(tmp_path).board
+    told = snapshot(tmp_path).board
     helm = next(column.id for column in told.columns if column.protocol == "mmlu/helm")
     for view, expected in (
         (View(), ["fake:oracle", "a", "b", "c"]),
@@ -485,7 +491,7 @@ def test_lines_are_sorted_by_any_column_and_by_the_median(made: Path, tmp_path: 
 
 
 def test_a_click_sorts_and_the_next_one_turns_round(made: Path, tmp_path: Path) -> None:
-    told = shelf(copied(made, tmp_path, "hash", "oracle")).board
+    told = snapshot(copied(made, tmp_path, "hash", "oracle")).board
     seen = shown(told, View())
     helm = next(column.id for column in told.columns if column.protocol == "mmlu/helm")
     assert order_of(seen, seen.sort) == "descending"
@@ -580,20 +586,20 @@ def test_a_run_is_read_again_only_when_it_changes(made: Path, tmp_path: Path, mo
     (tmp_path / "hash" / MANIFEST).touch()
     library.catch_up()
     assert sorted(reads) == ["hash", "oracle"], "the same content with another time"
-    ranges = library.shelf.ranges
+    ranges = library.snapshot.ranges
     rename(tmp_path / "hash", "other")
     library.catch_up()
     assert sorted(reads) == ["hash", "hash", "oracle"]
-    assert library.shelf.board.models == ("fake:oracle", "other") or set(library.shelf.board.models) == {
+    assert library.snapshot.board.models == ("fake:oracle", "other") or set(library.snapshot.board.models) == {
         "other",
         "fake:oracle",
     }
-    assert library.shelf.ranges.keys() == ranges.keys()
+    assert library.snapshot.ranges.keys() == ranges.keys()
 
 
 def test_disputed_items_are_half_right(made: Path, tmp_path: Path) -> None:
     copied(made, tmp_path, "hash", "oracle")
-    told = shelf(tmp_path)
+    told = snapshot(tmp_path)
     ((part, listed),) = told.disputed.items()
     assert part == told.board.columns[0].key.part.id
     columns = {column.protocol for column in handful(told.board.columns, 12)}
@@ -614,24 +620,22 @@ def test_disputed_items_are_half_right(made: Path, tmp_path: Path) -> None:
 def test_decisions_are_kept_within_a_budget_and_read_again(made: Path) -> None:
     read: list[str] = []
 
-    def again(name: str) -> object:
-        read.append(name)
-        return summarize(made / name).outcomes
+    def again(run: ListedRun) -> Outcomes:
+        read.append(run.label)
+        return summarize(run.folder).outcomes
 
+    one, other = _read(made / "hash", "hash"), _read(made / "oracle", "oracle")
     size = sum(each.codes.nbytes + each.predicted.nbytes for each in summarize(made / "hash").outcomes.outcomes)
-    kept = DecisionsKept(again, budget=size + 1)  # type: ignore[arg-type]
-    kept.keep("hash", summarize(made / "hash").outcomes)
-    assert kept.get("hash") is not None
-    kept.get("oracle")
-    kept.get("hash")
+    decisions = Decisions(again, budget=size + 1)
+    decisions.put(one, summarize(made / "hash").outcomes)
+    assert decisions.get(one) is not None
+    decisions.get(other)
+    decisions.get(one)
     assert read == ["oracle", "hash"]
-    shared = DecisionsKept(again)  # type: ignore[arg-type]
-    tables = {id(each.items) for name in ("hash", "oracle") for each in (shared.get(name) or _none()).outcomes}
+    shared = Decisions(again)
+    both = [shared.get(run) for run in (one, other)]
+    tables = {id(each.items) for outcomes in both if outcomes is not None for each in outcomes.outcomes}
     assert len(tables) == 1
-
-
-def _none() -> object:
-    raise AssertionError
 
 
 def test_guesses_reach_down_to_chance() -> None:
@@ -642,7 +646,8 @@ def test_guesses_reach_down_to_chance() -> None:
 
 
 def test_protocols_are_named_in_the_fewest_words(made: Path) -> None:
-    assert sorted(asked_names(_read(made / "hash", "one"))) == sorted(PROTOCOLS)
+    words = shlex.split(run_again(_read(made / "hash", "one")))
+    assert [word for before, word in pairwise(words) if before == "--protocol"] == sorted(PROTOCOLS)
 
 
 def test_csv_is_text_for_a_spreadsheet() -> None:

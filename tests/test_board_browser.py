@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from choicewise.board.library import read_shelf
+from choicewise.board.library import read_snapshot
 from choicewise.board.pages import write_board
 
 from .board import Served, rename, served, write_run
@@ -34,7 +34,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def board(runs: Path) -> Iterator[Served]:
     with served(runs) as server:
-        server.settle(lambda library: len(library.shelf.ranges) == 12)
+        server.settle(lambda library: len(library.snapshot.ranges) == 12)
         while "refresh" in server.ask(addresses(server)["run"]).headers:
             pass  # its page is being made
         yield server
@@ -43,7 +43,7 @@ def board(runs: Path) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def written(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same board as files."""
-    return write_board(read_shelf([runs]), tmp_path_factory.mktemp("written"))
+    return write_board(read_snapshot([runs]), tmp_path_factory.mktemp("written"))
 
 
 @pytest.fixture(scope="module")

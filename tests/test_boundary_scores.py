@@ -11,7 +11,6 @@ import pytest
 
 from choicewise import evaluate
 from choicewise.errors import ModelError, ProtocolError
-from choicewise.models.local.folder_model import load
 from choicewise.models.local.local_model import LocalModel
 from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
@@ -19,6 +18,7 @@ from choicewise.protocols.protocol import BOUNDARIES, CORRECTED
 from choicewise.running.score_texts import score_texts
 from tests.conftest import SHARED
 from tests.observed import continuations, row
+from tests.tiny import load
 from tests.worlds import write_mmlu
 
 torch = pytest.importorskip("torch")

@@ -15,8 +15,8 @@ from threading import Thread
 import pytest
 
 from choicewise.board.model import ListedRun, Place, State
-from choicewise.board.run_documents import LimitExceeded, RunProcess, RunProcesses
-from choicewise.util.isolated import Limits
+from choicewise.board.runs import LimitExceeded, RunProcess, RunProcesses
+from choicewise.util.isolate import Limits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are bounded on Linux alone")
 

@@ -194,13 +194,13 @@ def test_keys_tell_apart_whatever_changes_the_answer() -> None:
 @pytest.mark.parametrize("family", ["llama", "gemma2", "mamba", "bamba"])
 def test_the_cache_changes_no_chain(family: str) -> None:
     pytest.importorskip("torch")
-    from choicewise.models.local import generation as sampling
+    from choicewise.models.local import causal_lm as sampling
     from choicewise.models.local import plain
     from tests.tiny import VOCABULARY, tiny
 
     table = [b"%d " % token for token in range(VOCABULARY)]
     chain = Generation(ids(*range(3, 43)), 20, (b"zz",), Sampling.of(0, "item", 0))
-    one, other = (way.sample(tiny(family), VOCABULARY, chain, [], table) for way in (plain, sampling))
+    one, other = (way(tiny(family), VOCABULARY, chain, [], table) for way in (plain.generate, sampling.sample))
     assert one.tokens.tolist() == other.tokens.tolist()
     assert len(one.tokens) == 20
     assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
@@ -209,7 +209,7 @@ def test_the_cache_changes_no_chain(family: str) -> None:
 
 def test_a_chain_that_ends_at_once_is_empty() -> None:
     pytest.importorskip("torch")
-    from choicewise.models.local import generation as sampling
+    from choicewise.models.local import causal_lm as sampling
     from choicewise.models.local import plain
     from tests.tiny import VOCABULARY, tiny
 
@@ -218,14 +218,14 @@ def test_a_chain_that_ends_at_once_is_empty() -> None:
         (range(VOCABULARY), [b"%d " % token for token in range(VOCABULARY)]),
         ([], [b"x"] * VOCABULARY),
     ):
-        for way in (plain, sampling):
-            answer = way.sample(tiny("llama"), VOCABULARY, chain, ends, table)
+        for way in (plain.generate, sampling.sample):
+            answer = way(tiny("llama"), VOCABULARY, chain, ends, table)
             assert (len(answer.tokens), len(answer.logprobs), answer.is_nan) == (0, 0, False)
 
 
 def test_a_cache_that_is_wrong_is_not_used() -> None:
     torch = pytest.importorskip("torch")
-    from choicewise.models.local import generation as sampling
+    from choicewise.models.local import causal_lm as sampling
     from choicewise.models.local import plain
     from tests.tiny import VOCABULARY, tiny
 
@@ -239,7 +239,7 @@ def test_a_cache_that_is_wrong_is_not_used() -> None:
     model.__class__ = Forgetful
     table = [b"%d " % token for token in range(VOCABULARY)]
     asked = model, VOCABULARY, Generation(ids(*range(3, 23)), 10, (b"x",), Sampling.of(0, "item", 0)), [2], table
-    assert sampling.sample(*asked).tokens.tolist() == plain.sample(*asked).tokens.tolist()
+    assert sampling.sample(*asked).tokens.tolist() == plain.generate(*asked).tokens.tolist()
 
 
 def test_marginal_and_vote_by_hand() -> None:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from choicewise import __version__
 from choicewise.cli import app
+from choicewise.cli.listing import COMMANDS
 from choicewise.errors import UsageError
 from choicewise.protocols.catalogue import entries, groups, resolve, suite_names
 
@@ -68,6 +69,14 @@ def test_wrong_use_ends_with_2(line: list[str]) -> None:
 def test_the_version_is_told(line: list[str]) -> None:
     told = subprocess.run([sys.executable, *line, "--version"], capture_output=True, text=True, check=True)
     assert (told.stdout, told.stderr) == (f"choicewise {__version__}\n", "")
+
+
+def test_the_commands_are_listed_without_importing_typer() -> None:
+    line = [sys.executable, "-X", "importtime", "-m", "choicewise", "--help"]
+    told = subprocess.run(line, capture_output=True, text=True, check=True, env={"COLUMNS": "80"})
+    shown = told.stdout.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in shown] == [*COMMANDS]
+    assert not [each for each in told.stderr.splitlines() if each.rpartition("|")[2].strip() == "typer"]
 
 
 def test_every_name_that_resolves_is_listed() -> None:

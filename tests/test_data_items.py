@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.data.columns import CHUNK, COLUMNS, Items
-from choicewise.data.dataset import Dataset
+from choicewise.data.dataset import CHUNK, COLUMNS, Dataset, Items
 from choicewise.data.items import Item
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

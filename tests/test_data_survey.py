@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from choicewise.data.columns import Items
-from choicewise.data.dataset import Dataset
+from choicewise.data.dataset import Dataset, Items
 from choicewise.data.guess import answer_pattern
 from choicewise.data.items import Item
 from choicewise.data.open import open_dataset

@@ -134,9 +134,9 @@ def test_the_files_of_its_benchmark_hold_the_splits_it_needs(name: str) -> None:
 
 @pytest.mark.parametrize(("exam", "subjects"), [("cmmlu", 67), ("ceval", 52)])
 def test_every_subject_has_its_name_in_chinese(exam: str, subjects: int) -> None:
-    from choicewise.protocols.preparations import _exams
+    from choicewise.protocols.preparations import _tables
 
-    names = _exams()[exam]
+    names = _tables("chinese_subjects")[exam]
     assert len(names) == subjects
     assert all(not name.isascii() and name == name.strip() for name in names.values())
 

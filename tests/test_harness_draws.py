@@ -12,9 +12,9 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import DataError
 from choicewise.protocols.catalogue import one
-from choicewise.protocols.draws import STREAMS, draw
 from choicewise.protocols.protocol import SAMPLERS, SEEDED, Protocol
-from choicewise.protocols.shots import FRESH, is_same, sample
+from choicewise.protocols.readings import STREAMS
+from choicewise.protocols.shots import FRESH, draw, is_same, sample
 from choicewise.requests.render import Refusal, TemplateSource
 from choicewise.requests.request import Request
 from tests.recipes import mmlu_protocol

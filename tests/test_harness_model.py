@@ -20,14 +20,13 @@ from choicewise.errors import ModelError, UsageError
 from choicewise.integrations import lm_eval as register
 from choicewise.integrations.lm_eval import scoring as asking
 from choicewise.integrations.lm_eval.engine import REFUSED, STAMP, read_arguments, stamp
-from choicewise.integrations.lm_eval.generation import GREEDY, StopRule, cut, is_greedy, read_settings
+from choicewise.integrations.lm_eval.generation import GREEDY, StopRule, is_greedy, read_settings
 from choicewise.integrations.lm_eval.scoring import (
     Encoder,
     Request,
     ask_as_harness,
     ask_with_boundary,
     portions,
-    rolling_windows,
     score,
     space_moved,
 )
@@ -177,18 +176,6 @@ def test_merged_tokens_are_noted_or_refused(capsys: pytest.CaptureFixture[str]) 
     assert told.out == ""
 
 
-@given(length=st.integers(0, 50), window=st.integers(1, 9))
-def test_windows_score_every_token_once_after_all_that_fits(length: int, window: int) -> None:
-    tokens = np.arange(100, 100 + length, dtype=np.int32)
-    seen: list[int] = []
-    for context, scored in rolling_windows(tokens, 7, window):
-        before = [7, *seen]
-        assert len(context) + len(scored) <= window + 1
-        assert context.tolist() == before[len(before) - len(context) :]
-        seen += scored.tolist()
-    assert seen == tokens.tolist()
-
-
 # Scores
 
 
@@ -298,12 +285,6 @@ def test_a_stop_that_the_last_tokens_alone_do_not_hold_is_passed_over() -> None:
     spell = {1: "a", 2: "bb", 3: "c"}
     rule = StopRule(["abb"], lambda stop: [], lambda tokens: "".join(spell[token] for token in tokens[-1:]))
     assert rule.length([1, 2, 3]) is None
-
-
-def test_answers_end_before_the_first_stop_and_after_thinking() -> None:
-    assert cut("so. </think> \n B is right\nor C", ["\n"], "</think>") == "B is right"
-    assert cut("B is right", ["", "is"], None) == "B "
-    assert cut("B is right", [], None) == "B is right"
 
 
 # The cache

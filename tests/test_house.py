@@ -49,17 +49,9 @@ LONGEST = 600
 """Lines of a file."""
 
 STILL_LONGER = {
-    "interchange/harness_tasks/as_protocols.py": 1060,
-    "board/pages.py": 850,
-    "models/server/http.py": 820,
-    "requests/ask.py": 800,
-    "board/model.py": 730,
     "interchange/logs/harness.py": 730,
     "interchange/write/harness.py": 710,
-    "models/server/probe.py": 690,
     "page/sections.py": 670,
-    "interchange/harness_tasks/files.py": 630,
-    "protocols/catalogue.py": 620,
     "interchange/logs/import_log.py": 615,
     "results/rows.py": 610,
 }
@@ -83,22 +75,19 @@ MECHANISMS = {
 """What there is one of, and the file that has it."""
 
 OTHERS = {
-    "file replacement": {"board/protocol.py": "receives folders part by part", "running/doctor.py": "sets aside"},
-    "child process": {"running/workers.py": "the pool of models"},
+    "file replacement": {"board/queue.py": "shows a folder that is done", "running/doctor.py": "sets aside"},
+    "child process": {"running/replica.py": "the pool of models"},
     "thread": {
         "board/library.py": "reads runs in the background",
-        "board/server.py": "the event loop of a server in a notebook",
-        "board/worker.py": "renews leases and sends files",
-        "models/server/many_requests.py": "one thread a request",
+        "board/server.py": "the event loop of the server",
+        "models/server/http.py": "the event loop of all clients",
         "running/progress.py": "reports while no answer comes",
         "running/ray.py": "reads what a cluster says",
-        "running/workers.py": "reads what a child process says",
-        "util/isolated.py": "the inside of a child process, which imports next to nothing",
+        "running/replica.py": "reads what a child process says",
+        "util/isolate.py": "the inside of a child process",
     },
     "JSON writer": {
-        "board/client.py": "the body of a request",
-        "board/pages.py": "an answer of the board",
-        "board/run_worker.py": "what a child process says",
+        "board/runs.py": "what a child process says",
         "cli/terminal.py": "a result of the command line",
         "data/files.py": "one cell in the spelling of its file",
         "integrations/lm_eval/engine.py": "a digest",
@@ -112,7 +101,7 @@ OTHERS = {
         "interchange/write/tables.py": "a cell",
         "models/local/files.py": "a digest",
         "models/local/folder_model.py": "a name in quotes",
-        "models/local/selfcheck.py": "the key and the text of a cache",
+        "models/local/loading.py": "the key and the text of a cache",
         "models/local/tokenizer.py": "a digest",
         "models/server/http.py": "the body of a request",
         "page/charts/chart.py": "a specification of Vega-Lite",
@@ -122,30 +111,26 @@ OTHERS = {
         "running/evaluate.py": "fields of an item",
         "running/sources.py": "a digest",
         "running/sweep.py": "a digest",
-        "util/isolate.py": "a line of ASCII for a child process",
-        "util/isolated.py": "the inside of a child process, which imports next to nothing",
+        "util/isolate.py": "a line of ASCII between processes",
     },
     "table writer": {
         "interchange/write/tables.py": "CSV by pyarrow, for millions of rows",
         "page/reproduce.py": "the only CSV of rows",
     },
-    "HTTP client": {"board/client.py": "a worker's side of the board"},
+    "HTTP client": {},
     "private name": {
-        "board/submission.py": "errors of a library that may be missing, by name",
         "cli/__init__.py": "what typer raises",
-        "interchange/harness_tasks/files.py": "which builders of data sets a library has",
-        "interchange/harness_tasks/load.py": "errors of a library that may be missing, by name",
     },
 }
 """Where there is another one after all, and what for."""
 
 ONE_IMPORTER = {
-    *("board/examination.py", "board/server.py", "board/worker.py", "integrations/lm_eval/__init__.py"),
-    *("integrations/lm_eval/generation.py", "integrations/lm_eval/model.py", "interchange/harness_tasks/load.py"),
+    *("board/server.py", "board/submission_routes.py", "board/worker.py", "integrations/lm_eval/__init__.py"),
+    *("integrations/lm_eval/generation.py", "integrations/lm_eval/model.py", "interchange/harness_tasks/rows.py"),
     *("interchange/logs/harness_results.py", "interchange/write/paper.py", "interchange/write/tables.py"),
-    *("models/fake.py", "models/local/generation.py", "models/local/loading.py", "models/server/probe.py"),
+    *("models/fake.py", "models/local/attention.py", "models/local/paths.py", "models/server/probe.py"),
     *("models/server/server_model.py", "page/item_views.py", "page/sections.py", "report/explain.py"),
-    *("running/doctor.py", "running/fetch.py", "running/plan.py", "scoring/extract.py"),
+    *("running/doctor.py", "running/fetch.py", "running/plan.py", "scoring/extract.py", "store/doctor.py"),
 }
 """Files that one other file imports: entries of a registry, the end of a command, or half of what is too long."""
 

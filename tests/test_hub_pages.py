@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.board.library import read_shelf
-from choicewise.board.model import View
-from choicewise.board.pages import board_csv, write_board
+from choicewise.board.library import read_snapshot
+from choicewise.board.pages import write_board
+from choicewise.board.records import board_csv
+from choicewise.board.view import View
 from choicewise.page.document import write_page
 from choicewise.page.reproduce import downloads
 from choicewise.page.study import read_study
@@ -51,10 +52,12 @@ def test_the_page_says_the_commits_and_asks_for_them_again(run: Path, tmp_path: 
 
 
 def test_the_board_says_them(run: Path, tmp_path: Path) -> None:
-    shelf = read_shelf([run.parent])
-    pages = [page.read_text(encoding="utf-8") for page in write_board(shelf, tmp_path / "board").parent.rglob("*.html")]
+    snapshot = read_snapshot([run.parent])
+    pages = [
+        page.read_text(encoding="utf-8") for page in write_board(snapshot, tmp_path / "board").parent.rglob("*.html")
+    ]
     assert any(f"choicewise run --model {MODEL} --data {DATA}" in unescape(text) for text in pages)
-    rows = [*csv.DictReader(board_csv(shelf, View()).splitlines())]
+    rows = [*csv.DictReader(board_csv(snapshot, View()).splitlines())]
     assert {(row["model_source"], row["dataset_source"]) for row in rows} == {(MODEL, DATA)}
 
 

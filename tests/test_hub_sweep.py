@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.running.sources import Source, SweepModel
-from choicewise.running.sweep import Asked, sweep
+from choicewise.running.job import ModelChoice, job_of
+from choicewise.running.sources import sources_of
+from choicewise.running.sweep import sweep
 from tests.hub_server import Hub, hub_of_this_process
 from tests.test_hub_data import jsonl
 
@@ -20,7 +21,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
 
 def test_a_branch_that_moved_is_noticed(hub: Hub, tmp_path: Path) -> None:
     repository = hub.add("datasets", "org/sums", {"test.jsonl": jsonl(1)})
-    asked = Asked([SweepModel("fake:hash")], [Source(("options/cloze",), None, "org/sums")])
+    asked = job_of({"models": ["fake:hash"], "protocols": ["options/cloze"], "data": ["org/sums"]})
     (first,) = sweep(asked, tmp_path / "out").cells
     (same,) = sweep(asked, tmp_path / "out").cells
     assert first.done
@@ -35,7 +36,7 @@ def test_a_model_is_another_after_its_branch_moved(hub: Hub, monkeypatch: pytest
     from huggingface_hub import constants
 
     repository = hub.add("models", "merrow/byte", {"config.json": "{}"})
-    model, pinned = SweepModel("merrow/byte"), SweepModel(f"merrow/byte@{repository.refs['main']}")
+    model, pinned = ModelChoice(name="merrow/byte"), ModelChoice(name=f"merrow/byte@{repository.refs['main']}")
     before, pinned_before = model.state, pinned.state
     assert model.state == before
     repository.commit({"config.json": "[]"})
@@ -48,5 +49,6 @@ def test_a_model_is_another_after_its_branch_moved(hub: Hub, monkeypatch: pytest
 
 
 def test_what_is_nowhere_has_a_state_as_well(hub: Hub) -> None:
-    assert SweepModel("no/where").state == SweepModel("no/where").state
-    assert Source(("options/cloze",), None, "no/where").asked
+    assert ModelChoice(name="no/where").state == ModelChoice(name="no/where").state
+    (source,) = sources_of(job_of({"protocols": ["options/cloze"], "data": ["no/where"]}))
+    assert source.asked

@@ -12,10 +12,11 @@ from transformers import PreTrainedModel
 from choicewise.engine import build, next_pack
 from choicewise.errors import ModelError
 from choicewise.models.local import attention, plain
-from choicewise.models.local import generation as sampling
+from choicewise.models.local import causal_lm as sampling
 from choicewise.models.local import paths as packed_path
 from choicewise.models.local.attention import Reach, TreePass, tree_reach, visible
-from choicewise.models.local.causal_lm import CausalLM, to_device
+from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.devices import to_device
 from choicewise.models.local.local_model import answer_tokens
 from choicewise.models.local.paths import (
     LADDER,
@@ -329,7 +330,7 @@ def test_samples_are_the_same_in_any_company(family: str, rung: str, monkeypatch
     greedy, ends = Generation(shared, 6, (b"7,",)), {3, 5, 60}
     answers = dict(answer_tokens(LADDER[rung](lm, 20), [greedy, *samples], ends, table))
     expected = [plain.generate(lm.model, VOCABULARY, greedy, ends, table)]
-    expected += [plain.sample(lm.model, VOCABULARY, sample, ends, table) for sample in samples]
+    expected += [plain.generate(lm.model, VOCABULARY, sample, ends, table) for sample in samples]
     assert len({tuple(scores.tokens) for scores in expected}) > 6
     for index, scores in enumerate(expected):
         assert answers[index].tokens.tolist() == scores.tokens.tolist()
@@ -343,7 +344,7 @@ def test_a_sample_draws_only_what_the_tokenizer_knows() -> None:
     lm, table = network("llama"), [b"x"] * 9
     sample = Generation(ids(1, 2, 3), 40, (b"y",), Sampling.of(0, "item", 0))
     ((_, seen),) = TreePath(lm, 20).generate([sample], (), table)
-    assert seen.tokens.tolist() == plain.sample(lm.model, VOCABULARY, sample, (), table).tokens.tolist()
+    assert seen.tokens.tolist() == plain.generate(lm.model, VOCABULARY, sample, (), table).tokens.tolist()
     assert max(seen.tokens) < 9
 
 
@@ -398,10 +399,10 @@ def test_counting_adds_every_pass_of_the_undivided_model() -> None:
     context = RANDOM.integers(0, VOCABULARY, 20, dtype=np.int32)
     sampled = Generation(context, 5, (b"x",), Sampling(b""))
     computed = []
-    for way in (plain, sampling):
+    for way in (plain.generate, sampling.sample):
         before = lm.computed
         with lm.counting():
-            assert len(way.sample(lm.model, VOCABULARY, sampled, (), table).tokens) == 5
+            assert len(way(lm.model, VOCABULARY, sampled, (), table).tokens) == 5
         plain.score(lm.model, VOCABULARY, Span(context, ids(3)))
         computed.append(lm.computed - before)
     # With the cache every input once, and once more in the pass that checks the cache.

@@ -20,11 +20,11 @@ from choicewise.errors import ModelError
 from choicewise.models.load import load_model
 from choicewise.models.local import files as checkpoint
 from choicewise.models.local import plain
-from choicewise.models.local.folder_model import load
 from choicewise.models.local.local_model import LocalModel
 from choicewise.questions import Generation, Ids, Sampling, Span
 from choicewise.tokens.boundary import choice_questions
 from choicewise.tokens.encode import Encodings
+from tests.tiny import load
 
 REAL = ["stories260K", "babyllama-tok105", "aidreams260K", "tiny-rwkv-4v0-660K"]
 RANDOM = ["gpt2", "gpt-neox-20b", "mistral-7b-v0.2"]

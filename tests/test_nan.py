@@ -14,7 +14,7 @@ import torch
 from choicewise import evaluate
 from choicewise.cli.run import run
 from choicewise.models.fake import HashModel
-from choicewise.models.local import generation as sampling
+from choicewise.models.local import causal_lm as sampling
 from choicewise.models.local import plain
 from choicewise.models.local.local_model import LocalModel, nan_fallback
 from choicewise.models.model import SelfCheck
@@ -88,7 +88,7 @@ def test_losses_and_states_of_neighbours(network: Any, rung: str, monkeypatch: p
 def test_a_chain_of_nan_is_greedy_nowhere(network: Any) -> None:
     table = [b"%d " % token for token in range(VOCABULARY)]
     sampled = Generation(ids(1, DAMAGED), 3, (b"x",), Sampling.of(0, "item", 0))
-    one, other = (way.sample(network, VOCABULARY, sampled, [], table) for way in (plain, sampling))
+    one, other = (way(network, VOCABULARY, sampled, [], table) for way in (plain.generate, sampling.sample))
     assert one.tokens.tolist() == other.tokens.tolist()
     assert np.isnan([*one.logprobs, *other.logprobs]).all()
     assert one.ranks.tolist() == other.ranks.tolist() == [-1] * 3

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
-from choicewise.models.footprint import Footprint
+from choicewise.models.local.devices import Footprint
 from choicewise.running import ray as module
 from choicewise.running.ray import Needs, in_words, needs_of, slots_of
 

@@ -8,13 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.data.columns import Items
-from choicewise.data.dataset import Dataset
+from choicewise.data.dataset import Dataset, Items
 from choicewise.data.items import Item
 from choicewise.errors import DataError
-from choicewise.protocols.draws import draw_helm
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.shots import sample
+from choicewise.protocols.shots import draw_helm, sample
 from choicewise.requests.render import requests
 from tests.recipes import mmlu_protocol
 

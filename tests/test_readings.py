@@ -21,7 +21,6 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import ProtocolError
 from choicewise.models.fake import HashModel
-from choicewise.models.local.folder_model import load
 from choicewise.models.local.local_model import LocalModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.readings import READINGS
@@ -33,6 +32,7 @@ from choicewise.results.run import Run
 from choicewise.running.plan import unique_tokens
 from choicewise.running.work import observe
 from tests.recipes import mmlu_protocol
+from tests.tiny import load
 
 STORIES = SHARED / "models" / "stories260K"
 ITEMS = (

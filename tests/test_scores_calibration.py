@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from choicewise.protocols.draws import VIEWS
+from choicewise.protocols.readings import VIEWS
 from choicewise.scoring.calibrate import batch, contextual, label_prior, log_shares, view_mean, without
 from choicewise.scoring.decide import choice_distribution, option_mass
 

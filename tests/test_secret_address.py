@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import choicewise
 from choicewise.cli.commands import invoke
 from choicewise.errors import ChoicewiseError
-from choicewise.running.sources import Source, SweepModel
-from choicewise.running.sweep import Asked, plan_of, sweep
+from choicewise.running.job import DataChoice, Job, ModelChoice, job_of
+from choicewise.running.sweep import sweep
 from choicewise.util.secrets import holds_secret
 
 HIDDEN = "pl4nted"
@@ -106,13 +106,12 @@ def test_python_refuses_it_without_repeating_it(text: str, tmp_path: Path, monke
         lambda: choicewise.evaluate(**known | {"model": text}),
         lambda: choicewise.evaluate(**known | {"data": text}),
         lambda: choicewise.evaluate(**known | {"out": text}),
-        lambda: choicewise.evaluate(**known, command=["--data", text]),
-        lambda: plan_of({"models": [text], "protocols": ["mmlu"]}),
-        lambda: plan_of({"models": [{"name": "fake:hash", "adapter": text}], "protocols": ["mmlu"]}),
-        lambda: plan_of({"models": text, "protocols": ["mmlu"]}),
-        lambda: plan_of({"models": ["fake:hash"], "protocols": ["options"], "data": [{"path": text}]}),
-        lambda: sweep(Asked([SweepModel(text)], []), "all"),
-        lambda: sweep(Asked([], [Source(("options/cloze",), None, text)]), "all"),
+        lambda: job_of({"models": [text], "protocols": ["mmlu"]}),
+        lambda: job_of({"models": [{"name": "fake:hash", "adapter": text}], "protocols": ["mmlu"]}),
+        lambda: job_of({"models": text, "protocols": ["mmlu"]}),
+        lambda: job_of({"models": ["fake:hash"], "protocols": ["options"], "data": [{"path": text}]}),
+        lambda: sweep(Job(models=(ModelChoice(name=text),), protocols=("mmlu/original",)), "all"),
+        lambda: sweep(Job(data=(DataChoice(path=text),), protocols=("options/cloze",)), "all"),
     ]
     for call in calls:
         with pytest.raises(ChoicewiseError, match="an address with a login or a key in it") as raised:

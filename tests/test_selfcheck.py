@@ -24,7 +24,6 @@ from choicewise.models.local import paths as packed_path
 from choicewise.models.local import paths as unpacked_path
 from choicewise.models.local.attention import DecodePass
 from choicewise.models.local.causal_lm import CausalLM
-from choicewise.models.local.folder_model import load
 from choicewise.models.local.local_model import LocalModel
 from choicewise.models.local.paths import LADDER, PackedPath, compute_path, rungs
 from choicewise.models.local.selfcheck import BEYOND_REACH as BEYOND
@@ -37,7 +36,7 @@ from choicewise.requests.prepared import PreparedBlock
 from choicewise.requests.render import render
 from choicewise.tokens.tokenizer import ByteTokenizer
 
-from .tiny import FAMILIES, VOCABULARY, tiny
+from .tiny import FAMILIES, VOCABULARY, load, tiny
 
 TABLE = Path(__file__).parents[1] / "docs" / "families.md"
 RUNG_OF = dict(line.split(" | ")[:2] for line in TABLE.read_text().splitlines() if " | " in line)

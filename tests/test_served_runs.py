@@ -20,7 +20,7 @@ from choicewise.models.load import load_model
 from choicewise.records import ServerRecord
 from choicewise.results.run import open_run
 from choicewise.running.evaluate import evaluate
-from choicewise.running.sweep import plan_of
+from choicewise.running.job import job_of
 from choicewise.running.work import servable
 
 from .misbehaving_server import Server, serving
@@ -177,13 +177,13 @@ def test_a_tokenizer_is_named_for_servers_alone(model: str) -> None:
         with pytest.raises(UsageError, match="has no use for --tokenizer"):
             invoke([verb[0], "--model", model, "--tokenizer", "bytes", *verb[1:]])
     with pytest.raises(UsageError, match="has no use for tokenizer"):
-        plan_of({"models": [{"name": "somewhere", "tokenizer": "bytes"}], "protocols": [LETTER]})
+        _ = job_of({"models": [{"name": "somewhere", "tokenizer": "bytes"}], "protocols": [LETTER]}).choices
 
 
 def test_a_plan_of_several_models_gives_each_its_own_options() -> None:
     table: dict[str, Any] = {"protocols": [LETTER], "dtype": "float32", "tokenizer": "bytes", "window": 9}
     address = "server:http://127.0.0.1:9/v1#org/model"
-    models = plan_of({**table, "models": ["folder", "fake:hash", address]}).models
+    models = job_of({**table, "models": ["folder", "fake:hash", address]}).choices
     assert [model.options for model in models] == [
         {"dtype": "float32", "window": 9},
         {},
@@ -192,7 +192,7 @@ def test_a_plan_of_several_models_gives_each_its_own_options() -> None:
     assert models[-1].folder == "org-model"
     for useless in ({"dtype": "float32"}, {"revisions": ["main"]}):
         with pytest.raises(UsageError, match=f"has no use for {next(iter(useless))}"):
-            plan_of({**table, "models": [{"name": address, **useless}]})
+            _ = job_of({**table, "models": [{"name": address, **useless}]}).choices
 
 
 def test_a_password_in_an_address_is_refused_before_it_is_written_anywhere(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_password_in_an_address_is_refused_before_it_is_written_anywhere(tmp_p
 def test_nothing_for_servers_is_loaded_before_one_is_asked() -> None:
     code = (
         "import sys, choicewise\n"
-        "from choicewise.cli import invoke\n"
+        "from choicewise.cli.commands import invoke\n"
         "invoke(['--help'])\n"
         "print(sorted({'httpx2', 'stamina', 'tokenizers'} & set(sys.modules)), file=sys.stderr)"
     )

@@ -18,7 +18,7 @@ from choicewise.models.server import http
 from choicewise.models.server.address import ServerAddress
 from choicewise.models.server.faults import ServerFailed, Unanswerable
 from choicewise.models.server.http import Client, ConcurrencyLimit
-from choicewise.models.server.many_requests import FAILED_IN_A_ROW, ServerRequest, answered
+from choicewise.models.server.many_requests import FAILED_IN_A_ROW, answered
 from tests.misbehaving_server import Server, serving
 from tests.server_faults import other_model, reset, stall, status, truncated_json
 
@@ -31,11 +31,11 @@ def client(server: Server) -> Iterator[Client]:
         yield one
 
 
-def request(number: int) -> ServerRequest:
-    return ServerRequest("completions", {"prompt": f"item {number}:", "max_tokens": 1, "temperature": 0})
+def request(number: int) -> tuple[str, Any]:
+    return ("completions", {"prompt": f"item {number}:", "max_tokens": 1, "temperature": 0})
 
 
-def requests(count: int) -> Iterator[ServerRequest]:
+def requests(count: int) -> Iterator[tuple[str, Any]]:
     return map(request, range(count))
 
 
@@ -45,7 +45,7 @@ def concerns(*numbers: int) -> Any:
 
 
 def truth(server: Server, number: int) -> str:
-    text = server.model.answer("POST", "/v1/completions", request(number).body)["choices"][0]["text"]
+    text = server.model.answer("POST", "/v1/completions", request(number)[1])["choices"][0]["text"]
     assert isinstance(text, str)
     return text
 
@@ -79,7 +79,7 @@ def test_every_request_is_answered_once_with_its_own_answer(client: Client, serv
 def test_requests_begin_in_order_and_are_read_as_needed(client: Client, server: Server) -> None:
     read = list[int]()
 
-    def source() -> Iterator[ServerRequest]:
+    def source() -> Iterator[tuple[str, Any]]:
         for number in range(1000):
             read.append(number)
             yield request(number)
@@ -269,7 +269,7 @@ def test_an_interrupt_ends_a_single_request(server: Server) -> None:
 
     threading.Thread(target=press, daemon=True).start()
     with Client(ServerAddress.parse(server.address)) as client, pytest.raises(KeyboardInterrupt):
-        client.post("completions", request(0).body)
+        client.post("completions", request(0)[1])
     assert len(server.requests) == 1
 
 
@@ -286,7 +286,7 @@ def test_an_exception_of_the_reader_ends_everything_under_way(server: Server) ->
 
 
 def test_an_exception_of_the_source_comes_through(client: Client) -> None:
-    def source() -> Iterator[ServerRequest]:
+    def source() -> Iterator[tuple[str, Any]]:
         yield request(0)
         raise ZeroDivisionError
 
@@ -377,7 +377,7 @@ def test_whatever_happens_each_request_has_one_outcome(fates: list[str], most: i
         for fate, fault in faults.items():
             server.when(concerns(*(number for number, each in enumerate(fates) if each == fate)), fault)
         with Client(ServerAddress.parse(server.address)) as client:
-            client.post("completions", request(-1).body)
+            client.post("completions", request(-1)[1])
             answers = [*answered(client, requests(len(fates)), most=most)]
         assert sorted(index for index, _ in answers) == [*range(len(fates))]
         for index, answer in answers:

@@ -425,7 +425,7 @@ def test_pauses_grow_with_jitter() -> None:
     with pytest.MonkeyPatch.context() as patch, stamina.set_testing(False):
         patch.setattr("asyncio.sleep", pause)
         with pytest.raises(Unanswerable, match="it fails, 5 times"):
-            asyncio.run(retries.healed(failing, 600.0))
+            asyncio.run(retries.healed(failing, 600.0, lambda fault: None))
     assert len(slept) == 4
     assert all(base <= pause <= base + 1 for base, pause in zip([0.5, 1, 2, 4], slept, strict=True))
     assert len({pause % 0.5 for pause in slept}) > 1

@@ -105,7 +105,7 @@ def test_a_run_goes_on_at_another_port_and_keeps_the_new_address(tmp_path: Path)
             address = server.address
     from choicewise.results.run import open_run
 
-    assert address in open_run(tmp_path / "run").manifest.command
+    assert open_run(tmp_path / "run").manifest.job["models"][0]["name"] == address
 
 
 def test_others_are_those_that_are_listed(server: Server) -> None:

@@ -16,10 +16,9 @@ from choicewise.models.server.next_token_routes import (
     ByLength,
     ChosenTokens,
     SglangChosen,
-    SglangPrompts,
 )
-from choicewise.models.server.routes import TextPrompts, nodes, settings, text_scores, whole_spans
-from choicewise.models.server.span_routes import PromptLogprobs
+from choicewise.models.server.routes import TextPrompts, nodes, settings, text_scores
+from choicewise.models.server.span_routes import PromptLogprobs, SglangPrompts, whole_spans
 from choicewise.questions import NOT_FIRST, UNKNOWN, Generation, Ids, Mass, Sampling, Span, TokenSet
 from choicewise.scoring.decide import limited
 from choicewise.scoring.observed import Continuations

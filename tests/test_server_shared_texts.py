@@ -21,7 +21,7 @@ from choicewise.models.server.facts import ServerFacts
 from choicewise.models.server.http import Client
 from choicewise.models.server.many_requests import ask_now
 from choicewise.models.server.next_token_routes import TopTokens
-from choicewise.models.server.probe import ChosenRoutes, Probe, RouteCheck
+from choicewise.models.server.probe import ChosenRoutes, Probe
 from choicewise.models.server.routes import TextPrompts
 from choicewise.questions import Ids, Span
 
@@ -138,7 +138,7 @@ def probed(server: Simulated) -> tuple[Client, ChosenRoutes, str | None]:
     """The ways that are taken, and why the echo is not."""
     address = ServerAddress.parse("server:http://127.0.0.1:9/v1#pieces")
     client = Client(address, patience=2.0, transport=httpx2.MockTransport(server.answer))
-    chosen = Probe(client, ServerFacts("pieces"), server.tokenizer, "pieces", True).chosen_routes()
+    chosen = Probe(client, ServerFacts("pieces"), server.tokenizer, "pieces").chosen_routes(completions=True)
     echoes = [trial.refused for trial in chosen.check.trials if trial.rung.startswith("echo")]
     return client, chosen, echoes[-1] if echoes else "no echo was tried"
 
@@ -201,7 +201,7 @@ def test_a_token_that_may_be_named_without_its_space_is_not_taken_for_another() 
     tokenizer = Pieces((*CHARACTERS, b" I", b" is", b" Paris"), BYTES[128:])
     client, chosen, refused = probed(Simulated(tokenizer, "without spaces", top=1, seed=464, scale=1.0))
     assert (chosen.score and chosen.score.name, refused) == ("echo, prompts as texts", None)
-    check = RouteCheck(client, "pieces", tokenizer)
+    check = Probe(client, ServerFacts("pieces"), tokenizer, "pieces")
     top = TopTokens("pieces", tokenizer, TextPrompts(tokenizer, ()), 1)
     context = check.context(top.prompts)
     assert context is not None

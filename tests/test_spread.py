@@ -22,7 +22,6 @@ pytest.importorskip("accelerate")
 
 from choicewise.bundled import MODELS
 from choicewise.errors import ModelError
-from choicewise.models.footprint import footprint
 from choicewise.models.load import load_model
 from choicewise.models.local import attention, devices, loading
 from choicewise.models.local import devices as several_devices
@@ -31,7 +30,7 @@ from choicewise.models.local import paths as flex_path
 from choicewise.models.local import plain as float32_copy
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.devices import device_name, device_of, devices_of
-from choicewise.models.local.folder_model import FolderModel
+from choicewise.models.local.folder_model import FolderModel, footprint
 from choicewise.models.local.loading import Spread, load_network
 from choicewise.models.local.local_model import LocalModel
 from choicewise.models.local.paths import LADDER
@@ -236,7 +235,7 @@ def test_models_of_whole_texts_are_spread_too(family: str, three: None, tmp_path
 
 def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """As if torch had so many, each of which takes a tensor."""
-    monkeypatch.setattr(devices, "_exists", lambda path: True)
+    monkeypatch.setattr(devices, "_DRIVERS", ("/",))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     here = torch.zeros

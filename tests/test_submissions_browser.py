@@ -42,7 +42,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluating]:
         server.submit("bundled:nothing")
         server.submit("org/<script>alert(1)<b>", revision="main")
         server.submit("org/waits", revision="v1.0")
-        server.settle(lambda library: any(run.rows for run in library.shelf.board.runs))
+        server.settle(lambda library: any(run.rows for run in library.snapshot.board.runs))
         yield server
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.board.service import _name
+from choicewise.board.queue import _name
 from choicewise.board.submission import (
     ALLOW,
     Policy,
@@ -91,7 +91,7 @@ def test_names_are_taken_apart(given_fields: tuple[str, ...], expected: Wanted) 
         ("org/name", "a b", None, "the revision must be"),
         ("org/name", "v1", "int4", "the dtype must be one of float32"),
         (["org/name"], None, None, "model must be text"),
-        ("org/name", 7, True, "revision and dtype must be text"),
+        ("org/name", 7, True, "revision must be text\n  the dtype must be one of"),
     ],
 )
 def test_names_that_are_none_are_refused(model: object, revision: object, dtype: object, words: str) -> None:

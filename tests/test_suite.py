@@ -13,7 +13,8 @@ from choicewise.data.benchmarks import benchmark
 from choicewise.errors import DataError, MissingData, ProtocolError, UsageError
 from choicewise.protocols.catalogue import entry_names, group_names, groups, one, resolve, suite, suite_names
 from choicewise.protocols.signature import parse_signature, signature
-from choicewise.running.sources import benchmark_sources
+from choicewise.running.job import job_of
+from choicewise.running.sources import sources_of
 from choicewise.store.manifest import read_manifest, read_sweep
 
 from .suite_worlds import QUIZ, TRIO, UNSCORED, known_suites, write_benchmarks
@@ -132,7 +133,7 @@ def test_a_line_runs_a_suite_on_its_benchmarks(trio: Path, capsys: pytest.Captur
         assert manifest.complete
         assert manifest.dataset.name == cell.dataset
         assert {parse_signature(text).benchmark for text in manifest.protocols.values()} == {cell.dataset}
-        assert "--data" not in manifest.command
+        assert "data" not in manifest.job
     records = ("sweep.json", "sweep.copy.json")
     before = {file: file.stat().st_mtime_ns for file in trio.rglob("*") if file.is_file() and file.name not in records}
     assert invoke(line) == 0
@@ -199,7 +200,7 @@ def test_without_missing_the_average_is_incomplete(
 
 def test_what_has_no_data_of_its_own_or_too_many_is_refused(trio: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="fits every dataset"):
-        benchmark_sources(["options/cloze", "mmlu"])
+        sources_of(job_of({"protocols": ["options/cloze", "mmlu"]}))
     run = ["run", "--model", "fake:hash", "--protocol", "tests/trio", "--out", str(trio)]
     with pytest.raises(UsageError, match="one dataset was named for all of them"):
         invoke([*run, "--data", str(tmp_path / "data/mmlu")])

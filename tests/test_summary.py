@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from choicewise import evaluate, open_run
-from choicewise.board.library import read_shelf
-from choicewise.board.model import artefact_content
+from choicewise.board.library import read_snapshot
+from choicewise.board.runs import artefact_content
 from choicewise.cli import app
 from choicewise.cli.commands import invoke
 from choicewise.errors import StoreError
@@ -490,8 +490,8 @@ def test_an_edited_summary_is_nowhere(finished: Path, tmp_path: Path) -> None:
     assert artefact_content(SUMMARY, run, ()) is None
     with locked(run), warnings.catch_warnings(record=True) as said:  # nobody else writes meanwhile
         warnings.simplefilter("always")
-        shelf = read_shelf([run])
-        rows = [row for each in shelf.board.runs for row in each.rows]
+        snapshot = read_snapshot([run])
+        rows = [row for each in snapshot.board.runs for row in each.rows]
         assert told(rows) == told(open_run(run).rows())
         write_page([run], tmp_path / "page.html", None)
     assert "0.999" not in (tmp_path / "page.html").read_text()

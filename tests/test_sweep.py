@@ -11,13 +11,13 @@ import pytest
 from choicewise.cli.commands import invoke
 from choicewise.cli.run import INCOMPLETE
 from choicewise.data.dataset import Dataset
-from choicewise.errors import ModelError, StoreError, UsageError
+from choicewise.errors import ChoicewiseError, ModelError, StoreError, UsageError
 from choicewise.models.fake import HashModel, Oracle
-from choicewise.running import sources as sweep_model
+from choicewise.running import job as job_module
 from choicewise.running import sweep
+from choicewise.running.job import read_plan
 from choicewise.running.progress import SweepProgress
-from choicewise.running.sources import Source
-from choicewise.running.sweep import read_plan
+from choicewise.running.sources import Source, sources_of
 from choicewise.store.manifest import read_manifest, read_sweep
 
 from .suite_worlds import TRIO, known_suites, write_benchmarks
@@ -52,7 +52,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return opened(source)
 
     opened = Source.open
-    monkeypatch.setattr(sweep_model, "load_model", load)
+    monkeypatch.setattr(job_module, "load_model", load)
     monkeypatch.setattr(Source, "open", open_it)
     return seen
 
@@ -242,15 +242,15 @@ benchmark = "mmlu"
         encoding="utf-8",
     )
     plan = read_plan(tmp_path / "plan.toml")
-    assert [model.label for model in plan.models] == [
+    assert [model.label for model in plan.choices] == [
         "a@step1, dtype float32, window 7, adapter tuned",
         "a@step2, dtype float32, window 7, adapter tuned",
         "fake:hash, chat turns",
     ]
-    assert [(source.name, source.path) for source in plan.sources] == [
+    assert [(source.name, source.path) for source in sources_of(plan)] == [
         *(("mmlu", str(tmp_path / "own")), ("winogrande", None))
     ]
-    assert plan.chosen.limit == 2
+    assert plan.limit == 2
     write_mmlu(tmp_path / "own", questions=4)
     (tmp_path / "small.toml").write_text('models = ["fake:hash"]\nprotocols = ["mmlu/original"]\nlimit = 1\n', "utf-8")
     assert invoke(["sweep", str(tmp_path / "small.toml"), "--out", str(tmp_path / "out")]) == 0
@@ -260,10 +260,10 @@ benchmark = "mmlu"
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("models = 1", "models is 1; it must be a list of names or tables"),
+        ("models = 1", "models is 1; it must be a valid tuple"),
         ('models = ["m"]', "protocols is missing"),
         ('models = ["m"]\nprotocols = ["mmlu"]\nmodel = 2', "model is no key; did you mean models?"),
-        ('models = ["m"]\nprotocols = ["mmlu"]\nlimit = 0', "limit is 0; it must be a whole number from 1 up"),
+        ('models = ["m"]\nprotocols = ["mmlu"]\nlimit = 0', "limit is 0; it must be greater than or equal to 1"),
         ('models = [{name = "m", dtype = "int3"}]\nprotocols = ["mmlu"]', "models[0].dtype is 'int3'"),
         ('models = ["m", {dtype = "float32"}]\nprotocols = ["mmlu"]', "models[1].name is missing"),
         ('models = ["m", "m"]\nprotocols = ["mmlu"]', "models: m is named twice"),
@@ -284,7 +284,12 @@ def test_what_is_wrong_in_a_plan_is_said_with_file_and_key(text: str, told: str,
     file = tmp_path / "plan.toml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError) as caught:
-        read_plan(file)
+        job = read_plan(file)
+        try:
+            assert job.choices
+            sources_of(job)
+        except ChoicewiseError as error:
+            raise UsageError(f"{file}: {error}") from error
     assert str(caught.value).startswith(str(file))
     assert told in str(caught.value)
 

@@ -17,10 +17,10 @@ from choicewise.models.fake import HashModel
 from choicewise.models.model import SERVER, Recipe
 from choicewise.running import ray as ray_cluster
 from choicewise.running import sources as sweep_model
+from choicewise.running.job import Job, job_of, read_plan
 from choicewise.running.replica import Lost
-from choicewise.running.sources import SweepModel
-from choicewise.running.sweep import Asked, Audience, plan_of, read_plan, sweep
-from choicewise.running.workers import Parallel, Workforce
+from choicewise.running.sweep import Audience, sweep
+from choicewise.running.workers import Workforce
 from choicewise.store.manifest import read_sweep
 from choicewise.store.tables import read_blocks
 
@@ -81,10 +81,9 @@ def data(tmp_path: Path) -> Path:
     return write_mmlu(tmp_path / "quiz", questions=4)
 
 
-def asked(data: Path, *models: str, **more: Any) -> Asked:
-    table = {"models": [*models], "protocols": ["mmlu/original"], "data": [str(data)]}
-    plan = plan_of(table)
-    return Asked(plan.models, plan.sources, parallel=Parallel("ray"), **more)
+def asked(data: Path, *models: str, executor: str = "ray", **more: Any) -> Job:
+    table = {"models": [*models], "protocols": ["mmlu/original"], "data": [str(data)], "executor": executor}
+    return job_of({**table, **more})
 
 
 NAMES = ["a", "b", "c", "d", "e"]
@@ -99,8 +98,7 @@ def test_several_at_once_and_each_as_if_alone(world: World, data: Path, tmp_path
     assert 1 < world.most <= 3  # as many as there are cores, and one that is being loaded
     assert said[0] == "5 models share a cluster with 1 node and 2 CPUs"
     assert sorted(told) == told
-    alone = Asked(asked(data, *NAMES).models, asked(data, *NAMES).sources)
-    sweep(alone, tmp_path / "one")
+    sweep(asked(data, *NAMES, executor="local"), tmp_path / "one")
     for cell in record.cells:
         both = [tmp_path / where / cell.folder for where in ("ray", "one")]
         first, second = (read_blocks(folder, _blocks(folder), "observations") for folder in both)
@@ -215,9 +213,8 @@ data = ["{data}"]
 """,
         encoding="utf-8",
     )
-    models = read_plan(tmp_path / "plan.toml").models
-    assert [(model.label, model.memory) for model in models] == [("a", 10**9), ("b", 9 * 10**11)]
-    assert models[0] == SweepModel("a")  # memory changes no number
+    models = read_plan(tmp_path / "plan.toml").choices
+    assert [(model.label, model.memory) for model in models] == [("a", "1 GB"), ("b", "900 GB")]
     line = ["sweep", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "out"), "--executor", "ray"]
     assert invoke(line) == INCOMPLETE
     assert f"b on {data} failed: no node of the cluster has room for b" in capsys.readouterr().err
@@ -232,7 +229,7 @@ data = ["{data}"]
 def test_a_size_that_means_nothing_is_said_with_the_other_problems(size: object) -> None:
     table = {"models": [{"name": "a", "memory": size}, {}], "memory": size, "protocols": ["mmlu"]}
     with pytest.raises(UsageError) as caught:
-        plan_of(table)
+        job_of(table)
     words = f'memory is {size!r}; it must be a size from 1 MB up, as in "12 GB"'
     for told in (words, f"models[0].{words}", "models[1].name is missing"):
         assert re.search(rf"^\W*{re.escape(told)}", str(caught.value), re.MULTILINE), told
@@ -241,5 +238,5 @@ def test_a_size_that_means_nothing_is_said_with_the_other_problems(size: object)
 def test_a_server_has_no_use_for_memory() -> None:
     address = "server:http://127.0.0.1:1/v1#m"
     with pytest.raises(UsageError, match="no use for memory"):
-        plan_of({"models": [{"name": address, "memory": "1 GB"}], "protocols": ["mmlu"]})
-    assert plan_of({"models": [address], "memory": "1 GB", "protocols": ["mmlu"]}).models[0].name == address
+        _ = job_of({"models": [{"name": address, "memory": "1 GB"}], "protocols": ["mmlu"]}).choices
+    assert job_of({"models": [address], "memory": "1 GB", "protocols": ["mmlu"]}).choices[0].name == address

@@ -15,8 +15,8 @@ import pytest
 from choicewise import evaluate, open_run
 from choicewise.errors import StoreError
 from choicewise.running import doctor
-from choicewise.running.sources import Source, SweepModel
-from choicewise.running.sweep import Asked, sweep
+from choicewise.running.job import job_of
+from choicewise.running.sweep import sweep
 from choicewise.store.manifest import read_manifest
 from choicewise.store.tables import read_blocks
 from choicewise.util.files import is_locked, locked
@@ -62,8 +62,8 @@ def mend(out: Path) -> None:
 
 
 def several(data: Path, out: Path) -> None:
-    source = Source(("mmlu/original",), None, str(data))
-    sweep(Asked([SweepModel("fake:hash"), SweepModel("fake:oracle")], [source]), out)
+    models = ["fake:hash", "fake:oracle"]
+    sweep(job_of({"models": models, "protocols": ["mmlu/original"], "data": [str(data)]}), out)
 
 
 def check_endings(endings: list[str]) -> None:

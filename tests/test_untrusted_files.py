@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from choicewise.board.library import read_shelf
+from choicewise.board.library import read_snapshot
 from choicewise.board.model import State
 from choicewise.cli.commands import invoke
 from choicewise.errors import DataError, StoreError
@@ -157,17 +157,17 @@ def test_every_reader_ends_and_reports_the_rest(
     told = capsys.readouterr()
     models = {row["model"] for row in json.loads(told.out)}
     assert invoke(["page", str(runs), "--out", str(tmp_path / "page.html")]) == 0
-    shelf = {each.label: each for each in read_shelf([runs]).board.runs}
-    assert shelf["runs/whole"].state is State.READ
+    snapshot = {each.label: each for each in read_snapshot([runs]).board.runs}
+    assert snapshot["runs/whole"].state is State.READ
     if name in (MANIFEST, ITEM_FILE):
         assert models == {"fake:oracle"}
         assert str(path) in told.err
-        assert name == MANIFEST or shelf["runs/other"].state is State.UNREADABLE
+        assert name == MANIFEST or snapshot["runs/other"].state is State.UNREADABLE
         with pytest.raises(StoreError, match=name):
             invoke(["report", str(run)])
     else:
         assert models == {"fake:hash", "fake:oracle"}
-        assert shelf["runs/other"].state is State.READ
+        assert snapshot["runs/other"].state is State.READ
         assert str(path) in told.err
         assert ("left out" if name == "block" else "the numbers are computed") in told.err
 

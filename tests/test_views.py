@@ -22,8 +22,8 @@ from choicewise.data.items import Item
 from choicewise.errors import DataError, ProtocolError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.draws import CALIBRATIONS, CONTENT_FREE, DRAWING, PERMUTED, VIEWS
 from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.readings import CALIBRATIONS, CONTENT_FREE, DRAWING, PERMUTED, VIEWS
 from choicewise.protocols.shots import drawn_items
 from choicewise.requests.render import render
 from choicewise.requests.request import View

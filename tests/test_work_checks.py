@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.board.submission import SMALL, Policy, Refused, check_model, is_of_model, wanted
+from choicewise.board.submission import Policy, wanted
+from choicewise.board.worker import SMALL, Refused, check_model, is_of_model
 from choicewise.bundled import MODELS
 from choicewise.errors import ModelError
 

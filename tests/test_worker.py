@@ -19,10 +19,9 @@ import pytest
 
 import choicewise
 from choicewise.board import worker as module
-from choicewise.board.queue import ATTEMPTS, PAUSES, SECONDS, Queue
-from choicewise.board.service import Asked, SubmissionService
-from choicewise.board.submission import Policy, State, Wanted, is_of_model
-from choicewise.board.worker import MOST, End, Worker, Workplace
+from choicewise.board.queue import ATTEMPTS, PAUSES, SECONDS, Asked, Queue, SubmissionService
+from choicewise.board.submission import Policy, State, Wanted
+from choicewise.board.worker import MOST, End, Worker, Workplace, is_of_model
 from choicewise.cli.commands import invoke
 from choicewise.errors import ChoicewiseError, DataError, ModelError, StoreError, UsageError
 from choicewise.models.fake import HashModel
@@ -177,7 +176,7 @@ def test_what_a_killed_worker_computed_is_not_computed_again(
         "import sys, time\n"
         "from contextlib import contextmanager\n"
         "from pathlib import Path\n"
-        "from choicewise.board.service import SubmissionService\n"
+        "from choicewise.board.queue import SubmissionService\n"
         "from choicewise.board.worker import Worker, Workplace\n"
         "@contextmanager\n"
         "def shown(title):\n"
@@ -215,7 +214,7 @@ def test_a_lost_lease_ends_the_computation_and_the_next_one_is_taken(
     def progress(done: int, total: int) -> None:
         if not taken:  # the queue gives it to another worker
             assert service.queue.get(lost).state is State.LEASED
-            with service.queue._database.write() as connection:
+            with service.queue._write() as connection:
                 connection.execute("UPDATE submissions SET lease = 'another' WHERE id = ?", [lost])
             taken.append(lost)
         if state(service, following) == "waiting":
@@ -235,6 +234,7 @@ def test_runs_that_another_worker_still_writes_to_are_left_to_it(service: Submis
         seen = Seen(service)
         assert seen.once() == [End.BACK]
     assert "still writes" in seen.said[-1]
+    clock.time += PAUSES[0]
     assert Seen(service).once() == [End.DONE]
 
 
@@ -373,7 +373,7 @@ def test_ctrl_c_keeps_what_there_is_and_gives_back(service: SubmissionService, a
 
 
 def test_without_once_it_waits_for_more(service: SubmissionService) -> None:
-    class Enough(BaseException):
+    class Enough(KeyboardInterrupt):
         """The test has seen what it wants."""
 
     def progress(done: int, total: int) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
+
+from choicewise.models.local.folder_model import FolderModel
+from choicewise.models.local.local_model import LocalModel
 
 VOCABULARY = 96
 WINDOW = 32
@@ -122,3 +126,10 @@ def tiny(family: str, **changes: Any) -> PreTrainedModel:
     config = CONFIG_MAPPING[family.split()[0]](**{**COMMON, **FAMILIES[family], **changes})
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(config).eval()
+
+
+def load(folder: str | Path, **options: Any) -> LocalModel:
+    """The causal model in a folder, with its weights."""
+    model = FolderModel(folder, **options).local
+    assert isinstance(model, LocalModel)
+    return model

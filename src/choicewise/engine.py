@@ -202,7 +202,6 @@ def _tree(sequences: Sequences, sets: tuple[TokenSet, ...]) -> Tree:
 
 
 def _new_tokens(sequences: Sequences, common: _Integers, first: _Integers, nodes: int) -> Ids:
-    """The token of every node."""
     tokens = np.empty(nodes, dtype=np.int32)
     in_context = sequences.context_lengths - common  # how many new tokens the context has; below 0 when it has none
     for place in np.flatnonzero(in_context > 0):
@@ -216,11 +215,7 @@ def _new_tokens(sequences: Sequences, common: _Integers, first: _Integers, nodes
 
 
 def _nesting(common: list[int], first: list[int], new: list[int]) -> tuple[_Integers, Ids]:
-    """For every sequence, which one added the token before its first new one; for every node, the end of its subtree.
-
-    A stack holds what every sequence added to the current path: (sequence, depth of its first token, its first node,
-    how many of its tokens are on the path).
-    """
+    """For every sequence, which one added the token before its first new one; for every node, its subtree's end."""
     nodes = sum(new)
     parent, end = np.zeros(len(common), dtype=np.int64), np.full(nodes, nodes, dtype=np.int32)
     path: list[tuple[int, int, int, int]] = []
@@ -256,10 +251,7 @@ def _bytes(ids: Ids) -> bytes:
 
 
 def _distinct_contexts(spans: Sequence[Span]) -> tuple[list[bytes], list[int]]:
-    """The distinct contexts as sorted bytes, and the index of every span's context among them.
-
-    Any order of the ids will do that keeps common prefixes together, as the order of their bytes does.
-    """
+    """The distinct contexts as sorted bytes, and the index of every span's context among them."""
     arrays = {id(span.context): span.context for span in spans}
     as_bytes = {identity: _bytes(context) for identity, context in arrays.items()}
     ordered = sorted(set(as_bytes.values()))
@@ -275,11 +267,7 @@ def _order(
     continuation: _Integers,
     extended: npt.NDArray[np.bool_],
 ) -> _Integers:
-    """The order of the bytes of ``contexts[context[s]]`` and ``inputs[continuation[s]]`` joined, hardly joining any.
-
-    A sequence is sorted by the last of the sorted contexts that is not after it, then by what remains of it.  That is
-    its own context, unless other contexts extend it; only then bytes are joined.
-    """
+    """The order of the bytes of ``contexts[context[s]]`` and ``inputs[continuation[s]]`` joined, hardly joining any."""
     last, beyond, remains = context.copy(), np.zeros_like(context), [inputs[index] for index in continuation]
     for place in np.flatnonzero(extended[context]):
         sequence = contexts[context[place]] + remains[place]

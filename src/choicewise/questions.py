@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from choicewise.errors import ModelError
 
-Ids = npt.NDArray[np.int32]
-"""Token ids, shape [tokens]."""
+Ids = npt.NDArray[np.int32]  # token ids, shape [tokens]
+_LITTLE = np.dtype("<i4")
+UNKNOWN, NOT_FIRST = -1, -2  # ranks of tokens of which nothing is known, or only that another token is likelier
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -371,8 +372,6 @@ class TokenScores:
         return bool(np.isnan(self.logprobs).any()) or (self.value is not None and bool(np.isnan(self.value)))
 
 
-_LITTLE = np.dtype("<i4")
-
 _latest: tuple[bytes, Ids | None, hashlib.blake2b] = b"", None, hashlib.blake2b()
 """The context that was hashed last: the choices of a question share it."""
 
@@ -397,11 +396,7 @@ Question = Span | Mass | Generation | MaskedLoss | Cosine | Blanks | Rendition
 CAUSAL_KINDS: frozenset[type] = frozenset({Span, Mass, Generation, Sampling, MaskedLoss, Cosine})
 """What a causal language model ``supports``."""
 
-KINDS: frozenset[type] = CAUSAL_KINDS | {Blanks, Rendition}
-"""What a model ``supports`` that answers everything."""
-
-UNKNOWN, NOT_FIRST = -1, -2
-"""Ranks of tokens of which nothing is known, or only that another token is likelier."""
+KINDS: frozenset[type] = CAUSAL_KINDS | {Blanks, Rendition}  # what a model ``supports`` that answers everything
 
 Answers = Iterator[tuple[int, TokenScores]]
 """(index of a question among those asked, its answer), as answers become available."""

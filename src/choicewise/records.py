@@ -14,23 +14,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-GENERATED = -1
-"""The choice index of a generation, which belongs to no choice."""
-
-
-def _schema(row: Any) -> pa.Schema:
-    """One column per field, of the type in the field's annotation."""
-    return pa.schema([(name, kind.__metadata__[0]) for name, kind in get_type_hints(row, include_extras=True).items()])
+GENERATED = -1  # the choice index of a generation, which belongs to no choice
+Text = Annotated[str, pa.string()]
+Int32 = Annotated[int, pa.int32()]
+Indices = Annotated[Sequence[int], pa.list_(pa.int16())]
+TextOrNull = Annotated[str | None, pa.string()]
+Int16 = Annotated[int, pa.int16()]
+Flag = Annotated[bool, pa.bool_()]
+Tokens = Annotated[npt.NDArray[np.int32] | Sequence[int], pa.list_(pa.int32())]
+KEYS = ("key", "before", "after")  # all columns of the spans that name observations
+FORMAT = "choicewise-run"
+VERSION = 3  # of the format; folders of another version are refused
+MANIFEST = "manifest.json"
+ITEM_FILE = "items.parquet"
+BLOCK_FOLDER = "blocks"
+SWEEP = "sweep.json"  # what a folder of several run folders says of itself
+SWEEP_FORMAT = "choicewise-sweep"
+SWEEP_VERSION = 1
 
 
 LATER = frozenset({"token_count", "greedy", "at_most", "missing"})
 """Columns that files of earlier versions lack; there they are null."""
-
-Text = Annotated[str, pa.string()]
-
-Int32 = Annotated[int, pa.int32()]
-
-Indices = Annotated[Sequence[int], pa.list_(pa.int16())]
 
 
 class ItemRow(NamedTuple):
@@ -44,9 +48,6 @@ class ItemRow(NamedTuple):
     choices: Annotated[Sequence[str], pa.list_(pa.string())]
     gold: Indices
     fields: Text
-
-
-TextOrNull = Annotated[str | None, pa.string()]
 
 
 class RequestRow(NamedTuple):
@@ -68,11 +69,6 @@ class RequestRow(NamedTuple):
     shots_dropped: Annotated[int | None, pa.int16()] = None
     tokens_dropped: Int32 = 0
     missing: TextOrNull = None
-
-
-Int16 = Annotated[int, pa.int16()]
-
-Flag = Annotated[bool, pa.bool_()]
 
 
 class SpanRow(NamedTuple):
@@ -106,9 +102,6 @@ class SpanRow(NamedTuple):
     missing: TextOrNull = None
 
 
-Tokens = Annotated[npt.NDArray[np.int32] | Sequence[int], pa.list_(pa.int32())]
-
-
 class ObservationRow(NamedTuple):
     """What a model answered to one question, whichever protocol asked.
 
@@ -134,10 +127,11 @@ class ObservationRow(NamedTuple):
     missing: TextOrNull = None
 
 
-ITEMS, REQUESTS, SPANS, OBSERVATIONS = map(_schema, (ItemRow, RequestRow, SpanRow, ObservationRow))
-
-KEYS = ("key", "before", "after")
-"""All columns of the spans that name observations."""
+ITEMS, REQUESTS, SPANS, OBSERVATIONS = (
+    pa.schema([(name, kind.__metadata__[0]) for name, kind in get_type_hints(row, include_extras=True).items()])
+    for row in (ItemRow, RequestRow, SpanRow, ObservationRow)
+)
+"""One column per field of the row, of the type in the field's annotation."""
 
 
 class Remedy(StrEnum):
@@ -210,21 +204,9 @@ class Examined:
         return [fault for fault in self.faults if fault.harmful]
 
 
-FORMAT = "choicewise-run"
-VERSION = 3
-"""Of the format; folders of another version are refused."""
-
-MANIFEST = "manifest.json"
-ITEM_FILE = "items.parquet"
-BLOCK_FOLDER = "blocks"
 SUMMARY = "summary.parquet"
 """What follows from the others, kept so that it need not be computed again; no run depends on it."""
 
-SWEEP = "sweep.json"
-"""What a folder of several run folders says of itself."""
-
-SWEEP_FORMAT = "choicewise-sweep"
-SWEEP_VERSION = 1
 
 ALLOWED = 0.01
 """Nats by which a server may answer the same question otherwise, however alike the answers of its probe were.
@@ -437,9 +419,8 @@ class Manifest:
 
     ``model``, ``dataset`` and ``selection`` identify what was measured: a folder never continues with another.
     ``protocols``: name → signature.  ``versions``: package → version.  ``files``: those outside the blocks, by name.
-    ``command``: the words of a command line that say where model and data lie and what of them was asked, so that a
-    line can go on with it; none where it was not begun by one.  ``typed``: the command lines that asked for the
-    protocols, in their order, each as it was typed after the program's name; none where one of them is not known.
+    ``job``: the fields of :class:`choicewise.running.job.Job` that say where model and data lie, so that a command can
+    resume it; none where they were in memory alone.
     ``imported``: where no model was asked here, and all
     that was observed comes from another tool's log.  ``server``: where the model answered from behind one.
     ``refused``: protocols that were asked for and that the model can't be asked under, with the reason.
@@ -456,8 +437,7 @@ class Manifest:
     blocks: tuple[BlockRecord, ...] = ()
     complete: bool = False
     files: dict[str, FileRecord] = field(default_factory=dict)
-    command: tuple[str, ...] = ()
-    typed: tuple[tuple[str, ...], ...] = ()
+    job: dict[str, Any] = field(default_factory=dict)
     imported: ImportRecord | None = None
     server: ServerRecord | None = None
     refused: dict[str, str] = field(default_factory=dict)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from choicewise.errors import ModelError
 
@@ -94,18 +93,6 @@ def test_rolling_texts_have_the_harness_s_numbers(name: str, texts: list[str], a
     own = ours(name, **arguments).loglikelihood_rolling(asked)
     assert all(map(near, own, expected))
     assert len(own) == len(expected)
-
-
-@given(length=st.integers(0, 60), window=st.integers(1, 12))
-def test_windows_are_the_harness_s(length: int, window: int) -> None:
-    import numpy as np
-
-    from choicewise.integrations.lm_eval.scoring import rolling_windows
-
-    tokens = list(range(100, 100 + length))
-    expected = [make_disjoint_window(pair) for pair in get_rolling_token_windows(tokens, 7, window, 1)]
-    own = rolling_windows(np.asarray(tokens, dtype=np.int32), 7, window)
-    assert [(context.tolist(), scored.tolist()) for context, scored in own] == expected
 
 
 ANSWERS = st.tuples(

@@ -10,7 +10,7 @@ import pytest
 
 from choicewise.errors import ChoicewiseError, DataError, ProtocolError, UsageError
 from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks
-from choicewise.interchange.harness_tasks.load import TaskTemplates
+from choicewise.interchange.harness_tasks.load import TaskNames, TaskTemplates
 from tests.peers.harness_compared import compare, write_task
 from tests.peers.test_harness_tasks import METRICS, PLAIN, SPLITS, rows
 
@@ -276,3 +276,34 @@ def test_without_the_package_the_remedy_is_named() -> None:
     )
     done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True)
     assert "pip install 'choicewise[harness]'" in done.stderr
+
+
+def test_code_of_a_shipped_task_runs_and_that_of_a_file_over_it_does_not(tmp_path: Path) -> None:
+    """What the installed harness comes with is trusted; a group of somebody's folder may say how it is asked."""
+    (tmp_path / "own.py").write_text(CODE)
+    group = tmp_path / "group.yaml"
+    group.write_text("group: ends\ntask:\n  - task: hellaswag\n    process_docs: !function own.half\n")
+    with pytest.raises(ProtocolError, match=r"group.yaml, line 4: task\[0\].process_docs: own.half") as error:
+        load_harness_tasks("lm-eval:ends", include_path=[tmp_path])
+    assert str(error.value).count("line") == 1
+    group.write_text("group: ends\ntask: [{task: hellaswag, dataset_path: pandas}]\n")
+    with pytest.raises(ProtocolError, match="group.yaml, line 2: dataset_path: pandas"):
+        load_harness_tasks("lm-eval:ends", include_path=[tmp_path])
+    assert not (tmp_path / "ran").exists()
+    tree = TaskNames([tmp_path]).tree("hellaswag")
+    assert tree.code == ()
+    assert [leaf.name for leaf in tree.leaves] == ["hellaswag"]
+
+
+def test_a_file_that_holds_up_whoever_reads_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text("task: good\noutput_type: multiple_choice\n")
+    (tmp_path / "broken.yaml").write_text("task: [\n")
+    inner = tmp_path / "inner"
+    inner.write_text("x: " + "[" * 100_000 + "]" * 100_000)
+    for text, says in (("include: inner", "inner has more than 200 levels"), ("include: pipe", "pipe is no task file")):
+        os.mkfifo(tmp_path / "pipe") if "pipe" in text else None
+        (tmp_path / "other.yaml").write_text(f"task: other\n{text}\n")
+        with pytest.raises(ProtocolError, match=says):
+            load_harness_tasks("lm-eval:good", include_path=[tmp_path])
+    (tmp_path / "other.yaml").unlink()
+    assert [leaf.name for leaf in TaskNames([tmp_path]).tree("good").leaves] == ["good"]

@@ -49,7 +49,7 @@ def test_several_tasks_in_a_line_are_several_runs(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     runs = sorted(path.parent for path in (tmp_path / "all").glob("*/*/manifest.json"))
     assert [open_run(run).manifest.dataset.name for run in runs] == ["lm-eval:lanes", "lm-eval:roads"]
-    assert "--include-path" in open_run(runs[0]).manifest.command
+    assert open_run(runs[0]).manifest.job["include_path"] == [str(tmp_path)]
     times = [(run / "manifest.json").stat().st_mtime_ns for run in runs]
     assert command(*line).exit_code == 0
     assert [(run / "manifest.json").stat().st_mtime_ns for run in runs] == times
@@ -118,4 +118,4 @@ def test_code_is_asked_for_by_its_option(tmp_path: Path) -> None:
     assert isinstance(refused.exception, ProtocolError)
     assert "doc_to_text: own.asked" in str(refused.exception)
     assert command(*line, "--allow-task-code").exit_code == 0
-    assert "--allow-task-code" in open_run(tmp_path / "run").manifest.command
+    assert open_run(tmp_path / "run").manifest.job["allow_task_code"] is True

@@ -232,7 +232,7 @@ def with_our_rows(relative: str, folder: Path) -> Path:
 @pytest.mark.parametrize("relative", ROWS)
 def test_a_shipped_task_gives_the_harness_s_numbers(relative: str, tmp_path: Path) -> None:
     path = with_our_rows(relative, tmp_path)
-    task = compare(str(path), tmp_path / "run", allow_code=True)
+    task = compare(str(path), tmp_path / "run")
     own = {note.split()[3] for note in task.notes if "is not computed here" in note}
     assert own == set(NOT_OURS.get(relative, ())), task.notes
 
@@ -243,6 +243,6 @@ def test_a_shipped_task_has_the_harness_s_texts_after_shots(relative: str, tmp_p
     config = read_task_file(path).config
     if config.get("num_fewshot") == 0 or relative in SHOTLESS:
         pytest.skip("the task can't have shots")
-    (task,) = load_harness_tasks(f"lm-eval:{path}@shots=3", allow_code=True)
+    (task,) = load_harness_tasks(f"lm-eval:{path}@shots=3")
     (theirs,) = texts_by_harness(str(path), shots=3).values()
     assert texts_here(task, next(iter(task.protocols))) == theirs

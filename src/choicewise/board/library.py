@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import OrderedDict
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,31 +14,28 @@ import numpy as np
 import pyarrow as pa
 
 from choicewise.board.model import (
-    MOST,
     Board,
     Cell,
     Column,
+    Disputed,
+    Listed,
     ListedRun,
     Part,
     Place,
     Ranges,
+    Snapshot,
     Stamp,
     State,
     board,
-    board_finding,
-    handful,
     rank_ranges,
     slug,
 )
-from choicewise.board.run_documents import RunProcess
-from choicewise.errors import ChoicewiseError, StoreError
-from choicewise.records import ITEM_FILE, ITEMS, MANIFEST, Manifest
+from choicewise.board.runs import RunProcess
+from choicewise.board.view import MOST, board_finding, handful
+from choicewise.errors import StoreError
+from choicewise.records import MANIFEST
 from choicewise.results.outcomes import Outcomes
-from choicewise.results.rows import run_id
-from choicewise.results.run import asked_protocols, count_items
-from choicewise.scoring.observed import Floats
-from choicewise.store.manifest import read_manifest, version_of
-from choicewise.store.tables import read_metadata
+from choicewise.util.cache import BoundedCache
 
 PAUSE = 2.0
 """Seconds between two looks at the folders; more where a look itself takes long."""
@@ -47,50 +44,11 @@ REFRESH = 1.0
 """Seconds after which a board shows what was read meanwhile, while more is being read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Disputed:
-    """An item, and how many of the answers to it are right (a tie counts by its share)."""
-
-    item: str
-    right: float
-    answers: int
-
-
-Listed = Mapping[str, tuple[Disputed, ...]]
-"""Disputed items by the id of the part of the data."""
-
-
-@dataclass(frozen=True, eq=False)
-class Shelf:
-    """What the library knows at one moment; it never changes.
-
-    ``ranges``: the rank ranges of the columns that have them by now, by the id of the column.  ``problems``: what could
-    not be looked into.  ``finding`` says in sentences what the numbers say.  ``number`` grows with every change.
-    ``disputed``: items on which the numbers disagree, by the id of the part of the data.
-    """
-
-    board: Board
-    ranges: Mapping[str, Ranges]
-    problems: tuple[str, ...]
-    finding: str
-    number: int
-    disputed: Listed
-
-    @property
-    def waiting(self) -> int:
-        """How many runs are still to be read."""
-        return sum(run.state is State.WAITING for run in self.board.runs)
-
-    def run(self, name: str) -> ListedRun | None:
-        """The run of that id."""
-        return next((run for run in self.board.runs if run.id == name), None)
-
-
 class Library:
     """The runs below ``folders``.  A thread of its own looks for them, has them read by a process with limits, and
     computes what takes long.
 
-    Whoever asks gets the :class:`Shelf` of the moment at once.
+    Whoever asks gets the :class:`Snapshot` of the moment at once.
     """
 
     def __init__(self, folders: Sequence[Path], pause: float = PAUSE) -> None:
@@ -98,20 +56,20 @@ class Library:
         self._places: dict[str, Place] = {}
         self._runs: dict[str, ListedRun] = {}
         self._problems: tuple[str, ...] = ()
-        self._shelf = Shelf(board(()), {}, (), "", 0, {})
+        self._snapshot = Snapshot(board(()), {}, (), "", 0, {})
         self._disputed: tuple[Board | None, Listed] = None, {}
-        self._board_changed, self._shelf_changed = True, False
+        self._board_changed, self._snapshot_changed = True, False
         self._published = 0.0
         self._wake, self._ended = Event(), Event()
         self._thread = Thread(target=self._keep_up, name="library", daemon=True)
         self._process = RunProcess()
-        self.decisions = DecisionsKept(self._read_decisions)
-        self._ranges = RangesKept(self.decisions)
+        self.decisions = Decisions(self._read_decisions)
+        self._ranges = RankRanges(self.decisions)
 
     @property
-    def shelf(self) -> Shelf:
+    def snapshot(self) -> Snapshot:
         """What is known now."""
-        return self._shelf
+        return self._snapshot
 
     def start(self) -> None:
         """Begin to look and read in the background."""
@@ -127,7 +85,7 @@ class Library:
 
     def want(self, columns: Sequence[str]) -> None:
         """Compute the rank ranges of these columns before those of others."""
-        lacking = [column for column in columns if column not in self._shelf.ranges]
+        lacking = [column for column in columns if column not in self._snapshot.ranges]
         if lacking:
             self._ranges.want(lacking)
 
@@ -155,24 +113,24 @@ class Library:
     def _fail(self, error: Exception) -> None:
         words = f"the board can't follow its folders ({type(error).__name__}) and shows what it last read"
         problems = (*self._problems, words)
-        if self._shelf.problems != problems:
-            self._shelf = replace(self._shelf, problems=problems, number=self._shelf.number + 1)
-        self._shelf_changed = True
+        if self._snapshot.problems != problems:
+            self._snapshot = replace(self._snapshot, problems=problems, number=self._snapshot.number + 1)
+        self._snapshot_changed = True
         self._wake.wait(self._pause)
 
     def _step(self) -> bool:
         """Do one thing: read a run, show what changed, or compute the ranges of a column; False with nothing to do."""
         waiting = next((run for run in self._runs.values() if run.state is State.WAITING), None)
         due = waiting is None or time.monotonic() - self._published >= REFRESH
-        if due and (self._board_changed or self._shelf_changed):
+        if due and (self._board_changed or self._snapshot_changed):
             self._publish()
         elif waiting is not None:
             self._read(waiting)
-        elif self._ranges.compute_next(self._shelf.board):
-            self._shelf_changed = True
-        elif self._disputed[0] is not self._shelf.board:
-            self._disputed = self._shelf.board, disputed(self._shelf.board, self.decisions)
-            self._shelf_changed = True
+        elif self._ranges.compute_next(self._snapshot.board):
+            self._snapshot_changed = True
+        elif self._disputed[0] is not self._snapshot.board:
+            self._disputed = self._snapshot.board, disputed(self._snapshot.board, self.decisions)
+            self._snapshot_changed = True
         else:
             return False
         return True
@@ -180,12 +138,9 @@ class Library:
     def _look(self) -> None:
         """Notice runs that came, changed or went."""
         discovery = discover(self.folders)
-        self._shelf_changed |= discovery.problems != self._problems
+        self._snapshot_changed |= discovery.problems != self._problems
         runs = {name: self._seen(place) for name, place in discovery.places.items()}
-        old = {name for name, run in self._runs.items() if runs.get(name) is not run}
-        if old or len(runs) > len(self._runs):
-            self.decisions.forget(old)
-            self._board_changed = True
+        self._board_changed |= runs != self._runs
         self._places, self._runs, self._problems = dict(discovery.places), runs, discovery.problems
 
     def _seen(self, place: Place) -> ListedRun:
@@ -199,25 +154,26 @@ class Library:
     def _read(self, run: ListedRun) -> None:
         self._runs[run.id], outcomes = self._process.read(run)
         if outcomes is not None:
-            self.decisions.keep(run.id, outcomes)
+            self.decisions.put(self._runs[run.id], outcomes)
         self._board_changed = True
 
-    def _read_decisions(self, name: str) -> Outcomes | None:
-        run = self._runs.get(name)
-        return None if run is None or run.state is not State.READ else self._process.read(run)[1]
+    def _read_decisions(self, run: ListedRun) -> Outcomes | None:
+        known = self._runs.get(run.id)
+        there = known is not None and (known.state, known.version) == (State.READ, run.version)
+        return self._process.read(run)[1] if there else None
 
     def _publish(self) -> None:
-        made = board(list(self._runs.values())) if self._board_changed else self._shelf.board
+        made = board(list(self._runs.values())) if self._board_changed else self._snapshot.board
         whole = all(run.state is not State.WAITING for run in made.runs)
-        finding = board_finding(made) if whole and self._board_changed else self._shelf.finding
+        finding = board_finding(made) if whole and self._board_changed else self._snapshot.finding
         listed = self._disputed[1] if self._disputed[0] is made else {}
-        number = self._shelf.number + 1
-        self._shelf = Shelf(made, self._ranges.of(made), self._problems, finding, number, listed)
-        self._board_changed = self._shelf_changed = False
+        number = self._snapshot.number + 1
+        self._snapshot = Snapshot(made, self._ranges.of(made), self._problems, finding, number, listed)
+        self._board_changed = self._snapshot_changed = False
         self._published = time.monotonic()
 
 
-def read_shelf(folders: Sequence[Path]) -> Shelf:
+def read_snapshot(folders: Sequence[Path]) -> Snapshot:
     """What is known of the runs below ``folders`` once all are read.  StoreError for a folder that has none."""
     library = Library(folders)
     try:
@@ -225,16 +181,16 @@ def read_shelf(folders: Sequence[Path]) -> Shelf:
     finally:
         library.stop()
     for folder in folders:
-        if not any(run.folder.is_relative_to(folder) for run in library.shelf.board.runs):
+        if not any(run.folder.is_relative_to(folder) for run in library.snapshot.board.runs):
             raise StoreError(f"no run lies in or below {folder}; make one with `choicewise run`")
-    return library.shelf
+    return library.snapshot
 
 
 LISTED = 12
 """Items of a part of the data that are listed."""
 
 
-def disputed(board: Board, decisions: DecisionsKept) -> dict[str, tuple[Disputed, ...]]:
+def disputed(board: Board, decisions: Decisions) -> dict[str, tuple[Disputed, ...]]:
     """The most disputed items by the id of the part of the data, over the headline columns; nothing undisputed."""
     parts: dict[Part, list[Column]] = {}
     for column in board.columns:
@@ -242,15 +198,20 @@ def disputed(board: Board, decisions: DecisionsKept) -> dict[str, tuple[Disputed
     return {part.id: _of_part(board, handful(columns, MOST), decisions) for part, columns in parts.items()}
 
 
-def _of_part(board: Board, columns: tuple[Column, ...], decisions: DecisionsKept) -> tuple[Disputed, ...]:
+def _of_part(board: Board, columns: tuple[Column, ...], decisions: Decisions) -> tuple[Disputed, ...]:
     items: pa.Table | None = None
     right, answers = np.zeros(0), np.zeros(0)
-    for outcome_items, credit in _credits(board, columns, decisions):
-        if items is None:
-            items, right, answers = outcome_items, np.zeros(len(credit)), np.zeros(len(credit))
-        if outcome_items is items:  # as they are for runs on the same items, which share the table
-            right += np.nan_to_num(credit)
-            answers += ~np.isnan(credit)
+    cells = (line.cells[column.id] for line in board.lines for column in columns if column.id in line.cells)
+    for cell in cells:
+        outcomes = None if cell.row is None else decisions.get(cell.run)
+        for each in () if outcomes is None else outcomes.outcomes:
+            if cell.row is None or each.name != cell.row.protocol:
+                continue
+            if items is None:
+                items, right, answers = each.items, np.zeros(len(each.credit)), np.zeros(len(each.credit))
+            if each.items is items:  # as they are for runs on the same items, which share the table
+                right += np.nan_to_num(each.credit)
+                answers += ~np.isnan(each.credit)
     if items is None:
         return ()
     with np.errstate(invalid="ignore"):
@@ -264,16 +225,6 @@ def _of_part(board: Board, columns: tuple[Column, ...], decisions: DecisionsKept
     )
 
 
-def _credits(board: Board, columns: tuple[Column, ...], decisions: DecisionsKept) -> Iterator[tuple[pa.Table, Floats]]:
-    for line in board.lines:
-        for column in columns:
-            cell = line.cells.get(column.id)
-            outcomes = None if cell is None or cell.row is None else decisions.get(cell.run.id)
-            if cell is not None and cell.row is not None and outcomes is not None:
-                own = (each for each in outcomes.outcomes if each.name == cell.row.protocol)
-                yield from ((each.items, each.credit) for each in own)
-
-
 _MOST_WANTED = 1000
 """Columns that are remembered as asked for."""
 
@@ -281,12 +232,12 @@ Members = frozenset[tuple[str, str]]
 """The runs with a number in a column: id and version."""
 
 
-class RangesKept:
+class RankRanges:
     """Rank ranges by the id of their column, as long as the same runs have a number in it."""
 
-    def __init__(self, decisions: DecisionsKept) -> None:
+    def __init__(self, decisions: Decisions) -> None:
         self._decisions = decisions
-        self._kept: dict[str, tuple[Members, Ranges]] = {}
+        self._known: dict[str, tuple[Members, Ranges]] = {}
         self._wanted: list[str] = []
         self._lock = Lock()
 
@@ -298,15 +249,15 @@ class RangesKept:
     def of(self, board: Board) -> dict[str, Ranges]:
         """Those that are known and true for ``board``."""
         members = {name: _members(cells) for name, cells in _numbers(board).items()}
-        self._kept = {name: each for name, each in self._kept.items() if members.get(name) == each[0]}
-        return {name: ranges for name, (_, ranges) in self._kept.items()}
+        self._known = {name: each for name, each in self._known.items() if members.get(name) == each[0]}
+        return {name: ranges for name, (_, ranges) in self._known.items()}
 
     def compute_next(self, board: Board) -> bool:
         """Compute those of one column: one that was asked for, else of the handful that is shown first, else any.
 
         False where nothing is left to do.
         """
-        lacking = {each.id: each for each in board.columns if each.measured > 1 and each.id not in self._kept}
+        lacking = {each.id: each for each in board.columns if each.measured > 1 and each.id not in self._known}
         with self._lock:
             self._wanted = [name for name in self._wanted if name in lacking]
             order = [*self._wanted, *(each.id for each in handful(board.columns, MOST)), *lacking]
@@ -314,10 +265,10 @@ class RangesKept:
         if name is None:
             return False
         cells = _numbers(board)[name]
-        outcomes = {run: self._decisions.get(run) for run in cells}
+        outcomes = {name: self._decisions.get(cell.run) for name, cell in cells.items()}
         known = {run: each for run, each in outcomes.items() if each is not None}
         whole = len(known) == len(cells)  # else a run went away, and the board is about to change
-        self._kept[name] = _members(cells), rank_ranges(lacking[name], cells, known) if whole else {}
+        self._known[name] = _members(cells), rank_ranges(lacking[name], cells, known) if whole else {}
         return True
 
 
@@ -393,107 +344,43 @@ def _runs(folder: Path, root: str, problems: list[str]) -> Iterator[tuple[Path, 
             problems.append(f"{label} can't be looked into: {error.strerror}")
 
 
-def look(place: Place) -> ListedRun:
-    """The run at ``place`` from its manifest alone, which is quick: waiting to be read, incomplete, or unreadable.
-
-    A run that can't be read must not end the board, so every error becomes a reason.
-    """
-    try:
-        manifest = read_manifest(place.folder)
-        version = version_of(manifest)
-        asked_protocols(place.folder, manifest)
-    except MemoryError:
-        raise
-    except Exception as error:
-        return ListedRun(place.id, place.label, place.folder, State.UNREADABLE, "", reason(error, place))
-    state, words = State.WAITING, ""
-    if not manifest.complete:
-        asked = _asked(place.folder, manifest)
-        state, words = State.INCOMPLETE, f"{asked} are asked; the same `{manifest.writer}` line goes on with it"
-    about = state, version, words, without_blocks(manifest), run_id(manifest)
-    return ListedRun(place.id, place.label, place.folder, *about)
-
-
-def reason(error: Exception, place: Place) -> str:
-    """The error in words that don't tell where the served folder lies."""
-    if isinstance(error, OSError) and not isinstance(error, ChoicewiseError):
-        words = error.strerror or str(error)
-    elif isinstance(error, ChoicewiseError):
-        words = str(error)
-    else:
-        words = f"it can't be read ({type(error).__name__}: {error}); `choicewise report` says more"
-    for spelled in dict.fromkeys((str(place.folder), os.path.abspath(place.folder), os.path.realpath(place.folder))):
-        words = words.replace(spelled, place.label)
-    return words
-
-
-def without_blocks(manifest: Manifest) -> Manifest:
-    """The manifest without the list of its blocks, of which a large run has hundreds."""
-    return replace(manifest, blocks=(), files={})
-
-
-def _asked(folder: Path, manifest: Manifest) -> str:
-    """How far a run is, as ``1,200 of 14,042 items``."""
-    done = f"{count_items(manifest.blocks):,}"
-    try:
-        return f"{done} of {read_metadata(folder / ITEM_FILE, ITEMS)[0].num_rows:,} items"
-    except StoreError:
-        return f"{done} items"
-
-
 BUDGET = 384_000_000
 """Bytes of all decisions together: 200 runs of 14,042 items under 47 protocols take 265 million."""
 
 
-class DecisionsKept:
-    """The outcomes of runs by their id; those not asked for the longest go first.  Several threads may use it.
+class Decisions:
+    """The outcomes of runs; those not asked for the longest go first.  Several threads may use it.
 
     ``read`` gets those that are not there (any more).  Runs on the same items share one table of them.
     """
 
-    def __init__(self, read: Callable[[str], Outcomes | None], budget: int = BUDGET) -> None:
-        self._read, self._budget, self._bytes = read, budget, 0
-        self._kept: OrderedDict[str, tuple[Outcomes, int]] = OrderedDict()
-        self._tables: list[pa.Table] = []
-        self._lock = RLock()
+    def __init__(self, read: Callable[[ListedRun], Outcomes | None], budget: int = BUDGET) -> None:
+        self._read, self._lock = read, RLock()
+        self._cache = BoundedCache[tuple[str, str], Outcomes](
+            budget, lambda outcomes: sum(each.codes.nbytes + each.predicted.nbytes for each in outcomes.outcomes)
+        )
+        self._tables: list[weakref.ref[pa.Table]] = []
 
-    def keep(self, run: str, outcomes: Outcomes) -> None:
-        """Remember the outcomes of a run, and forget others where there is no room."""
+    def put(self, run: ListedRun, outcomes: Outcomes) -> Outcomes:
+        """Remember the outcomes of a run, with the items shared."""
         with self._lock:
-            self.forget({run})
-            self._add(run, outcomes)
+            shared = tuple(replace(each, items=self._shared(each.items)) for each in outcomes.outcomes)
+            outcomes = replace(outcomes, outcomes=shared)
+            self._cache.put((run.id, run.version), outcomes)
+            return outcomes
 
-    def get(self, run: str) -> Outcomes | None:
+    def get(self, run: ListedRun) -> Outcomes | None:
         """The outcomes of a run, read again where they were forgotten; None where they can't be read any more."""
         with self._lock:
-            if run in self._kept:
-                self._kept.move_to_end(run)
-                return self._kept[run][0]
+            if (outcomes := self._cache.get((run.id, run.version))) is not None:
+                return outcomes
             outcomes = self._read(run)
-            return None if outcomes is None else self._add(run, outcomes)
+            return None if outcomes is None else self.put(run, outcomes)
 
-    def forget(self, runs: set[str]) -> None:
-        """Let go of runs that are not there any more, or that changed."""
-        with self._lock:
-            for run in runs & self._kept.keys():
-                self._bytes -= self._kept.pop(run)[1]
-            used = {id(each.items) for outcomes, _ in self._kept.values() for each in outcomes.outcomes}
-            self._tables = [table for table in self._tables if id(table) in used]
-
-    def _add(self, run: str, outcomes: Outcomes) -> Outcomes:
-        shared = tuple(replace(each, items=self._items(each.items)) for each in outcomes.outcomes)
-        size = sum(each.codes.nbytes + each.predicted.nbytes for each in shared)
-        kept = replace(outcomes, outcomes=shared)
-        self._kept[run] = kept, size
-        self._bytes += size
-        while self._bytes > self._budget and len(self._kept) > 1:
-            _, (_, size) = self._kept.popitem(last=False)
-            self._bytes -= size
-        return kept
-
-    def _items(self, items: pa.Table) -> pa.Table:
-        for table in self._tables:
-            if table is items or table.equals(items):
+    def _shared(self, items: pa.Table) -> pa.Table:
+        self._tables = [each for each in self._tables if each() is not None]
+        for reference in self._tables:
+            if (table := reference()) is not None and (table is items or table.equals(items)):
                 return table
-        self._tables.append(items)
+        self._tables.append(weakref.ref(items))
         return items

@@ -12,7 +12,8 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from choicewise.cli.terminal import abandon, check_interrupt, end_watch, fail, open_streams, tell, watch
+from choicewise import __version__
+from choicewise.cli.terminal import abandon, check_interrupt, end_watch, fail, open_streams, show, tell, watch
 from choicewise.errors import ChoicewiseError
 
 
@@ -31,15 +32,20 @@ def main() -> NoReturn:
     All output is written by then.  An ordinary end would destroy C++ threads that libraries left behind while they
     still run, and now and then abort with "terminate called without an active exception".
     """
+    code = 1
+
+    def leave() -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+
+    atexit.register(leave)  # the first to be registered runs last, after those of libraries
     try:
         code = _run()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
+    sys.exit(code)
 
 
 def _run() -> int:
@@ -49,9 +55,19 @@ def _run() -> int:
     try:
         watch()
         try:
-            from choicewise.cli.commands import invoke
+            match sys.argv[1:2]:
+                case [] | ["--help"] as asked:
+                    from choicewise.cli.listing import help_lines
 
-            code = invoke(sys.argv[1:])
+                    code = 0 if asked else 2
+                    (show if asked else tell)(*help_lines())
+                case ["--version"]:
+                    code = 0
+                    show(f"choicewise {__version__}")
+                case _:
+                    from choicewise.cli.commands import invoke
+
+                    code = invoke(sys.argv[1:])
             sys.stdout.flush()
         finally:
             check_interrupt()  # also where the interrupt became another exception, as in the middle of defining a class

@@ -10,10 +10,9 @@ import typer
 
 from choicewise.cli import options, terminal
 from choicewise.cli.commands import Command
-from choicewise.cli.options import sources_of
+from choicewise.cli.options import Part, Tasks, grouped
 from choicewise.cli.terminal import print_json, show_download, tell
 from choicewise.errors import ModelError, UsageError
-from choicewise.interchange.harness_tasks.files import split_tasks
 
 if TYPE_CHECKING:
     from choicewise.data.dataset import Dataset
@@ -39,18 +38,15 @@ def listing(context: typer.Context, json: options.Json = False) -> None:
 
     suites = [suite(name) for name in suite_names()]
     if json:
-        published = ((each.name, each.title, [*each.protocols], each.source) for each in entries())
-        rows: list[dict[str, object]] = [
-            dict(zip(("name", "title", "protocols", "source"), row, strict=True)) for row in published
+        sets = [
+            (name, _members(name), [protocol for each in members for protocol in each.protocols], None)
+            for name, members in groups().items()
         ]
-        for name, members in groups().items():
-            inside = [protocol for each in members for protocol in each.protocols]
-            rows.append({"name": name, "title": _members(name), "protocols": inside, "source": None})
-        rows += [
-            {"name": each.name, "title": each.title, "protocols": [*each.protocols], "source": each.source}
-            for each in suites
-        ]
-        terminal.print_json(rows)
+        alone, averaged = (
+            [(each.name, each.title, [*each.protocols], each.source) for each in own] for own in (entries(), suites)
+        )
+        keys = ("name", "title", "protocols", "source")
+        terminal.print_json([dict(zip(keys, row, strict=True)) for row in (*alone, *sets, *averaged)])
         return
     width = max(map(len, (*groups(), *suite_names(), *(each.name for each in entries()))))
     for each in entries():
@@ -153,13 +149,12 @@ def diff(left: Name, right: Name, json: options.Json = False) -> None:
         terminal.show(axis, f"  {one:<{width}}  {a}", f"  {other:<{width}}  {b}")
 
 
+@grouped
 def prompts(
+    *,
     protocol: options.Protocols,
     data: options.Data = None,
-    subject: options.Subjects = None,
-    limit: options.Limit = None,
-    on_bad_item: options.BadItems = options.OnBadItem.error,
-    mapping: options.MappingFile = None,
+    part: Part,
     model: Annotated[
         str | None,
         typer.Option(
@@ -169,8 +164,7 @@ def prompts(
         ),
     ] = None,
     tokenizer: options.Tokenizer = None,
-    include_path: options.IncludePath = None,
-    allow_task_code: options.AllowTaskCode = False,
+    tasks: Tasks,
 ) -> None:
     """Print each request as a JSON line: item, subject, context, continuations, gold, protocol.
 
@@ -179,15 +173,20 @@ def prompts(
     them to a model's window, because that needs the model's tokenizer. Without --data they are about the benchmarks'
     own data.
     """
-    from choicewise.protocols.catalogue import resolve
+    from choicewise.running.job import job_of
 
-    sources = sources_of(protocol, data, mapping, on_bad_item, subject, include_path, allow_task_code)
-    template = _chat_template(resolve(*split_tasks(protocol)[1]), model, tokenizer)
+    given = {**part.given, **part.data([] if data is None else [data]), **tasks.given}
+    job = job_of({"protocols": protocol, **given})
+    sources = options.sources_of(job)
+    if len(sources) > 1:
+        options.refuse_without_use("several benchmarks, with subjects of their own, have", subject=part.subject)
+    recipes = {name: recipe for source in sources for name, recipe in source.recipes.items()}
+    template = _chat_template(recipes, model, tokenizer)
     for source in sources:
         dataset = source.open(show_download())
-        named = source.protocols(dataset, subject)
+        named = source.protocols(dataset, job.subjects)
         tell(*(f"note: {note}" for note in source.notes))
-        _print(dataset, named, source.rendered, subject, limit, template)
+        _print(dataset, named, source.rendered, part.subject, job.limit, template)
 
 
 def _print(

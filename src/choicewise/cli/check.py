@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.options import load_one
+from choicewise.cli.options import Loading, grouped
 from choicewise.cli.terminal import print_json, print_parts, show, tell
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
 
 
+@grouped
 def check(
+    *,
     model: Annotated[str, typer.Option("--model", help="A model folder, or one behind a server.")],
-    dtype: options.ModelDtype = None,
-    device: options.Device = None,
-    window: options.Window = None,
-    adapter: options.Adapter = None,
-    tokenizer: options.Tokenizer = None,
+    loading: Loading,
     json: options.Json = False,
 ) -> None:
     """Measure on this very model by how much ways of computing a score differ, in nats.
@@ -30,7 +28,7 @@ def check(
     the noise of both are shown as near ties in reports. Of a model behind a server: which ways of asking give right
     numbers, and which protocols can be asked.
     """
-    loaded = load_one(model, dtype=dtype, device=device, window=window, adapter=adapter, tokenizer=tokenizer)
+    loaded = loading.load(model)
     from choicewise.models.model import SERVER
 
     if loaded.device == SERVER:
@@ -67,16 +65,12 @@ def measure_noise(model: Model) -> dict[str, Any]:
 def _tables(noise: dict[str, Any]) -> list[Any]:
     from choicewise.report.tables import titled
 
-    trials = [
-        (trial["rung"], trial["difference"], f"refused: {trial['refused']}" if trial["refused"] else "taken")
-        for trial in noise["trials"]
-    ]
     paths = [(path["path"], path["difference"], path["failed"] or "") for path in noise["paths"]]
     return [
         titled(
             f"{noise['model']}, {noise['dtype']} on {noise['device']}: a run takes the path {noise['rung']!r},"
             f" {noise['cost']}",
-            _table("path", trials),
+            _table("path", _trials(noise)),
             f"largest difference from one sequence at a time, of n tokens over √n, on sequences up to {noise['depth']}"
             f" tokens; up to {noise['tolerance']:.2g} nats are allowed",
         ),
@@ -89,6 +83,13 @@ def _tables(noise: dict[str, Any]) -> list[Any]:
     ]
 
 
+def _trials(measured: dict[str, Any]) -> list[tuple[str, float | None, str]]:
+    return [
+        (trial["rung"], trial["difference"], f"refused: {trial['refused']}" if trial["refused"] else "taken")
+        for trial in measured["trials"]
+    ]
+
+
 def _table(name: str, rows: list[tuple[str, float | None, str]]) -> Any:
     from choicewise.report.tables import table
     from choicewise.util.text import safe
@@ -96,7 +97,7 @@ def _table(name: str, rows: list[tuple[str, float | None, str]]) -> Any:
     shown = table(name, "nats")
     shown.add_column("", overflow="fold")
     for way, difference, remark in rows:
-        shown.add_row(way, "-" if difference is None else f"{difference:.2g}", safe(remark))
+        shown.add_row(safe(way), "-" if difference is None else f"{difference:.2g}", safe(remark))
     return shown
 
 
@@ -143,16 +144,11 @@ def show_server(measured: dict[str, Any]) -> None:
     }
     width = max(map(len, facts))
     show(*(f"{name:<{width}}  {value}" for name, value in facts.items()), "")
-    ways = table("way of asking", "nats")
-    ways.add_column("", overflow="fold")
-    for trial in measured["trials"]:
-        apart = "-" if trial["difference"] is None else f"{trial['difference']:.2g}"
-        ways.add_row(safe(trial["rung"]), apart, safe(f"refused: {trial['refused']}" if trial["refused"] else "taken"))
     print_parts(
         [
             titled(
                 "ways of asking that were tried, best first",
-                ways,
+                _table("way of asking", _trials(measured)),
                 "nats: how far log-probabilities of tokens are, at most, from those asked for otherwise: in two parts, "
                 f"among others, again, and as next tokens; {measured['tolerance']:.2g} are allowed. Noise of a token: "
                 f"{measured['noise']:.2g} nats; reports count items closer than twice that, for n tokens √n times it, "
@@ -188,7 +184,9 @@ def _some(names: list[str] | tuple[str, ...]) -> str:
     return ", ".join(entries[:6]) + (f" and {len(entries) - 6} more entries" if len(entries) > 6 else "")
 
 
+@grouped
 def score(
+    *,
     model: options.ModelName,
     context: Annotated[str, typer.Option("--context", help="The text before the choices, as it stands.")],
     choice: Annotated[
@@ -218,15 +216,11 @@ def score(
             "domain_conditional need it.",
         ),
     ] = None,
-    dtype: options.ModelDtype = None,
-    device: options.Device = None,
-    window: options.Window = None,
-    adapter: options.Adapter = None,
-    tokenizer: options.Tokenizer = None,
+    loading: Loading,
     json: options.Json = False,
 ) -> None:
     """Score each choice, as it stands, as a continuation of the context; log-probabilities in nats."""
-    language_model = load_one(model, dtype=dtype, device=device, window=window, adapter=adapter, tokenizer=tokenizer)
+    language_model = loading.load(model)
     from choicewise.running.score_texts import score_texts
 
     table = score_texts(language_model, context, choice, reading=reading, boundary=boundary, premise=premise)

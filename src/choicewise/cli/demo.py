@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.terminal import print_finding, print_parts, print_tables, progress, show, tell, typed_words
+from choicewise.cli.terminal import print_finding, print_parts, print_tables, progress, show, tell
 from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def demo(
     from choicewise.results.outcomes import ranked
     from choicewise.results.summary import keep_summary
     from choicewise.running.evaluate import evaluate
+    from choicewise.running.job import job_of
 
     dataset, protocols = open_dataset(BENCHMARK), resolve("mmlu")
     runs = []
@@ -51,9 +52,9 @@ def demo(
         where = out / folder.name
         with progress(folder.name) as report:
             model = load_model(str(folder))
-            command = ("--model", PREFIX + folder.name, "--data", PREFIX + BENCHMARK.name)
-            told: dict[str, Any] = {"progress": report, "command": command, "typed": typed_words.get()}
-            runs.append(evaluate(model=model, data=dataset, protocols=protocols, out=where, **told))
+            table = {"models": [PREFIX + folder.name], "data": [PREFIX + BENCHMARK.name], "protocols": ["mmlu"]}
+            job = job_of(table)
+            runs.append(evaluate(model=model, data=dataset, protocols=protocols, out=where, progress=report, job=job))
     summaries = [keep_summary(run) for run in runs]
     rows = ranked([row for each in summaries for row in each.rows])
     print_finding(rows)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,7 @@ import typer
 
 from choicewise.cli import options
 from choicewise.cli.terminal import print_json, show, tell
+from choicewise.interchange.harness_tasks.files import split_tasks
 from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def doctor(
     else:
         runs = list(doctor.examine_runs(folder))
     if json:
-        print_json([_as_json(run) for run in runs])
+        print_json([{**asdict(run), "damaged": len(run.harmed)} for run in runs])
     else:
         for run in runs:
             show(*_lines(run))
@@ -79,32 +79,11 @@ def _lines(run: Examined) -> Iterator[str]:
         yield f"  this line asks what is not there: {run.line}"
 
 
-def _as_json(run: Examined) -> dict[str, Any]:
-    return {**asdict(run), "damaged": len(run.harmed)}
-
-
 def _line(run: Path, manifest: Manifest) -> str:
-    """The line that goes on with a run: what was typed, with the folder as it is named now, or else made anew."""
-    from choicewise.cli.options import begun_words
-    from choicewise.store.manifest import is_sweep
-
+    """The command that resumes a run, from the job that its manifest keeps."""
     if manifest.imported is not None:
         return f"the `choicewise import` line that made {run}"
-    if manifest.typed:
-        whole = run.parent.parent
-        out = whole if is_sweep(whole) else run
-        return " && ".join(command_line(*_with_out(words, out)) for words in manifest.typed)
-    words = [word for selector in _selectors(run, manifest) for word in ("--protocol", selector)]
-    return command_line("run", *begun_words(manifest), *words, "--out", run)
-
-
-def _with_out(words: Sequence[str], out: Path) -> Iterator[str | Path]:
-    """The words with another value of --out."""
-    for before, word in pairwise(("", *words)):
-        if before == "--out":
-            yield out
-        else:
-            yield f"--out={out}" if word.startswith("--out=") else word
+    return options.resuming_command(manifest, run, _selectors(run, manifest))
 
 
 def _selectors(run: Path, manifest: Manifest) -> list[str]:
@@ -113,6 +92,8 @@ def _selectors(run: Path, manifest: Manifest) -> list[str]:
     from choicewise.protocols.catalogue import names
     from choicewise.results.run import asked_protocols
 
+    if tasks := split_tasks(manifest.job.get("protocols", ()))[0]:
+        return tasks
     own = asked_protocols(run, manifest)
     known = {name: protocol for protocol, name in names().items()}
     same = {name for name, each in own.items() if name in known and replace(known[name], split=each.split) == each}
@@ -126,20 +107,14 @@ def _write_items(run: Path, manifest: Manifest, open_data: Any) -> Any:
 
 
 def _open_data(run: Path, manifest: Manifest) -> Dataset:
-    """The data of a run, where the words that began it say that they lie."""
-    from choicewise.cli.options import begun_words, sources_of
-    from choicewise.cli.run import run as run_command
+    """The data of a run, where its job says that they lie."""
     from choicewise.errors import StoreError
+    from choicewise.running.job import job_of
 
-    application = typer.Typer()
-    application.command()(run_command)
-    with typer.main.get_command(application).make_context(
-        "run", [*begun_words(manifest)], resilient_parsing=True
-    ) as context:
-        given = context.params
-    names = ("data", "mapping", "on_bad_item", "subject", "include_path", "allow_task_code")
-    sources = sources_of(_selectors(run, manifest), *(given[name] for name in names))
-    for source in sources:
-        if len(sources) == 1 or source.name == manifest.dataset.name:
-            return source.open()
-    raise StoreError(f"its command does not say where {manifest.dataset.name} lies")
+    if manifest.job:
+        job = job_of({**manifest.job, "protocols": _selectors(run, manifest)})
+        sources = options.sources_of(job)
+        for source in sources:
+            if len(sources) == 1 or source.name == manifest.dataset.name:
+                return source.open()
+    raise StoreError(f"its manifest does not say where {manifest.dataset.name} lies")

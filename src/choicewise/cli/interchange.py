@@ -40,8 +40,7 @@ def import_logs(
     ] = None,
     task: Annotated[str | None, typer.Option("--task", help="The same for the task's name.")] = None,
     tokenizer: Annotated[
-        Path | None,
-        typer.Option("--tokenizer", readable=False, help="A tokenizer folder: counts tokens of the texts."),
+        Path | None, typer.Option("--tokenizer", readable=False, help="A tokenizer folder: counts tokens of the texts.")
     ] = None,
     every: options.All = False,
     json: options.Json = False,

@@ -1,60 +1,53 @@
-"""Option groups as dataclasses: ModelOptions, DataOptions, RunOptions."""
+"""The options that several commands have, in groups, and the job that they say."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from choicewise.cli.terminal import progress, show_download, tell, typed_words
+from choicewise.cli.terminal import show_download, tell
 from choicewise.errors import UsageError
 from choicewise.interchange.harness_tasks.files import split_tasks
 
 if TYPE_CHECKING:
     from choicewise.data.dataset import Dataset
     from choicewise.models.model import Model
-    from choicewise.protocols.between import Possible
     from choicewise.protocols.protocol import Protocol
     from choicewise.records import Manifest
-    from choicewise.results.run import Run
-    from choicewise.running.sources import Chosen, Source, SweepModel
-    from choicewise.running.workers import Parallel
+    from choicewise.running.job import Job
+    from choicewise.running.sources import Source
 
 
-def load_one(
-    model: str,
-    *,
-    dtype: str | None,
-    device: str | None,
-    window: int | None,
-    adapter: Path | None,
-    tokenizer: str | None,
-) -> Model:
-    """The model of these options; UsageError for those that this kind of model has no use for, ModelError as loading.
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the fields of its groups, which are dataclasses, as options of their own."""
+    hints = get_type_hints(command, include_extras=True)
+    groups, parameters = dict[str, Any](), list[inspect.Parameter]()
+    for name, parameter in inspect.signature(command).parameters.items():
+        if is_dataclass(kind := hints[name]):
+            groups[name] = kind
+            own = get_type_hints(kind, include_extras=True)
+            parameters += [
+                inspect.Parameter(each.name, parameter.KEYWORD_ONLY, default=each.default, annotation=own[each.name])
+                for each in fields(kind)
+            ]
+        else:
+            parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[name]))
 
-    Tells on stderr where an adapter names another model than the one that it is put into.
-    """
-    refuse_foreign(model, tokenizer, window, dtype=dtype, device=device, adapter=adapter)
-    from choicewise.models.load import load_model
+    def flat(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{each.name: given.pop(each.name) for each in fields(kind)})
+        command(**given)
 
-    progress = show_download()
-    loaded = load_model(
-        model,
-        dtype=dtype,
-        device=device,
-        window=window,
-        adapter=adapter,
-        tokenizer=tokenizer,
-        progress=progress,
-        say=tell,
-    )
-    tell_other_base(model, adapter)
-    return loaded
+    flat.__name__, flat.__doc__, flat.__module__ = command.__name__, command.__doc__, command.__module__
+    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    flat.__annotations__ = {each.name: each.annotation for each in parameters}
+    return flat
 
 
 OnBadItem = StrEnum("OnBadItem", ["error", "skip"])
@@ -71,151 +64,133 @@ Kind = StrEnum("Kind", ["local", "ray"])
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """The options of a command that evaluates, by their names."""
+class Loading:
+    """How the model is loaded."""
 
-    model: str
-    data: Path | None
-    subject: list[str] | None
-    limit: int | None
-    on_bad_item: OnBadItem
-    mapping: Path | None
-    dtype: Dtype | None
-    device: str | None
-    window: int | None
-    batch_tokens: int | None
-    chat: ChatForm | None = None
-    system: str | None = None
-    adapter: Path | None = None
-    include_path: list[Path] | None = None
-    allow_task_code: bool = False
-    tokenizer: str | None = None
-    executor: Kind = Kind.local
-    workers: int | None = None
+    dtype: ModelDtype = None
+    device: Device = None
+    window: Window = None
+    batch_tokens: BatchTokens = None
+    adapter: Adapter = None
+    tokenizer: Tokenizer = None
 
     @property
-    def parallel(self) -> Parallel:
-        """How the work is spread."""
-        from choicewise.running.workers import Parallel
+    def given(self) -> dict[str, Any]:
+        """What was given, by the names that :func:`choicewise.load_model` has."""
+        every = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return {name: value if isinstance(value, int) else str(value) for name, value in every if value is not None}
 
-        return Parallel(str(self.executor), self.workers)
-
-    def refuse_foreign(self, **more: object) -> None:
-        """UsageError for options that this kind of model has no use for; ``more``: of local models, beside these."""
+    def refuse_foreign(self, model: str, **more: object) -> None:
+        """UsageError for options that have no use for this kind of ``model``; ``more``: of models computed here."""
         local = {name: getattr(self, name) for name in ("dtype", "device", "batch_tokens", "adapter")}
-        if self.model.startswith("server:"):
-            local |= spread(self.executor, self.workers)
-        refuse_foreign(self.model, self.tokenizer, self.window, **local, **more)
+        refuse_foreign(model, self.tokenizer, self.window, **local, **more)
 
-    @property
-    def command(self) -> tuple[str, ...]:
-        """The words that say the same in the command line of a run that goes on."""
-        given = {"--model": self.model, "--data": self.data, "--limit": self.limit, "--mapping": self.mapping}
-        given |= {"--dtype": self.dtype, "--device": self.device, "--window": self.window, "--adapter": self.adapter}
-        given |= {"--tokenizer": self.tokenizer}
-        given |= {"--on-bad-item": self.on_bad_item} if self.on_bad_item == OnBadItem.skip else {}
-        words = [(name, _word(value)) for name, value in given.items() if value is not None]
-        words += [("--subject", subject) for subject in self.subject or ()]
-        words += [("--include-path", _word(folder)) for folder in self.include_path or ()]
-        flags = ("--allow-task-code",) if self.allow_task_code else ()
-        return (*(word for pair in words for word in pair), *flags)
+    def load(self, model: str) -> Model:
+        """The model; UsageError for options that this kind has no use for, ModelError as loading.
 
-    @property
-    def chosen(self) -> dict[str, Any]:
-        """The part of the data that is asked, as evaluate and plan take it."""
-        skip = self.on_bad_item == OnBadItem.skip
-        return {"subjects": self.subject, "limit": self.limit, "skip_bad_items": skip}
-
-    @property
-    def part(self) -> Chosen:
-        """The same as several runs take it."""
-        from choicewise.running.sources import Chosen
-
-        return Chosen(None if self.subject is None else tuple(self.subject), *[*self.chosen.values()][1:])
-
-    def resolve(self, selectors: Sequence[str]) -> dict[str, Protocol]:
-        """The protocols of the selectors, but for those of harness tasks, as they are asked; errors as of each.
-
-        What is wrong with them is said before any data are opened.
+        Tells on stderr where an adapter names another model than the one that it is put into.
         """
-        from choicewise.protocols.catalogue import resolve
-
-        tasks, others = split_tasks(selectors)
-        if tasks:
-            chat = {"chat": self.chat, "system": self.system}
-            refuse_without_use(f"{tasks[0]} is asked as the harness asks without a chat and has", **chat)
-        return self.chats(resolve(*others))
-
-    def chats(self, recipes: Mapping[str, Protocol]) -> dict[str, Protocol]:
-        """The protocols as they are asked: in a chat where that is wanted."""
-        from choicewise.protocols.catalogue import in_chat
-
-        return in_chat(recipes, self.chat, self.system)
-
-    def sources(self, selectors: Sequence[str]) -> list[Source]:
-        """Where the questions come from, as :func:`sources_of`."""
-        given = self.data, self.mapping, self.on_bad_item, self.subject, self.include_path, self.allow_task_code
-        return sources_of(selectors, *given)
-
-    def open(
-        self, source: Source, resolve: Callable[[Possible], dict[str, Protocol]] | None = None
-    ) -> tuple[Dataset, dict[str, Protocol]]:
-        """The dataset of ``source``, and what it is asked under, or what ``resolve`` gives of all that has shots."""
-        from choicewise.requests.blocks import has_shots
-
-        dataset = source.open(show_download())
-        if resolve is None:
-            named = source.protocols(dataset, self.subject)
-        else:
-            named = resolve(partial(has_shots, dataset, self.subject))
-        recipes = self.chats(named)
-        tell_notes(dataset, recipes, self.subject, self.limit, source.notes)
-        return dataset, recipes
-
-    @property
-    def planned(self) -> SweepModel:
-        """The model, as several runs take it."""
-        from choicewise.running.sources import SweepModel
-
-        names = ("dtype", "device", "window", "batch_tokens", "adapter", "tokenizer")
-        local = {name: getattr(self, name) for name in names}
-        named = {name: value for name, value in local.items() if value is not None}
-        given = {name: value if isinstance(value, int) else str(value) for name, value in named.items()}
-        chat = None if self.chat is None else str(self.chat)
-        return SweepModel(self.model, given, chat, self.system)
-
-    def load(self, dtype: str | None = None) -> Model:
-        """The model, in another arithmetic if ``dtype`` names one."""
+        self.refuse_foreign(model)
         from choicewise.models.load import load_model
 
-        local: dict[str, Any] = {"window": self.window, "batch_tokens": self.batch_tokens}
-        local |= self.parallel.loading(self.device)
-        local |= {"adapter": self.adapter, "tokenizer": self.tokenizer, "progress": show_download(), "say": tell}
-        model = load_model(self.model, dtype=dtype or self.dtype, **local)
-        tell_other_base(self.model, self.adapter)
-        tell_server(model)
-        return model
-
-    def into(self, out: Path, model: Model, dataset: Dataset, recipes: Mapping[str, Protocol], **more: Any) -> Run:
-        """The run in folder ``out``; ``more``: as evaluate takes it."""
-        from choicewise.running.evaluate import evaluate
-
-        _tell_system_texts(model, recipes)
-        chosen = self.chosen | more | {"command": self.command, "typed": typed_words.get()}
-        chosen |= {"executor": str(self.executor), "workers": self.workers}
-        with progress(model.name, lambda: model.computed) as report:
-            return evaluate(model=model, data=dataset, protocols=recipes, out=out, progress=report, say=tell, **chosen)
+        loaded = load_model(model, progress=show_download(), say=tell, **self.given)
+        tell_other_base(model, self.adapter)
+        return loaded
 
 
-def spread(executor: Kind, workers: int | None) -> dict[str, object]:
-    """The options that spread the work, by name, None where they were not given."""
-    return {"executor": None if executor == Kind.local else executor, "workers": workers}
+@dataclass(frozen=True)
+class Part:
+    """What of the data is asked, and how bad items count."""
+
+    subject: Subjects = None
+    limit: Limit = None
+    on_bad_item: BadItems = OnBadItem.error
+    mapping: MappingFile = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What was given, by the names of a job."""
+        skip = {"on_bad_item": "skip"} if self.on_bad_item == OnBadItem.skip else {}
+        given = {"subjects": self.subject, "limit": self.limit}
+        return {**skip, **{name: value for name, value in given.items() if value is not None}}
+
+    def data(self, paths: Sequence[object]) -> dict[str, Any]:
+        """The data at ``paths``, as a job has them; UsageError for a mapping without any."""
+        if not paths:
+            refuse_without_use("a benchmark's own data have", mapping=self.mapping)
+            return {}
+        mapping = {} if self.mapping is None else {"mapping": str(self.mapping)}
+        return {"data": [{"path": str(path), **mapping} for path in paths]}
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Where the harness's tasks lie."""
+
+    include_path: IncludePath = None
+    allow_task_code: AllowTaskCode = False
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What was given, by the names of a job."""
+        return {
+            "include_path": [str(each) for each in self.include_path or ()],
+            "allow_task_code": self.allow_task_code,
+        }
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Where the model computes."""
+
+    executor: Executor = Kind.local
+    workers: Workers = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What was given, by the names of a job."""
+        given = {"executor": None if self.executor == Kind.local else str(self.executor), "workers": self.workers}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def sources_of(job: Job, fitting: bool = False) -> list[Source]:
+    """Where the questions of ``job`` come from, tasks of the harness included; errors as of each.
+
+    ``fitting``: protocols that can't ask what the data hold are left out.
+    """
+    from choicewise.running.sources import sources_of
+
+    tasks, others = split_tasks(job.protocols)
+    sources = sources_of(job, others, fitting) if others or job.data else []
+    if not tasks:
+        own = {"include_path": job.include_path or None, "allow_task_code": job.allow_task_code}
+        refuse_without_use("protocols without a task of the harness (lm-eval:TASK) have", **own)
+        return sources
+    from choicewise.interchange.harness_tasks.as_protocols import task_sources
+
+    if chats := [model for model in job.models if model.chat or model.system]:
+        chat = {"chat": chats[0].chat, "system": chats[0].system}
+        refuse_without_use(f"{tasks[0]} is asked as the harness asks without a chat and has", **chat)
+    folders = [Path(each) for each in job.include_path]
+    return [*sources, *task_sources(tasks, folders, job.allow_task_code, job.on_bad_item)]
+
+
+def resuming_command(manifest: Manifest, folder: Path, protocols: Sequence[str]) -> str:
+    """The command that asks ``protocols`` in the run in ``folder``, of the job that it was begun with.
+
+    Says so on stderr where names are not known to be paths.
+    """
+    from choicewise.page.reproduce import run_line
+
+    if not manifest.job:
+        tell("note: the run does not say where model and data lie; their names stand in its line for the paths")
+    return run_line(manifest, protocols, folder)
 
 
 def tell_notes(
     dataset: Dataset,
     recipes: Mapping[str, Protocol],
-    subject: list[str] | None,
+    subject: Sequence[str] | None,
     limit: int | None,
     notes: Sequence[str] = (),
 ) -> None:
@@ -225,45 +200,8 @@ def tell_notes(
     _tell_unused_content(dataset, recipes)
 
 
-def sources_of(
-    selectors: Sequence[str],
-    data: Path | None,
-    mapping: Path | None,
-    on_bad_item: OnBadItem,
-    subject: list[str] | None,
-    include_path: Sequence[Path] | None = None,
-    allow_task_code: bool = False,
-) -> list[Source]:
-    """Where the questions come from that the protocols are asked about: several where they name several benchmarks.
-
-    Raises UsageError for options that do not go together with that.
-    """
-    from choicewise.data.dataset import read_mapping
-    from choicewise.running.sources import Source, benchmark_sources, refuse_one_dataset
-
-    tasks, selectors = split_tasks(selectors)
-    sources: list[Source] = []
-    if tasks:
-        from choicewise.interchange.harness_tasks.as_protocols import task_sources
-
-        refuse_without_use(f"{tasks[0]} has data of its own and", data=data, mapping=mapping)
-        sources += task_sources(tasks, include_path or (), allow_task_code, on_bad_item)
-    else:
-        own = {"include_path": include_path or None, "allow_task_code": allow_task_code}
-        refuse_without_use("protocols without a task of the harness (lm-eval:TASK) have", **own)
-    if data is not None:
-        refuse_one_dataset(selectors)
-        columns = None if mapping is None else read_mapping(mapping)
-        return [Source(tuple(selectors), None, str(data), columns, on_bad_item)]
-    refuse_without_use("a benchmark's own data have", mapping=mapping)
-    sources += benchmark_sources(selectors, on_bad_item)
-    if len(sources) > 1:
-        refuse_without_use("several benchmarks, with subjects of their own, have", subject=subject)
-    return sources
-
-
 def _tell_repeated_choices(
-    dataset: Dataset, recipes: Mapping[str, Protocol], subject: list[str] | None, limit: int | None
+    dataset: Dataset, recipes: Mapping[str, Protocol], subject: Sequence[str] | None, limit: int | None
 ) -> None:
     from choicewise.data.items import duplicate_choices
     from choicewise.requests.blocks import list_sections
@@ -286,31 +224,21 @@ def _tell_unused_content(dataset: Dataset, recipes: Mapping[str, Protocol]) -> N
         tell(f"note: {names[0]}{more} leave out what belongs to the questions: {fields}")
 
 
-def _tell_system_texts(model: Model, recipes: Mapping[str, Protocol]) -> None:
+def tell_system_texts(model: Model, recipes: Mapping[str, Protocol]) -> None:
+    """Tell on stderr where the chat template of ``model`` takes no system text and a protocol has one."""
     chats = [name for name, each in recipes.items() if each.chat != "none" and (each.system or each.header)]
     if chats and (template := model.tokenizer.chat) is not None and not template.takes_system:
         more = f" and {len(chats) - 1} more" * (len(chats) > 1)
         tell(f"note: the chat template of {model.name} takes no system text; none is sent under {chats[0]}{more}")
 
 
-def tell_server(model: Model) -> None:
-    """Tell on stderr how the server that ``model`` is behind is asked."""
-    from choicewise.running.work import how_asked
-
-    tell(*how_asked(model))
-
-
-def tell_other_base(model: str, adapter: Path | None) -> None:
+def tell_other_base(model: str, adapter: str | Path | None) -> None:
     """Tell on stderr where an adapter names another model than the one that it is put into."""
     if adapter is not None:
         from choicewise.models.local.files import read_adapter
 
-        if (base := read_adapter(adapter).made_for_another(model)) is not None:
+        if (base := read_adapter(Path(adapter)).made_for_another(model)) is not None:
             tell(f"note: the adapter {adapter} says that it was trained beside {base}, not {model}")
-
-
-def _word(value: object) -> str:
-    return f"./{value}" if isinstance(value, Path) and str(value).startswith("-") else str(value)
 
 
 # readable=False: whoever reads a path says that it can't be read, with the exit code of what it is.
@@ -345,7 +273,7 @@ IncludePath = Annotated[
 ]
 AllowTaskCode = Annotated[
     bool,
-    typer.Option("--allow-task-code", help="Run Python code that the harness tasks asked for name: read it first."),
+    typer.Option("--allow-task-code", help="Run Python code that task files of your own name: read it first."),
 ]
 Adapter = Annotated[
     Path | None,
@@ -447,20 +375,3 @@ def refuse_foreign(model: str, tokenizer: str | None = None, window: int | None 
         refuse_without_use(
             f"{model} brings its own tokenizer, as all but models behind servers do, and has", tokenizer=tokenizer
         )
-
-
-def begun_words(manifest: Manifest) -> tuple[str, ...]:
-    """Model, data and selection of a run as a line says them: as it was begun, or else by their names.
-
-    Says so on stderr where names are not known to be paths.
-    """
-    if manifest.command:
-        return manifest.command
-    model, selection = manifest.model, manifest.selection
-    words = ["--model", model.name, "--data", manifest.dataset.name]
-    if not model.name.startswith("fake:"):
-        words += ["--dtype", model.arithmetic, "--device", model.device, "--window", str(model.window)]
-    words += [word for subject in selection.subjects or () for word in ("--subject", subject)]
-    words += [] if selection.limit is None else ["--limit", str(selection.limit)]
-    tell("note: the run does not say where model and data lie; their names stand in its line for the paths")
-    return tuple(words)

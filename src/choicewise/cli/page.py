@@ -54,22 +54,22 @@ def page(
 
 
 def _write_board(folders: list[Path], out: Path) -> None:
-    from choicewise.board.library import read_shelf
+    from choicewise.board.library import read_snapshot
     from choicewise.board.model import State
     from choicewise.board.pages import check_place, write_board
     from choicewise.util.text import counted
 
     check_place(out)
-    shelf = read_shelf(folders)
-    for run in shelf.board.runs:
+    snapshot = read_snapshot(folders)
+    for run in snapshot.board.runs:
         if run.state is not State.READ or run.reason:
             tell(
                 f"{run.label} is {run.state}: {run.reason}"
                 if run.state is not State.READ
                 else f"{run.label}: {run.reason}"
             )
-    first = write_board(shelf, out)
-    models, runs = counted(len(shelf.board.models), "model"), counted(len(shelf.board.runs), "run")
+    first = write_board(snapshot, out)
+    models, runs = counted(len(snapshot.board.models), "model"), counted(len(snapshot.board.runs), "run")
     tell(f"wrote {first}, the board of {models} and {runs}; it opens from disk, and any web server can show {out}")
 
 

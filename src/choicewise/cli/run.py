@@ -3,45 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.options import Evaluation, begun_words, spread, tell_notes
+from choicewise.cli.options import Loading, Part, Spread, Tasks, grouped, resuming_command, tell_notes
 from choicewise.cli.report import print_folders
-from choicewise.cli.terminal import (
-    print_json,
-    print_parts,
-    print_rows,
-    progress,
-    show,
-    show_download,
-    tell,
-    typed_words,
-)
+from choicewise.cli.terminal import print_json, print_parts, print_rows, progress, show, show_download, tell
 from choicewise.errors import UsageError
-from choicewise.interchange.harness_tasks.files import split_tasks
 from choicewise.running.progress import duration
 from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
     from choicewise.protocols.between import End
+    from choicewise.protocols.protocol import Protocol
     from choicewise.records import Spent, Sweep
     from choicewise.results.ladder import Ladder
     from choicewise.results.run import Run
+    from choicewise.running.job import Job
     from choicewise.running.plan import Plan
-    from choicewise.running.sources import Chosen, OpenedSource, Source, SweepModel
-    from choicewise.running.sweep import Asked
+    from choicewise.running.sources import OpenedSource, Source
+
+    Ready = Callable[[Model, OpenedSource, Mapping[str, Protocol]], None]
 
 
+@grouped
 def run(
+    *,
     model: options.ModelName,
-    protocol: options.Protocols,
     data: options.Data = None,
+    protocol: options.Protocols,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -50,22 +45,12 @@ def run(
             help="The run folder: new, or an earlier one to go on with. Several benchmarks have one folder for all.",
         ),
     ] = None,
-    subject: options.Subjects = None,
-    limit: options.Limit = None,
+    part: Part,
     chat: options.Chat = None,
     system: options.System = None,
-    adapter: options.Adapter = None,
-    include_path: options.IncludePath = None,
-    allow_task_code: options.AllowTaskCode = False,
-    on_bad_item: options.BadItems = options.OnBadItem.error,
-    mapping: options.MappingFile = None,
-    dtype: options.ModelDtype = None,
-    device: options.Device = None,
-    window: options.Window = None,
-    tokenizer: options.Tokenizer = None,
-    batch_tokens: options.BatchTokens = None,
-    executor: options.Executor = options.Kind.local,
-    workers: options.Workers = None,
+    tasks: Tasks,
+    loading: Loading,
+    spread: Spread,
     without_missing: options.WithoutMissing = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked and how long it takes.")] = False,
     every: options.All = False,
@@ -77,78 +62,54 @@ def run(
     own; then the report has its average. Repeating the same line goes on where it was interrupted, and does nothing
     when everything is there.
     """
-    asked = Evaluation(
-        model,
-        data,
-        subject,
-        limit,
-        on_bad_item,
-        mapping,
-        dtype,
-        device,
-        window,
-        batch_tokens,
-        chat,
-        system,
-        adapter,
-        include_path,
-        allow_task_code,
-        tokenizer,
-        executor,
-        workers,
-    )
-    asked.refuse_foreign()
+    loading.refuse_foreign(model, **(spread.given if model.startswith("server:") else {}))
     if dry_run:
-        alone = spread(executor, workers)
-        options.refuse_without_use("--dry-run counts what is asked first and has", **alone, all=every)
+        options.refuse_without_use("--dry-run counts what is asked first and has", **spread.given, all=every)
     if json:
         options.refuse_without_use("--json prints every number and has", all=every)
     if out is None and not dry_run:
         raise UsageError("--out is missing: the folder for the observations; --dry-run needs none")
+    from choicewise.running.job import job_of
 
     # What is wrong is said as early as can be: each step loads more than the one before.
-    asked.resolve(protocol)
-    sources = asked.sources(protocol)
+    spoken = {"chat": None if chat is None else str(chat), "system": system}
+    choice = {"name": model, **{name: value for name, value in spoken.items() if value is not None}}
+    given = {**part.given, **part.data([] if data is None else [data]), **tasks.given, **loading.given, **spread.given}
+    job = job_of({"models": [choice], "protocols": protocol, "without_missing": without_missing, **given})
+    sources = options.sources_of(job)
+    for source in sources:
+        job.choices[0].asked(source.recipes)
     if len(sources) == 1:
         options.refuse_without_use("one dataset has", without_missing=without_missing)
-    elif out is None or dry_run:
-        plan_several(asked, sources, without_missing, json)
-        return
     else:
-        run_several(asked, sources, protocol, out, without_missing, json, every)
-        return
-    if out is not None:
-        from choicewise.store.folder import check_folder
-
-        check_folder(out)
-    dataset, recipes = asked.open(sources[0])
-    language_model = asked.load()
+        options.refuse_without_use("several benchmarks, with subjects of their own, have", subject=part.subject)
     if out is None or dry_run:
-        from choicewise.running.plan import plan
+        _print_plans(job, sources, json)
+    elif len(sources) == 1:
+        _run_one(job, sources, out, json, every)
+    else:
+        do_sweep(job, sources, out, job.choices[0].folder, go_on=False)
+        print_folders([out], json, every)
+        tell(f"wrote {out}; `{command_line('report', out)}` shows this again")
 
-        with progress(f"plan of {language_model.name}") as report:
-            rendered = sources[0].rendered
-            planned = plan(language_model, dataset, recipes, rendered=rendered, progress=report, **asked.chosen)
-        print_plan(planned, language_model, json)
-        return
-    more: dict[str, Any] = {"rendered": sources[0].rendered}
+
+def _run_one(job: Job, sources: Sequence[Source], out: Path, json: bool, every: bool) -> None:
+    """The one run that there is, in the folder ``out`` itself, and its table."""
+    asked: dict[str, Protocol] = {}
+    do_sweep(job, sources, out, job.choices[0].folder, alone=True, ready=lambda *given: asked.update(given[-1]))
     from choicewise.results.outcomes import ranked
+    from choicewise.results.run import open_run
     from choicewise.results.summary import keep_summary
-    from choicewise.util.background import give_memory_back
 
-    result = asked.into(out, language_model, dataset, recipes, **more)
-    del dataset
-    give_memory_back()  # the table of a run of many items needs it
-    print_rows(ranked([row for row in keep_summary(result).rows if row.protocol in recipes]), [out], json, every)
-    options_of_check = {"--model": model, "--adapter": adapter, "--dtype": dtype, "--tokenizer": tokenizer}
-    words = [word for name, value in options_of_check.items() if value is not None for word in (name, value)]
-    _tell_summary(result, out, command_line("check", *words))
-
-
-def _tell_summary(result: Run, out: Path, check_line: str) -> None:
+    result = open_run(out)
+    print_rows(ranked([row for row in keep_summary(result).rows if row.protocol in asked]), [out], json, every)
     check, spent = result.manifest.engine.selfcheck, result.manifest.engine.spent
     if check is not None and result.manifest.server is None and check.rung not in ("flex", "tree"):
-        tell(f"path {check.rung!r}: {check.cost}; `{check_line}` says why")
+        model = job.choices[0]
+        given = {"--model": model.name, "--adapter": model.adapter, "--dtype": model.dtype}
+        given |= {"--tokenizer": model.tokenizer}
+        words = [word for name, value in given.items() if value is not None for word in (name, value)]
+        tell(f"path {check.rung!r}: {check.cost}; `{command_line('check', *words)}` says why")
     if spent is not None:
         tell(token_savings(spent))
     if unanswered := result.unanswered:
@@ -162,7 +123,9 @@ INCOMPLETE = 7
 """The exit code where something is missing."""
 
 
+@grouped
 def sweep(
+    *,
     plan: Annotated[
         Path | None, typer.Argument(metavar="[PLAN.toml]", readable=False, help="Models, data and protocols.")
     ] = None,
@@ -178,16 +141,10 @@ def sweep(
     protocol: Annotated[
         list[str] | None, typer.Option("--protocol", help="As in `choicewise run`. Repeatable.")
     ] = None,
-    include_path: options.IncludePath = None,
-    allow_task_code: options.AllowTaskCode = False,
-    limit: options.Limit = None,
-    on_bad_item: options.BadItems = options.OnBadItem.error,
-    dtype: options.ModelDtype = None,
-    device: options.Device = None,
-    batch_tokens: options.BatchTokens = None,
-    tokenizer: options.Tokenizer = None,
-    executor: options.Executor = options.Kind.local,
-    workers: options.Workers = None,
+    part: Part,
+    tasks: Tasks,
+    loading: Loading,
+    spread: Spread,
     every: options.All = False,
     json: options.Json = False,
 ) -> None:
@@ -210,16 +167,17 @@ def sweep(
         raise UsageError("--out is missing: the folder of all runs")
     if json:
         options.refuse_without_use("--json prints every number and has", all=every)
-    skip = "skip" if on_bad_item == options.OnBadItem.skip else None
-    given: dict[str, object] = {"model": model, "data": data, "protocol": protocol, "limit": limit}
-    given |= {"on_bad_item": skip, "dtype": None if dtype is None else str(dtype)}
-    given |= {"device": device, "batch_tokens": batch_tokens, "tokenizer": tokenizer}
-    tasks = _Tasks(include_path or [], allow_task_code)
-    asked = _asked(plan, {name: value for name, value in given.items() if value is not None}, tasks)
-    from choicewise.running.workers import Parallel
+    from choicewise.running.job import job_of, read_plan
 
-    asked = replace(asked, parallel=Parallel(str(executor), workers))
-    record = do_sweep(asked, out, "all runs")
+    given = {**part.given, **part.data(data or []), **loading.given}
+    if plan is not None:
+        options.refuse_without_use("a plan says all that and has", model=model, data=data, protocol=protocol, **given)
+        job = read_plan(plan).model_copy(update=job_of({"protocols": ["-"], **tasks.given, **spread.given}).of_command)
+    elif lacking := [f"--{name}" for name, value in {"model": model, "protocol": protocol}.items() if not value]:
+        raise UsageError(f"{' and '.join(lacking)} missing: name a plan, or models and protocols")
+    else:
+        job = job_of({"models": model, "protocols": protocol, **given, **tasks.given, **spread.given})
+    record = do_sweep(job, options.sources_of(job, fitting=True), out, "all runs")
     print_folders([out], json, every)
     if missing := record.missing:
         tell(f"{len(missing)} of {len(record.cells)} runs are missing:")
@@ -229,124 +187,80 @@ def sweep(
         raise typer.Exit(INCOMPLETE)
 
 
-@dataclass(frozen=True)
-class _Tasks:
-    """Takes the harness tasks out of the protocols, with the options that are about them."""
-
-    include_path: Sequence[Path]
-    allow_code: bool
-
-    def __call__(self, selectors: Sequence[str], on_bad_item: str) -> tuple[list[str], list[Source]]:
-        from choicewise.interchange.harness_tasks.as_protocols import task_sources
-
-        tasks, others = split_tasks(selectors)
-        if not tasks:
-            own = {"include_path": self.include_path or None, "allow_task_code": self.allow_code}
-            options.refuse_without_use("protocols without a task of the harness (lm-eval:TASK) have", **own)
-            return others, []
-        return others, [*task_sources(tasks, self.include_path, self.allow_code, on_bad_item)]
-
-
-def _asked(plan: Path | None, given: dict[str, object], tasks: _Tasks) -> Asked:
-    """What is to be done, as the plan or the options say."""
-    lacking = [f"--{name}" for name in ("model", "protocol") if name not in given]
-    if plan is not None:
-        options.refuse_without_use("a plan says all that and has", **given)
-    elif lacking:
-        raise UsageError(f"{' and '.join(lacking)} missing: name a plan, or models and protocols")
-
-    from choicewise.running.sweep import plan_of, read_plan
-
-    spelled = {"model": "models", "protocol": "protocols"}
-    table = {spelled.get(name, name): value for name, value in given.items()}
-    asked = plan_of(table, tasks) if plan is None else read_plan(plan, tasks)
-    return replace(asked, command=words_of, typed=typed_words.get())
-
-
-def run_several(
-    asked: Evaluation,
+def do_sweep(
+    job: Job,
     sources: Sequence[Source],
-    selectors: Sequence[str],
     out: Path,
-    without_missing: bool,
-    json: bool,
-    every: bool,
-) -> None:
-    """One model on the data of several benchmarks, and the report of it; the first failure is raised."""
-    from choicewise.protocols.catalogue import suites_of
-    from choicewise.running.sweep import Asked
+    title: str,
+    *,
+    go_on: bool = True,
+    alone: bool = False,
+    ready: Ready = lambda model, source, recipes: None,
+) -> Sweep:
+    """The runs of ``job``, with their progress on stderr; ``ready`` as of the audience, the rest as of the sweep."""
+    from choicewise.running.sweep import Audience
+    from choicewise.running.sweep import sweep as run_sweep
 
-    job = Asked(
-        [asked.planned],
-        sources,
-        suites_of(split_tasks(selectors)[1]),
-        asked.part,
-        without_missing=without_missing,
-        go_on=False,
-        parallel=asked.parallel,
-        command=words_of,
-        typed=typed_words.get(),
-    )
-    do_sweep(job, out, asked.planned.folder)
-    print_folders([out], json, every)
-    tell(f"wrote {out}; `{command_line('report', out)}` shows this again")
+    models: list[Model] = []
 
+    def begin(model: Model, source: OpenedSource, recipes: Mapping[str, Protocol]) -> None:
+        models.append(model)
+        options.tell_system_texts(model, recipes)
+        ready(model, source, recipes)
 
-def words_of(model: SweepModel, source: Source, chosen: Chosen) -> tuple[str, ...]:
-    """The words that name a model, its data and what of them is asked, in the line of a run that goes on."""
-    given: dict[str, object] = {"--model": model.name, "--data": source.path, "--limit": chosen.limit}
-    given |= {f"--{name.replace('_', '-')}": value for name, value in model.options.items() if name != "batch_tokens"}
-    given |= {"--chat": model.chat, "--system": model.system}
-    given |= {"--on-bad-item": "skip"} if chosen.skip_bad_items else {}
-    words = [(name, str(value)) for name, value in given.items() if value is not None]
-    words += [("--subject", subject) for subject in chosen.subjects or ()]
-    words += [("--include-path", folder) for folder in source.include]
-    flags = ("--allow-task-code",) if source.allow_code else ()
-    return (*(word for pair in words for word in pair), *flags)
+    for each in job.choices:
+        options.tell_other_base(each.name, each.adapter)
+    with progress(title, lambda: models[-1].computed if alone and models else None) as report:
+        audience = Audience(report, tell, lambda source: _tell_notes(source, job), begin, show_download())
+        return run_sweep(job, out, audience, sources, go_on=go_on and not alone, alone=alone)
 
 
-def do_sweep(job: Asked, out: Path, title: str) -> Sweep:
-    """The sweep, with its progress on stderr."""
-    from choicewise.running.sweep import Audience, sweep
-
-    with progress(title) as report:
-        return sweep(job, out, Audience(report, tell, lambda source: _tell_notes(source, job.chosen), show_download()))
+def _tell_notes(source: OpenedSource, job: Job) -> None:
+    tell_notes(source.data, source.protocols, job.subjects, job.limit, source.source.notes)
 
 
-def _tell_notes(source: OpenedSource, chosen: Chosen) -> None:
-    subjects = None if chosen.subjects is None else [*chosen.subjects]
-    tell_notes(source.data, source.protocols, subjects, chosen.limit, source.source.notes)
+def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
+    """What a run would ask: of each of several benchmarks, and in all."""
+    from choicewise.running.plan import plan, total
+    from choicewise.running.sources import open_all, refuse
 
-
-def plan_several(asked: Evaluation, sources: Sequence[Source], without_missing: bool, json: bool) -> None:
-    """What a run on several benchmarks would ask of each, and in all."""
-    from choicewise.running.plan import plan
-
-    opened = open_all(asked, sources, without_missing)
-    model, plans = asked.load(), {}
-    for name, source in opened.items():
-        with progress(f"plan of {model.name} on {name}") as report:
-            recipes, rendered = asked.chats(source.protocols), source.source.rendered
-            plans[name] = plan(model, source.data, recipes, rendered=rendered, progress=report, **asked.chosen)
-    print_plans(plans, model, json)
-
-
-def open_all(asked: Evaluation, sources: Sequence[Source], without_missing: bool) -> dict[str, OpenedSource]:
-    """The data of all sources, by name; DataError where one can't be opened, unless that is to be left out."""
-    from choicewise.running.sources import open_sources, refuse
-
-    opened, failed = open_sources(sources, asked.part, show_download())
-    refuse(failed, without_missing)
+    opened, failed = open_all(sources, job, show_download(), measured=len(sources) > 1)
+    refuse(failed, job.without_missing)
     tell(*(f"{name} is left out: {error.message}" for name, error in failed.items()))
     for source in opened.values():
-        _tell_notes(source, asked.part)
-    return opened
+        _tell_notes(source, job)
+    choice = job.choices[0]
+    plans: dict[str, Plan] = {}
+    options.tell_other_base(choice.name, choice.adapter)
+    model = choice.load(show_download(), tell)
+    from choicewise.running.work import how_asked
+
+    tell(*how_asked(model))
+    for name, source in opened.items():
+        with progress(f"plan of {model.name}{f' on {name}' if len(sources) > 1 else ''}") as report:
+            asked, rendered = choice.asked(source.protocols), source.source.rendered
+            plans[name] = plan(model, source.data, asked, rendered=rendered, progress=report, **job.chosen)
+    if len(sources) == 1:
+        (only,) = plans.values()
+        if json:
+            print_json(_as_json(only, model))
+        else:
+            show(*_lines(only, model))
+        return
+    plans["all"] = total(list(plans.values()))
+    if json:
+        print_json([{"dataset": name, **_as_json(each, model)} for name, each in plans.items()])
+        return
+    for number, (name, each) in enumerate(plans.items()):
+        show(*([""] if number else []), name, *(f"  {line}" for line in _lines(each, model)))
 
 
 _HELP = "A catalogue name (with several scores: its headline), one of its scores, a signature or a TOML file."
 
 
+@grouped
 def ladder(
+    *,
     start: Annotated[str, typer.Argument(metavar="P", help=_HELP)],
     end: Annotated[str, typer.Argument(metavar="Q", help="The same.")],
     folder: Annotated[
@@ -360,40 +274,27 @@ def ladder(
     out: Annotated[
         Path | None, typer.Option("--out", readable=False, help="The run folder, with --model: new, or to go on with.")
     ] = None,
-    subject: options.Subjects = None,
-    limit: options.Limit = None,
-    on_bad_item: options.BadItems = options.OnBadItem.error,
-    mapping: options.MappingFile = None,
-    dtype: options.ModelDtype = None,
-    device: options.Device = None,
-    window: options.Window = None,
-    batch_tokens: options.BatchTokens = None,
-    adapter: options.Adapter = None,
-    tokenizer: options.Tokenizer = None,
+    part: Part,
+    loading: Loading,
     json: options.Json = False,
 ) -> None:
     """Show from protocol P to Q what each axis changes: points, paired error, items that turn right and wrong.
 
     With a run folder: what it observed, and the line that observes the rest. With --model, --data and --out: all of it.
     """
-    needed = {"--model": model, "--data": data, "--out": out}
-    lacking = [name for name, value in needed.items() if value is None]
+    needed = {"model": model, "data": data, "out": out}
     if folder is not None:
-        given = {"model": model, "data": data, "out": out, "subject": subject, "limit": limit, "mapping": mapping}
-        given |= {"on_bad_item": on_bad_item != options.OnBadItem.error or None, "dtype": dtype, "device": device}
-        given |= {"window": window, "batch_tokens": batch_tokens, "adapter": adapter, "tokenizer": tokenizer}
+        given = {**needed, **part.given, "mapping": part.mapping, **loading.given}
         options.refuse_without_use("a run folder has", **given)
         _show_run(start, end, folder, json)
     elif model is None or data is None or out is None:
+        lacking = [f"--{name}" for name, value in needed.items() if value is None]
         raise UsageError(
             f"{' and '.join(lacking)} missing: name a run folder after the protocols, or all three of these"
         )
     else:
-        local = dtype, device, window, batch_tokens
-        asked = Evaluation(
-            model, data, subject, limit, on_bad_item, mapping, *local, adapter=adapter, tokenizer=tokenizer
-        )
-        _evaluate(start, end, asked, out, json)
+        loading.refuse_foreign(model)
+        _evaluate(start, end, {"models": [model], **part.given, **part.data([data]), **loading.given}, out, json)
 
 
 @dataclass(frozen=True)
@@ -424,23 +325,20 @@ def _show_run(start: str, end: str, folder: Path, json: bool) -> None:
     _print(run, first.end, last.end, json, lambda: _line(run, first, last) if new else None)
 
 
-def _evaluate(start: str, end: str, asked: Evaluation, out: Path, json: bool) -> None:
-    asked.refuse_foreign()
-    from choicewise.protocols.between import protocols_between
-    from choicewise.protocols.catalogue import names, one
+def _evaluate(start: str, end: str, table: Mapping[str, Any], out: Path, json: bool) -> None:
+    from choicewise.protocols.between import MARK
+    from choicewise.protocols.catalogue import one
+    from choicewise.results.run import open_run
+    from choicewise.running.job import job_of
+    from choicewise.running.work import check_all
 
     first, last = one(start), one(end)
     _refuse_same(first, last)
-    from choicewise.store.folder import check_folder
-
-    check_folder(out)
-    (source,) = asked.sources([start])
-    dataset, recipes = asked.open(source, lambda possible: protocols_between(first, last, names(), possible))
-    model = asked.load()
-    from choicewise.running.work import check_all
-
-    check_all(model, dataset, {first.name: first.protocol, last.name: last.protocol})
-    run = asked.into(out, model, dataset, recipes)
+    job = job_of({**table, "protocols": [f"{start}{MARK}{end}"]})
+    ends = {first.name: first.protocol, last.name: last.protocol}
+    sources, title = options.sources_of(job), job.choices[0].folder
+    do_sweep(job, sources, out, title, alone=True, ready=lambda model, source, _: check_all(model, source.data, ends))
+    run = open_run(out)
     _print(run, first, last, json, lambda: None)
     if (spent := run.manifest.engine.spent) is not None:
         tell(token_savings(spent))
@@ -500,7 +398,7 @@ def _line(run: Run, start: _Named, end: _Named) -> str:
     from choicewise.protocols.between import MARK
 
     way = f"{start.spelled}{MARK}{end.spelled}"
-    return command_line("run", *begun_words(run.manifest), "--protocol", way, "--out", run.folder)
+    return resuming_command(run.manifest, run.folder, [way])
 
 
 def token_savings(spent: Spent) -> str:
@@ -513,39 +411,13 @@ def token_savings(spent: Spent) -> str:
     return f"asked {spent.tokens_asked:,} tokens, computed {spent.tokens_computed:,}: {fewer}"
 
 
-def print_plan(plan: Plan, model: Model, json: bool) -> None:
-    """The plan on stdout."""
-    if json:
-        print_json(_as_json(plan, model))
-        return
-    lines = _lines(plan, model)
-    width = max(map(len, lines))
-    for name, value in lines.items():
-        show(f"{name:<{width}}  {value}")
-
-
-def print_plans(plans: Mapping[str, Plan], model: Model, json: bool) -> None:
-    """The plans of several benchmarks on stdout, and what they come to in all."""
-    from choicewise.running.plan import total
-
-    plans = {**plans, "all": total(list(plans.values()))}
-    if json:
-        print_json([{"dataset": name, **_as_json(each, model)} for name, each in plans.items()])
-        return
-    for number, (name, each) in enumerate(plans.items()):
-        show(*([""] if number else []), name)
-        lines = _lines(each, model)
-        width = max(map(len, lines))
-        show(*(f"  {title:<{width}}  {value}" for title, value in lines.items()))
-
-
 def _as_json(plan: Plan, model: Model) -> dict[str, object]:
     asked = asdict(plan)
     derived = {"ratio": plan.ratio, "tokens_per_second": asked.pop("speed"), "seconds": plan.seconds}
     return {"model": model.name, "rung": _path(model)} | asked | derived
 
 
-def _lines(plan: Plan, model: Model) -> dict[str, str]:
+def _lines(plan: Plan, model: Model) -> list[str]:
     from choicewise.results.run import by_reason
 
     lines = {
@@ -563,7 +435,9 @@ def _lines(plan: Plan, model: Model) -> dict[str, str]:
     if plan.tokens_dropped:
         lines["lose tokens"] = f"{plan.tokens_dropped:,} requests"
     refused = {f"refused {len(names):,}": reason for reason, names in by_reason(plan.refused).items()}
-    return lines | {f"missing {count:,}": reason for reason, count in plan.missing.items()} | refused
+    lines |= {f"missing {count:,}": reason for reason, count in plan.missing.items()} | refused
+    width = max(map(len, lines))
+    return [f"{name:<{width}}  {value}" for name, value in lines.items()]
 
 
 def _path(model: Model) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.run import words_of
 from choicewise.cli.terminal import end_quietly, progress, show, show_download, tell, watch_end
 from choicewise.errors import UsageError
 from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
-    from choicewise.board.submission_routes import Submissions
+    from choicewise.board.queue import SubmissionService
     from choicewise.board.worker import Outcome
 
 
@@ -82,10 +80,17 @@ def serve(
     from choicewise.board.access import access, is_loopback, read_token
 
     _check(folders)
-    given = {"protocol": protocol, "data": data, "limit": limit, "allow": allow, "largest": largest, "queue": queue}
-    given |= {"submit_token_file": submit_token_file}
+    asked: dict[str, Any] = {
+        "protocol": protocol,
+        "data": data,
+        "limit": limit,
+        "allow": allow,
+        "largest": largest,
+        "queue": queue,
+    }
+    asked |= {"submit_token_file": submit_token_file}
     if not submissions:
-        options.refuse_without_use("a board without --submissions has", **given)
+        options.refuse_without_use("a board without --submissions has", **asked)
     token = read_token(token_file)
     if token is None and not is_loopback(host):
         raise UsageError(
@@ -102,12 +107,11 @@ def serve(
     from choicewise.board.library import Library
     from choicewise.board.server import BoardServer, address, listen
 
-    desk = None
-    asked = Options(protocol or (), data or (), limit, allow or (), largest, queue, submit_token_file)
+    service = submit = None
     if submissions:
-        desk = open_submissions(folders[0], asked, is_loopback(host))
+        service, submit = open_submissions(folders[0], is_loopback(host), **asked)
     bound = listen(host, port)
-    server = BoardServer(Library(folders), access(host, name or (), token), bound, tell, desk)
+    server = BoardServer(Library(folders), access(host, name or (), token, submit), bound, tell, service)
     watch_end()
     try:
         server.start()
@@ -137,36 +141,45 @@ def _check(folders: list[Path]) -> None:
         raise UsageError.about(problems)
 
 
-@dataclass(frozen=True)
-class Options:
-    """What was given for submissions; see the command."""
+def open_submissions(
+    board: Path,
+    loopback: bool,
+    protocol: Sequence[str] | None = None,
+    data: Sequence[str] | None = None,
+    limit: int | None = None,
+    allow: Sequence[str] | None = None,
+    largest: str | None = None,
+    queue: Path | None = None,
+    submit_token_file: Path | None = None,
+) -> tuple[SubmissionService, str]:
+    """The submissions of the board in ``board``, with these options, and the token of who submits: the one that was
+    given, or on loopback one that is stored.
 
-    protocols: Sequence[str]
-    data: Sequence[str]
-    limit: int | None
-    allow: Sequence[str]
-    largest: str | None
-    queue: Path | None
-    submit_token_file: Path | None
-
-
-def open_submissions(board: Path, options: Options, loopback: bool) -> Submissions:
-    """The submissions of the board in ``board``.  Raises UsageError and StoreError before anything is served."""
-    from choicewise.board.service import QUEUE_FOLDER, Asked, SubmissionService, make_private
+    Raises UsageError and StoreError before anything is served.
+    """
+    from choicewise.board.access import SUBMIT, read_token, stored_token
+    from choicewise.board.queue import QUEUE_FOLDER, Asked, SubmissionService, make_private
     from choicewise.board.submission import ALLOW, LARGEST, Policy
-    from choicewise.board.submission_routes import Submissions, Tokens
-    from choicewise.bundled import BENCHMARK, MODELS, PREFIX
-    from choicewise.running.sweep import plan_of
+    from choicewise.bundled import BENCHMARK, PREFIX
+    from choicewise.running.job import job_of
+    from choicewise.running.sources import sources_of
 
-    bundled = () if options.protocols or options.data else (PREFIX + BENCHMARK.name,)
-    largest = LARGEST if options.largest is None else parse_size(options.largest)
-    policy = Policy(tuple(options.allow) or ALLOW, largest)
-    asked = Asked(tuple(options.protocols) or ("mmlu",), tuple(options.data) or bundled, options.limit, policy)
-    plan_of(asked.plan() | {"models": [PREFIX + MODELS[0].name]})  # what is wrong is said now, not by a worker
-    queue = options.queue or board / QUEUE_FOLDER
+    bundled = () if protocol or data else (PREFIX + BENCHMARK.name,)
+    policy = Policy(tuple(allow or ALLOW), LARGEST if largest is None else parse_size(largest))
+    asked = Asked(tuple(protocol or ("mmlu",)), tuple(data or bundled), limit, policy)
+    sources_of(job_of(asked.plan()))  # what is wrong is said now, not by a worker
+    queue = queue or board / QUEUE_FOLDER
     make_private(queue)
-    token = _token(queue / "submit.token", options.submit_token_file, loopback)
-    return Submissions(SubmissionService.begin(board, queue, asked), Tokens(token), tell)
+    token = read_token(submit_token_file, SUBMIT)
+    if token is None:
+        if not loopback:
+            raise UsageError(
+                "the board can be reached by others and has no token of who submits: write one of your own into a file "
+                f"that only you can read, and name it with --submit-token-file, or put it into the variable {SUBMIT}"
+            )
+        token, new = stored_token(queue / "submit.token")
+        tell(f"the token of who submits {'was written to' if new else 'is in'} {queue / 'submit.token'}")
+    return SubmissionService.begin(board, queue, asked), token
 
 
 def parse_size(text: str) -> int:
@@ -176,24 +189,6 @@ def parse_size(text: str) -> int:
     if (size := bytes_of(text)) < 1:
         raise UsageError(f"--largest is {text!r}; write it as 20GB")
     return size
-
-
-def _token(kept: Path, file: Path | None, loopback: bool) -> str:
-    """The token of who submits: the one that was given, or on loopback one that is kept."""
-    from choicewise.board.access import read_token
-    from choicewise.board.submission_routes import SUBMIT, kept_token
-
-    token = read_token(file, SUBMIT)
-    if token is not None:
-        return token
-    if not loopback:
-        raise UsageError(
-            "the board can be reached by others and has no token of who submits: write one of your own into a file "
-            f"that only you can read, and name it with --submit-token-file, or put it into the variable {SUBMIT}"
-        )
-    token, new = kept_token(kept)
-    tell(f"the token of who submits {'was written to' if new else 'is in'} {kept}")
-    return token
 
 
 NEEDED = ("torch", "transformers", "tokenizers", "huggingface_hub")
@@ -220,7 +215,7 @@ def work(
     if lacking := [package for package in NEEDED if find_spec(package) is None]:
         raise UsageError(f"a worker needs {' and '.join(lacking)}: pip install 'choicewise[hf]'")
 
-    from choicewise.board.service import QUEUE_FOLDER, SubmissionService
+    from choicewise.board.queue import QUEUE_FOLDER, SubmissionService
     from choicewise.board.worker import Worker, Workplace
     from choicewise.running.workers import Parallel
 
@@ -234,7 +229,6 @@ def work(
         say=tell,
         shown=progress,
         download=show_download(),
-        command=words_of,
     )
     watch_end()
     service = SubmissionService.join(folder, queue or folder / QUEUE_FOLDER)

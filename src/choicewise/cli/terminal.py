@@ -14,12 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from io import TextIOWrapper
 from itertools import pairwise
-from json import dumps
 from pathlib import Path
-from shutil import get_terminal_size
 from threading import Lock, RLock
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -59,8 +56,18 @@ def progress(title: str, computed: Callable[[], int | None] = lambda: None) -> I
             tell_live("")
 
 
+def columns() -> int:
+    """How wide the terminal is; 80 where there is none."""
+    if (told := os.environ.get("COLUMNS", "")).isdigit() and int(told):
+        return int(told)
+    try:
+        return os.get_terminal_size(1).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
 def _fit(line: str) -> None:
-    line, width = safe(line), get_terminal_size().columns - 1
+    line, width = safe(line), columns() - 1
     tell_live(line if len(line) <= width else f"{line[: width - 1]}…")
 
 
@@ -151,8 +158,7 @@ def _next_steps(rows: Sequence[Row], folders: Sequence[Path]) -> Iterator[str]:
 
 
 _lock = RLock()
-_live = False
-"""Whether stderr ends in a line that is still being replaced."""
+_live = False  # whether stderr ends in a line that is still being replaced
 
 
 def show(*lines: str) -> None:
@@ -163,6 +169,8 @@ def show(*lines: str) -> None:
 
 def print_json(content: object, indent: int | None = 1) -> None:
     """``content`` as JSON (:func:`choicewise.util.jsonio.json_value`), on one line without ``indent``."""
+    from json import dumps
+
     from choicewise.util.jsonio import json_value
 
     narrow = (sys.stdout.encoding or "ascii").lower().replace("-", "") != "utf8"
@@ -206,8 +214,7 @@ def fail(error: ChoicewiseError) -> NoReturn:
     sys.exit(error.exit_code)
 
 
-_AGAIN = 0.02
-"""Seconds after which an interrupt that a finaliser swallowed is raised once more, outside of it."""
+_AGAIN = 0.02  # seconds after which an interrupt that a finaliser swallowed is raised once more, outside of it
 
 _pressed = False
 
@@ -217,13 +224,10 @@ def watch() -> None:
 
     Does nothing where the shell asked to ignore Ctrl-C, as for jobs in the background.
     """
-    global _pressed
-    _pressed = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        return
-    signal.signal(signal.SIGINT, _press)
-    signal.signal(signal.SIGALRM, _raise)
-    sys.unraisablehook = _unraisable
+        end_quietly()
+    else:
+        _watch(signal.SIGINT)
 
 
 def watch_end() -> None:
@@ -232,13 +236,8 @@ def watch_end() -> None:
 
     In a script's background as well, where the shell asked to ignore Ctrl-C alone; SIGHUP not under ``nohup``.
     """
-    global _pressed
-    _pressed = False
-    signal.signal(signal.SIGTERM, _press)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, _press)
-    signal.signal(signal.SIGALRM, _raise)
-    sys.unraisablehook = _unraisable
+    hangup = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    _watch(signal.SIGTERM, *hangup)
 
 
 def check_interrupt() -> None:
@@ -265,6 +264,15 @@ def end_watch() -> None:
     """Nothing is left that could be lost: from now on Ctrl-C ends the process at once."""
     if signal.getsignal(signal.SIGINT) is _press:
         signal.signal(signal.SIGINT, _end)
+
+
+def _watch(*signals: signal.Signals) -> None:
+    global _pressed
+    _pressed = False
+    for each in signals:
+        signal.signal(each, _press)
+    signal.signal(signal.SIGALRM, _raise)
+    sys.unraisablehook = _unraisable
 
 
 def _press(number: int, frame: FrameType | None) -> None:
@@ -329,12 +337,7 @@ def _replaced(error: UnicodeError) -> tuple[str, int]:
 _TEXTS = ("--system", "--context", "--choice", "--premise")
 """Options whose value is a text for the model, in which an address is like any other words."""
 
-_PASSED_ON = "lm-eval"
-"""The command whose arguments are for another program."""
-
-
-typed_words: ContextVar[tuple[str, ...]] = ContextVar("typed_words", default=())
-"""The arguments of the command under way, without the name of the program, for the manifests of its runs."""
+_PASSED_ON = "lm-eval"  # the command whose arguments are for another program
 
 
 def refuse_typed_secrets(arguments: Sequence[str]) -> None:

@@ -6,7 +6,6 @@ Every file ``benchmarks/NAME.toml`` declares one; a protocol names its benchmark
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,9 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
+
+from pydantic import TypeAdapter
 
 from choicewise.data.dataset import Columns, Dataset, columns_of
 from choicewise.data.files import ROW_READERS, Row
@@ -23,7 +24,6 @@ from choicewise.data.guess import UnknownShape
 from choicewise.data.hub import BENCHMARK, Download, HubName, open_snapshot
 from choicewise.data.rows import SHAPES, Shape
 from choicewise.data.splits import (
-    Files,
     Joined,
     are_published,
     folder_configurations,
@@ -36,6 +36,9 @@ from choicewise.data.tables import is_mmlu, read_mmlu, read_tabular
 from choicewise.errors import DataError, MissingData, did_you_mean
 from choicewise.records import FileRecord
 from choicewise.util.jsonio import exact_json
+
+NAME: Final = "fetch.json"
+ANY = "any"  # the benchmark of protocols that fit every dataset, and so name none
 
 
 def open_benchmark(name: str, *, on_bad_item: str = "error", progress: Download | None = None) -> Dataset:
@@ -57,7 +60,15 @@ def open_benchmark(name: str, *, on_bad_item: str = "error", progress: Download 
         return _read(known, splits, snapshot.folder, snapshot.source, on_bad_item)
     if (fetched := read_fetched(folder)) is None:
         return _read_filled(known, folder, on_bad_item)
-    _check_fetched(folder, fetched)
+    problems = []
+    for file, record in fetched.files.items():
+        if not (folder / file).is_file():
+            problems.append(f"{folder / file} is gone")
+        elif file_record(folder / file) != record:
+            problems.append(f"{folder / file} is not the file that was fetched: its checksum is another")
+    if problems:
+        why = f"it is not as it was fetched from {fetched.source}; fetch it again, or remove {NAME} if the rows"
+        raise DataError(f"{folder}: {why} are to be yours", problems)
     return _read(known, benchmark_files(known, fetched.files, str(folder)), folder, fetched.source, on_bad_item)
 
 
@@ -88,7 +99,9 @@ def benchmark_files(known: Benchmark, paths: Iterable[str], place: str) -> _Spli
         absent = [subject for subject in known.subjects if of_split and subject not in of_split.values()]
         lacking += [f"{split} of {subject} ({known.files[split]})" for subject in absent]
     if lacking:
-        raise DataError(f"{place} holds no files of {known.name} for {', '.join(lacking)}; it holds {_some(paths)}")
+        more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+        holds = f"{', '.join(paths[:5]) or 'nothing'}{more}"
+        raise DataError(f"{place} holds no files of {known.name} for {', '.join(lacking)}; it holds {holds}")
     return splits
 
 
@@ -125,7 +138,19 @@ def benchmarks() -> Mapping[str, Benchmark]:
     folder = files("choicewise.data") / "benchmarks"
     names = sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
     texts = {name: (folder / f"{name}.toml").read_text(encoding="utf-8") for name in names}
-    return MappingProxyType({name: _benchmark(name, tomllib.loads(text)) for name, text in texts.items()})
+    tables = {name: tomllib.loads(text) for name, text in texts.items()}
+    return MappingProxyType(
+        {
+            name: Benchmark(
+                name,
+                **{key: table[key] for key in ("title", "citation", "source", "about", "repository", "revision")},
+                files=MappingProxyType(table["files"]),
+                columns=columns_of(table["columns"], name) if "columns" in table else None,
+                subjects=tuple(table.get("subjects", ())),
+            )
+            for name, table in tables.items()
+        }
+    )
 
 
 def benchmark(name: str) -> Benchmark:
@@ -165,32 +190,31 @@ def file_record(path: Path) -> FileRecord:
         return FileRecord(file.tell(), sha.hexdigest())
 
 
-NAME: Final = "fetch.json"
-
-
 def read_fetched(folder: Path) -> Fetched | None:
     """What was fetched into ``folder``; None where nothing was.  Raises DataError for a record that can't be read."""
     path = folder / NAME
     if not path.is_file():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        files = {
-            str(file): FileRecord(int(each["bytes"]), str(each["sha256"])) for file, each in content["files"].items()
-        }
-        repository, revision, commit = (str(content[key]) for key in ("repository", "revision", "commit"))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        fetched = TypeAdapter(Fetched).validate_json(path.read_bytes())
+    except ValueError as error:
         raise DataError(f"{path} is damaged; remove it and fetch the data again") from error
-    if outside := [file for file in files if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts]:
+    if outside := [
+        file for file in fetched.files if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts
+    ]:
         raise DataError(f"{path} names {outside[0]}, which is outside of its folder; fetch the data again")
-    return Fetched(repository, revision, commit, files)
+    return fetched
 
 
 def _read(known: Benchmark, splits: _Splits, folder: Path, source: str, on_bad_item: str) -> Dataset:
-    files = {split: [folder / path for path in paths] for split, paths in splits.items()}
-    subjects = {folder / path: subject for paths in splits.values() for path, subject in paths.items() if subject}
+    files, subjects = _inside(folder, splits)
     dataset = read_tabular(known.name, files, on_bad_item=on_bad_item, columns=known.columns, subjects=subjects or None)
     return replace(dataset, source=source)
+
+
+def _inside(folder: Path, splits: _Splits) -> Joined:
+    files = {split: [folder / path for path in paths] for split, paths in splits.items()}
+    return Joined(files, {folder / path: of for paths in splits.values() for path, of in paths.items() if of})
 
 
 def _missing(known: Benchmark, error: DataError) -> MissingData:
@@ -207,20 +231,8 @@ def _missing(known: Benchmark, error: DataError) -> MissingData:
     )
 
 
-def _some(paths: list[str]) -> str:
-    return f"{', '.join(paths[:5]) or 'nothing'}{f' and {len(paths) - 5} more' if len(paths) > 5 else ''}"
-
-
 def _read_filled(known: Benchmark, folder: Path, on_bad_item: str) -> Dataset:
-    """The questions of the benchmark in ``folder``.
-
-    Files with the names of the repository are read, of some splits at least and with any ending, or else the files of
-    each split.  Sub-folders are subjects where the repository's paths name subjects, or where they are called like
-    published ones.  Columns mean what the benchmark says where all that it names are there; else they must be of a
-    known shape.
-
-    Raises DataError for a folder without rows, a sub-folder that is no subject, and rows that can't be used.
-    """
+    """The questions of the benchmark in ``folder``."""
     if is_mmlu(folder):
         return replace(read_mmlu(folder, on_bad_item=on_bad_item), name=known.name)
     files, subjects = _places(known, folder)
@@ -247,40 +259,27 @@ def _read_filled(known: Benchmark, folder: Path, on_bad_item: str) -> Dataset:
 
 
 def _places(known: Benchmark, folder: Path) -> Joined:
-    """The files by split, and the subjects of those that are of one."""
     paths = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
     for ending in ("", *ROW_READERS):
-        if named := _as_in_repository(known, paths, ending):
-            files = {split: [folder / path for path in of] for split, of in named.items()}
-            subjects = {folder / path: name for of in named.values() for path, name in of.items() if name}
-            return Joined(files, subjects)
+        named: dict[str, dict[str, str]] = {}
+        for split, pattern in known.files.items():  # as in the repository, but for the ending
+            matches = matching(str(Path(pattern).with_suffix(ending)) if ending else pattern, paths)
+            if of := {path: name for path, name in matches.items() if name in (known.subjects or (name,))}:
+                named[split] = of
+        if named:
+            return _inside(folder, named)
     if files := folder_files(folder):
         return Joined(files, {})
     parts = folder_configurations(folder)
     if known.by_subject or (parts and are_published(parts)):
-        return _by_subject(known, folder, parts)
+        for name in parts:
+            if known.subjects and name not in known.subjects:
+                raise DataError(f"{folder / name} is no subject of {known.name}; {did_you_mean(name, known.subjects)}")
+        return Joined.of(parts)
     own = {path.partition("/")[0] for path in known.files.values()}
     if len(parts) == 1 or len(own & {*parts}) == 1:  # one configuration is there, or the benchmark's is among them
         return Joined(next(files for name, files in parts.items() if len(parts) == 1 or name in own), {})
     return joined(folder, parts, known.columns) if parts else Joined({}, {})
-
-
-def _as_in_repository(known: Benchmark, paths: Iterable[str], ending: str) -> dict[str, dict[str, str]]:
-    """Split → path → subject of the files that are called as in the repository, but for their ``ending``."""
-    named: dict[str, dict[str, str]] = {}
-    for split, pattern in known.files.items():
-        pattern = str(Path(pattern).with_suffix(ending)) if ending else pattern
-        of = {path: name for path, name in matching(pattern, paths).items() if name in (known.subjects or (name,))}
-        if of:
-            named[split] = of
-    return named
-
-
-def _by_subject(known: Benchmark, folder: Path, parts: Mapping[str, Files]) -> Joined:
-    for name in parts:
-        if known.subjects and name not in known.subjects:
-            raise DataError(f"{folder / name} is no subject of {known.name}; {did_you_mean(name, known.subjects)}")
-    return Joined.of(parts)
 
 
 def _columns(declared: Columns | None, head: Row) -> Columns | None:
@@ -292,36 +291,3 @@ def _columns(declared: Columns | None, head: Row) -> Columns | None:
     if not mine.fits(head) and (known or not mine.fits(head, answered=False)):
         return None
     return replace(declared, subject="subject") if declared.subject is None and "subject" in head else declared
-
-
-def _benchmark(name: str, table: Mapping[str, Any]) -> Benchmark:
-    facts = {key: table[key] for key in ("title", "citation", "source", "about", "repository", "revision")}
-    columns = columns_of(table["columns"], name) if "columns" in table else None
-    return Benchmark(
-        name,
-        **facts,
-        files=MappingProxyType(table["files"]),
-        columns=columns,
-        subjects=tuple(table.get("subjects", ())),
-    )
-
-
-def _check_fetched(folder: Path, fetched: Fetched) -> None:
-    """DataError when files are gone or are not what was fetched, all of them named."""
-    problems = []
-    for name, record in fetched.files.items():
-        path = folder / name
-        if not path.is_file():
-            problems.append(f"{path} is gone")
-        elif file_record(path) != record:
-            problems.append(f"{path} is not the file that was fetched: its checksum is another")
-    if problems:
-        raise DataError(
-            f"{folder} is not as it was fetched from {fetched.source}; fetch it again, or remove {NAME} if the rows"
-            " are to be yours",
-            problems,
-        )
-
-
-ANY = "any"
-"""The benchmark of protocols that fit every dataset, and so name none."""

@@ -1,22 +1,36 @@
-"""Dataset, declared columns, digest."""
+"""A dataset: its items in columns, what the columns of its files mean, its digest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from html import escape
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, overload
 
-from choicewise.data.columns import Items
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from choicewise.data.files import read_toml
-from choicewise.data.items import Item, categories_of, content_fields
+from choicewise.data.items import _NO_FIELDS, Item, _checked_item, categories_of, content_fields
 from choicewise.errors import DataError, UsageError, did_you_mean
-from choicewise.records import SkippedRow
-from choicewise.util.jsonio import lines_digest
+from choicewise.records import ITEMS, SkippedRow
+from choicewise.util.jsonio import exact_json, lines_digest
+
+_ANSWER_IS: Final = ("any", "label", "index", "number", "text", "flags")
+_Places = range | npt.NDArray[np.int64]
+CHUNK: Final = 2048  # items that are Python values at a time while all of them are gone through
+
+
+COLUMNS: Final = pa.schema([ITEMS.field(name) for name in ("item", "subject", "question", "choices", "gold", "fields")])
+"""What an item fills of the table ``items`` of a run folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +90,8 @@ class Columns:
         others = (self.single, self.id, self.subject)
         named = ((source,) if isinstance(source, str) else source or () for source in (*sources, *others))
         object.__setattr__(self, "used", frozenset(chain.from_iterable(named)))
-        together = _wrong_together(
-            self.choices, self.fixed or self.fixed_of, self.right, self.wrong, self.target, self.answer
-        )
-        if problems := [*_wrong_values(self.answer_is, self.labels), *together]:
-            raise DataError("; ".join(problems))
+        if problems := [*_problems(self)]:
+            raise DataError.about(problems)
 
     def of_subject(self, subject: str) -> Columns:
         """The mapping of the rows of one subject.  Raises DataError for a subject without choices."""
@@ -222,17 +233,15 @@ def columns_of(declared: Mapping[str, Any], where: str) -> Columns:
     values = {key: _read(value, kinds[key]) for key, value in declared.items() if key in kinds}
     unread = [key for key, value in values.items() if value is None]
     problems += [f"{key} is {declared[key]!r}; it must be {_WORDS[kinds[key]]}" for key in unread]
-    complete = not problems  # else what is missing may be what is misspelled
-    problems += _wrong_values(values.get("answer_is") or "any", values.get("labels") or ())
-    if complete:
-        problems += _wrong_together(
-            **{key: values.get(key) for key in ("choices", "right", "wrong", "target", "answer")},
-            fixed=values.get("fixed") or values.get("fixed_of"),
-        )
-    if problems:
-        known = f"the keys of a mapping are {', '.join(kinds)}"
-        raise DataError(f"{where}: {problems[0]}", [*problems[1:], known])
-    return Columns(**{**values, "question": values.get("question", "question") or None})
+    if not problems:  # else what is missing may be what is misspelled
+        try:
+            return Columns(**{**values, "question": values.get("question", "question") or None})
+        except DataError as error:
+            problems = [*error.parts]
+    else:
+        problems += _wrong_values(values.get("answer_is") or "any", values.get("labels") or ())
+    known = f"the keys of a mapping are {', '.join(kinds)}"
+    raise DataError(f"{where}: {problems[0]}", [*problems[1:], known])
 
 
 def html_table(title: str, facts: Mapping[str, object]) -> str:
@@ -242,25 +251,154 @@ def html_table(title: str, facts: Mapping[str, object]) -> str:
     return f"<table><caption>{escape(title)}</caption>{rows}</table>"
 
 
-_ANSWER_IS: Final = ("any", "label", "index", "number", "text", "flags")
+class Items(Sequence[Item]):
+    """Items in file order; slices and selections share the columns of the whole.
+
+    A million items of 100 bytes take about 150 MB.  One item takes some microseconds to be made, all of them in a row
+    about one each.
+    """
+
+    __slots__ = ("_batches", "_places", "_starts")
+
+    def __init__(self, batches: Sequence[pa.RecordBatch], places: _Places | None = None) -> None:
+        """The rows at ``places`` of all ``batches``, which have the schema ``COLUMNS``; every row when None."""
+        self._batches = batches
+        self._starts = [0, *accumulate(batch.num_rows for batch in batches)]
+        self._places: _Places = range(self._starts[-1]) if places is None else places
+
+    @classmethod
+    def of(cls, items: Iterable[Item]) -> Items:
+        """The ``items``, kept in columns; they are taken one by one."""
+        if isinstance(items, Items):
+            return items
+        columns = ItemColumns()
+        for item in items:
+            columns.add(item)
+        return cls(columns.batches())
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> Items: ...
+    def __getitem__(self, index: int | slice) -> Item | Items:
+        if isinstance(index, slice):
+            return Items(self._batches, self._places[index])
+        place = int(self._places[index])
+        number = bisect_right(self._starts, place) - 1
+        row, columns = place - self._starts[number], self._batches[number].columns
+        id, subject, question, choices, gold, fields = (column[row].as_py() for column in columns)
+        return _checked_item(id, question, tuple(choices), tuple(gold), subject, _fields(fields))
+
+    def __iter__(self) -> Iterator[Item]:
+        for start in range(0, len(self), CHUNK):
+            for batch in self._rows(self._places[start : start + CHUNK]):
+                ids, subjects, questions, choices, gold, fields = batch.columns
+                parts = (_list(ids), _list(questions), _tuples(choices), _tuples(gold), _list(subjects))
+                yield from map(_checked_item, *parts, map(_fields, _list(fields)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # as long as a list, and compared as one
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} items>"
+
+    def take(self, positions: npt.NDArray[np.int64]) -> Items:
+        """The items at ``positions``, counted from 0, in that order."""
+        if isinstance(self._places, range):
+            return Items(self._batches, self._places.start + self._places.step * positions)
+        return Items(self._batches, self._places[positions])
+
+    def table(self) -> pa.Table:
+        """The items in the columns ``COLUMNS``, without a Python value for each."""
+        starts = range(0, len(self), CHUNK)
+        parts = (batch for start in starts for batch in self._rows(self._places[start : start + CHUNK]))
+        return pa.Table.from_batches(parts, COLUMNS)
+
+    def by_subject(self) -> dict[str, Items]:
+        """Subject → its items, in file order; subjects in order of first appearance."""
+        if not len(self):
+            return {}
+        coded = self.table()["subject"].combine_chunks().dictionary_encode()
+        codes = coded.indices.to_numpy()
+        order = np.argsort(codes, kind="stable")
+        ends = np.cumsum(np.bincount(codes, minlength=len(coded.dictionary)))
+        groups = (Items(self._batches, _shortest(self.take(group)._places)) for group in np.split(order, ends[:-1]))
+        return dict(zip(coded.dictionary.to_pylist(), groups, strict=True))
+
+    def right_texts(self) -> pa.StringArray:
+        """The text of the first right choice of each item."""
+        parts = []
+        for batch in self.table().to_batches():
+            choices = batch["choices"]
+            starts = pc.subtract(choices.offsets[:-1], choices.offsets[0])
+            parts.append(choices.flatten().take(pc.add(starts, pc.list_element(batch["gold"], 0))))
+        return pa.chunked_array(parts, pa.string()).combine_chunks()
+
+    def _rows(self, places: _Places) -> Iterator[pa.RecordBatch]:
+        numbers = np.searchsorted(self._starts, places, side="right") - 1
+        bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(places)]
+        for start, stop in pairwise(bounds):
+            batch, inside = self._batches[numbers[start]], _shortest(places[start:stop])
+            first = self._starts[numbers[start]]
+            if isinstance(inside, range) and inside.step == 1:
+                yield batch.slice(inside.start - first, len(inside))
+            else:
+                yield batch.take(pa.array(np.asarray(inside) - first))
 
 
-def _wrong_values(answer_is: str, labels: tuple[str, ...]) -> Iterator[str]:
+class ItemColumns:
+    """Takes items one by one; only the last ones wait as Python values."""
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+        self._waiting: list[Item] = []
+
+    def add(self, item: Item) -> None:
+        """Keep ``item`` after those before it."""
+        self._waiting.append(item)
+        if len(self._waiting) == CHUNK:
+            self._turn()
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """All items that were added, with the schema ``COLUMNS``."""
+        if self._waiting:
+            self._turn()
+        return self._batches
+
+    def _turn(self) -> None:
+        pool = pa.system_memory_pool()  # the default one takes twice the memory for many arrays of this size
+        spelled = (exact_json(dict(item.fields), sort=True) if item.fields else "{}" for item in self._waiting)
+        rows = [
+            (i.id, i.subject, i.question, i.choices, i.gold, f) for i, f in zip(self._waiting, spelled, strict=True)
+        ]
+        columns = zip(zip(*rows, strict=True), COLUMNS.types, strict=True)
+        arrays = [pa.array(values, kind, memory_pool=pool) for values, kind in columns]
+        self._batches.append(pa.record_batch(arrays, schema=COLUMNS))
+        self._waiting.clear()
+
+
+def _wrong_values(answer_is: str, labels: Sequence[str]) -> Iterator[str]:
     if answer_is not in _ANSWER_IS:
         yield f"answer_is is {answer_is!r} in a mapping; it must be one of {', '.join(_ANSWER_IS)}"
     if len(set(labels)) < len(labels):
         yield "the labels of a mapping must differ"
 
 
-def _wrong_together(
-    choices: object, fixed: object, right: object, wrong: object, target: object, answer: object
-) -> Iterator[str]:
-    both = right is not None and wrong is not None
-    if (right is None) != (wrong is None):
+def _problems(columns: Columns) -> Iterator[str]:
+    yield from _wrong_values(columns.answer_is, columns.labels)
+    both, target = columns.right is not None and columns.wrong is not None, columns.target is not None
+    if (columns.right is None) != (columns.wrong is None):
         yield "a mapping names both right and wrong, or neither"
-    elif (choices is not None) + bool(fixed) + both + (target is not None) != 1:
+    elif (columns.choices is not None) + bool(columns.fixed or columns.fixed_of) + both + target != 1:
         yield "a mapping names its choices once: by choices, by fixed, by right and wrong, or by target"
-    if (both or target is not None) == (answer is not None):
+    if (both or target) == (columns.answer is not None):
         yield "a mapping needs the column answer, except with right and wrong, or target, which say the answer"
 
 
@@ -284,3 +422,28 @@ def _read(value: object, kind: str) -> Any:
 
 RESERVED: Final = ("question", "options", "subject")
 """Names with a meaning in a protocol's templates; another column of such a name has to be renamed."""
+
+
+def _shortest(places: _Places) -> _Places:
+    """_Places that follow each other as a range, which takes no memory."""
+    if isinstance(places, range) or not len(places) or (np.diff(places) != 1).any():
+        return places
+    return range(int(places[0]), int(places[-1]) + 1)
+
+
+def _list(column: pa.Array) -> list[Any]:
+    """The column's values; for texts several times faster than ``to_pylist``."""
+    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return values
+
+
+def _tuples(lists: pa.ListArray) -> Iterable[tuple[Any, ...]]:
+    values, offsets = _list(lists.flatten()), lists.offsets.to_numpy()
+    width = int(offsets[1] - offsets[0])
+    if width and (np.diff(offsets) == width).all():
+        return zip(*[iter(values)] * width, strict=True)
+    return [tuple(values[start:stop]) for start, stop in pairwise((offsets - offsets[0]).tolist())]
+
+
+def _fields(spelled: str) -> Mapping[str, str]:
+    return _NO_FIELDS if spelled == "{}" else MappingProxyType(json.loads(spelled))

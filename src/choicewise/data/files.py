@@ -11,20 +11,30 @@ import tomllib
 from ast import literal_eval
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from choicewise.errors import DataError, UnusableRow
 
+_INTEGER: Final = re.compile("0|-?[1-9][0-9]*")
+Value = TypeVar("Value")
+LONGEST: Final = 200_000  # characters of a Python literal: a hundred times RACE's
+Row = dict[str, Any]  # a row by the names of its columns
+_PACKED: Final = (b"\x1f\x8b", b"PK\x03", b"\x28\xb5\x2f")  # how files begin that gzip, zip and zstd wrote
+_BUFFER: Final = 1 << 18  # bytes of a column that are read at a time; else whole columns of a million rows are
+_PARQUET_CHUNK: Final = 2048  # rows that are Python values at a time
+DEEPEST: Final = 100  # levels of lists and tables in each other; what reads them goes down a level at a time
+_QUOTED: Final = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
+_NEXT: Final = re.compile(rf"\s*({_QUOTED})\s*(,|\Z)")
+_CSV_CHUNK: Final = 1000  # rows that are read at a time
+
 
 class Number(str):
     """A JSON number as it is spelled (``1e5`` stays ``1e5``), and no text of the same spelling."""
 
     __slots__ = ()
-
-
-_INTEGER: Final = re.compile("0|-?[1-9][0-9]*")
 
 
 def text(cell: object, column: str) -> str:
@@ -76,9 +86,6 @@ def value_at(row: Mapping[str, Any], path: str) -> object:
     return value
 
 
-Value = TypeVar("Value")
-
-
 def repeated(values: Sequence[Value]) -> Value | None:
     """The first value that is there more than once; None when all differ."""
     return next((value for value, count in Counter(values).items() if count > 1), None)
@@ -91,7 +98,7 @@ def list_in(text: str, column: str) -> object:
     Raises UnusableRow where it spells neither.
     """
     try:
-        return _parse_json(text)
+        return _JSON_TEXT.decode(text)
     except (ValueError, RecursionError, UnusableRow) as error:
         if (texts := _python_texts(text.strip())) is not None:
             return texts
@@ -99,10 +106,6 @@ def list_in(text: str, column: str) -> object:
             f"column {column} holds a text where a list of choices is needed; write it as a JSON list,"
             " or give each choice its own column"
         ) from error
-
-
-LONGEST: Final = 200_000
-"""Characters of a Python literal: a hundred times RACE's."""
 
 
 def read_list(cell: object, column: str) -> list[Any]:
@@ -130,12 +133,18 @@ def cells(path: Path) -> Iterator[list[str]]:
     can't be separated, so no row can be skipped.
     """
     reader = csv.reader(_lines(path), strict=True)
-    while rows := _next_rows(path, reader):
+    rows: list[list[str]] | None = None
+    while rows is None or rows:
+        limit = csv.field_size_limit()  # the csv module has one limit for the whole process
+        try:
+            csv.field_size_limit(max(limit, path.stat().st_size))
+            rows = list(islice(reader, _CSV_CHUNK))
+        except csv.Error as error:
+            where = f"{path} is no CSV, at line {reader.line_num} (from 1)"
+            raise DataError(f"{where}: {error}; check its quotes") from error
+        finally:
+            csv.field_size_limit(limit)
         yield from filter(None, rows)
-
-
-Row = dict[str, Any]
-"""A row by the names of its columns."""
 
 
 def csv_rows(path: Path) -> Iterator[Row | UnusableRow]:
@@ -160,10 +169,6 @@ def read_text(path: Path) -> str:
     Raises DataError with the offset and line of the first byte that is not UTF-8, or when the file can't be read.
     """
     return "".join(text_lines(path))
-
-
-_PACKED: Final = (b"\x1f\x8b", b"PK\x03", b"\x28\xb5\x2f")
-"""How files begin that gzip, zip and zstd wrote."""
 
 
 def text_lines(path: Path) -> Iterator[str]:
@@ -194,13 +199,6 @@ def text_lines(path: Path) -> Iterator[str]:
         raise DataError(f"{path} can't be read: {error.strerror}") from error
 
 
-_BUFFER: Final = 1 << 18
-"""Bytes of a column that are read at a time; else whole columns of a million rows are."""
-
-_PARQUET_CHUNK: Final = 2048
-"""Rows that are Python values at a time."""
-
-
 def parquet_rows(path: Path) -> Iterator[Row | UnusableRow]:
     """Every row by the columns' names.  Raises DataError for a damaged file or a column that holds broken text."""
     import pyarrow as pa
@@ -212,7 +210,12 @@ def parquet_rows(path: Path) -> Iterator[Row | UnusableRow]:
                 _PARQUET_CHUNK, use_threads=False
             ):  # each thread would keep memory of its own
                 names = batch.schema.names
-                columns = [_cells(path, name, column) for name, column in zip(names, batch.columns, strict=True)]
+                columns = []
+                for name, column in zip(names, batch.columns, strict=True):
+                    try:
+                        columns.append(column.to_pylist())
+                    except UnicodeDecodeError as error:
+                        raise DataError(f"{path}: column {name} holds bytes that are not UTF-8: {error}") from error
                 yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
         pa.default_memory_pool().release_unused()
     except (pa.ArrowException, OSError) as error:
@@ -229,23 +232,17 @@ class RowPlace(NamedTuple):
         return f"{self.file}, row {self.row} (counted from 0)"
 
 
-DEEPEST: Final = 100
-"""Levels of lists and tables in each other; what reads them goes down a level at a time."""
-
-
 def read_toml(text: str) -> dict[str, Any]:
     """The table that ``text`` declares.  Raises ValueError for what is no TOML, or is nested more than DEEPEST deep."""
-    try:
+    with suppress(RecursionError):
         table = tomllib.loads(text)
-    except RecursionError:
-        raise _too_deep() from None
-    layer: list[Any] = [table]
-    for _ in range(DEEPEST):
-        values = (value for each in layer for value in (each.values() if isinstance(each, dict) else each))
-        layer = [value for value in values if isinstance(value, dict | list)]
-        if not layer:
-            return table
-    raise _too_deep()
+        layer: list[Any] = [table]
+        for _ in range(DEEPEST):
+            values = (value for each in layer for value in (each.values() if isinstance(each, dict) else each))
+            layer = [value for value in values if isinstance(value, dict | list)]
+            if not layer:
+                return table
+    raise ValueError(f"it is nested too deeply: lists and tables stand in each other at most {DEEPEST} deep")
 
 
 def _json(cell: object, column: str) -> str:
@@ -258,11 +255,6 @@ def _json(cell: object, column: str) -> str:
     if isinstance(cell, dict):
         return "{" + ", ".join(f"{_json(key, column)}: {_json(part, column)}" for key, part in cell.items()) + "}"
     return json.dumps(cell, ensure_ascii=False, default=str)
-
-
-_QUOTED: Final = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
-
-_NEXT: Final = re.compile(rf"\s*({_QUOTED})\s*(,|\Z)")
 
 
 def _python_texts(text: str) -> list[str] | None:
@@ -288,31 +280,6 @@ def _lines(path: Path) -> Iterator[str]:
             yield from io.StringIO(line, newline="")
         else:
             yield line
-
-
-_CSV_CHUNK: Final = 1000
-"""Rows that are read at a time."""
-
-
-def _next_rows(path: Path, reader: Any) -> list[list[str]]:
-    limit = csv.field_size_limit()  # the csv module has one limit for the whole process
-    try:
-        csv.field_size_limit(max(limit, path.stat().st_size))
-        return list(islice(reader, _CSV_CHUNK))
-    except csv.Error as error:
-        raise DataError(f"{path} is no CSV, at line {reader.line_num} (from 1): {error}; check its quotes") from error
-    finally:
-        csv.field_size_limit(limit)
-
-
-def _jsonl_rows(path: Path) -> Iterator[Row | UnusableRow]:
-    """Every line that is not blank: the object it holds, numbers in their own spelling, or why it holds none.
-
-    Raises DataError when the file is not UTF-8.
-    """
-    for line in text_lines(path):  # JSON strings may hold U+2028 and other line ends unescaped
-        if line.strip(" \t\r\n"):
-            yield _row(line)
 
 
 def _refuse_constant(constant: str) -> object:
@@ -344,24 +311,9 @@ def _row(line: str) -> dict[str, Any] | UnusableRow:
     return row if isinstance(row, dict) else UnusableRow("the line holds no JSON object")
 
 
-def _parse_json(text: str) -> Any:
-    """What a JSON text holds, numbers in their own spelling.  Raises UnusableRow for NaN and infinities."""
-    return _JSON_TEXT.decode(text)
-
-
-def _cells(path: Path, name: str, column: Any) -> list[Any]:
-    try:
-        return column.to_pylist()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: column {name} holds bytes that are not UTF-8: {error}") from error
-
-
-def _too_deep() -> ValueError:
-    return ValueError(f"it is nested too deeply: lists and tables stand in each other at most {DEEPEST} deep")
-
-
 ROW_READERS: Final[Mapping[str, Callable[[Path], Iterator[Row | UnusableRow]]]] = {
-    ".jsonl": _jsonl_rows,
+    # JSON strings may hold U+2028 and other line ends unescaped
+    ".jsonl": lambda path: (_row(line) for line in text_lines(path) if line.strip(" \t\r\n")),
     ".csv": csv_rows,
     ".parquet": parquet_rows,
 }

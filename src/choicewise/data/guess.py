@@ -15,22 +15,32 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.data.columns import Items
-from choicewise.data.dataset import RESERVED, Columns
+from choicewise.data.dataset import RESERVED, Columns, Items
 from choicewise.data.files import list_in, text
 from choicewise.data.rows import DOUBTFUL, LETTERS, Answer, CountingOpen, RowDraft, draft, shape_of_columns
 from choicewise.errors import DataError, NoAnswer, UnusableRow
 from choicewise.util.jsonio import exact_json
 
+_COPY = "declare a mapping, such as this one in a file of its own:"
+_TRIED: Final = 200  # combinations of columns that are tried
+_Ints = npt.NDArray[np.int64]
+_MOST: Final = 10  # choices for which labels are guessed
+_LOWER, _ENCLOSED = tuple(LETTERS[:_MOST].lower()), tuple(f"({letter})" for letter in LETTERS[:_MOST])
+Source = str | tuple[str, ...]  # a column that holds a list, or columns with one text each
+_CHOICES: Final = ("choices", "options", "endings", "answers", "candidates", "alternatives", "targets")
+_RIGHT: Final = ("correct", "right", "good", "true", "gold")
+_WRONG: Final = ("incorrect", "wrong", "bad", "false", "distractor", "distractors")
+ID: Final = ("id", "uid", "qid", "guid", "uuid", "number")
+_MEMBER = re.compile(r"(?P<stem>.*?)[ _.-]?(?P<label>[A-Ja-j]|[0-9])")
+_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+Floats = npt.NDArray[np.float64]
+SAMPLE: Final = 200  # rows that a proposal is tried on
+
 
 class UnknownShape(DataError):
     """Columns that are of no known shape; its ``problems`` are the lines of a mapping in TOML that may fit them."""
-
-
-_COPY = "declare a mapping, such as this one in a file of its own:"
 
 
 def unknown_shape(file: Path, rows: Sequence[Mapping[str, Any]]) -> UnknownShape:
@@ -48,14 +58,11 @@ def misread_shape(
     file: Path, rows: Sequence[Mapping[str, Any]], columns: Columns, error: DataError
 ) -> UnknownShape | None:
     """The error about a file of a known shape none of whose ``rows`` fit, where another mapping does fit them."""
-    if not _none_fits(rows, columns) or not (lines := proposal(rows))[0].startswith("# fits"):
+    drafts, unanswered = _read(rows, columns)
+    if drafts or unanswered or not (lines := proposal(rows))[0].startswith("# fits"):
         return None
     why = f"{file} has the columns of {shape_of_columns(columns)}, and no row can be read so: {error.parts[0]}"
     return UnknownShape(f"{why}; {_COPY}", lines)
-
-
-_TRIED: Final = 200
-"""Combinations of columns that are tried."""
 
 
 def proposal(rows: Sequence[Mapping[str, Any]], doubtful: int = DOUBTFUL) -> list[str]:
@@ -64,7 +71,7 @@ def proposal(rows: Sequence[Mapping[str, Any]], doubtful: int = DOUBTFUL) -> lis
     ``rows``: the first ones of a file, at least one.  The lines begin with what is to be checked, as comments.  From
     ``doubtful`` digits up of which none is 0, the mapping leaves open whether they count from 0 or from 1.
     """
-    cells = _Cells.of(rows)
+    cells = _Cells(rows)
     for columns in islice(_candidates(cells), _TRIED):
         drafts, unanswered = _read(rows, columns)
         if len(drafts) + unanswered >= 0.9 * len(rows) and drafts:
@@ -72,14 +79,20 @@ def proposal(rows: Sequence[Mapping[str, Any]], doubtful: int = DOUBTFUL) -> lis
             answers = [each.answer for each in drafts if isinstance(each.answer, Answer)]
             no_zero = columns.answer_is == "index" and not any("0" in map(str, each.cells) for each in answers)
             counting_open = no_zero and len(answers) >= doubtful
-            doubts = _doubts(columns, answers, unanswered, no_zero, counting_open)
-            return [fits, *doubts, *_spelled(columns, counting_open)]
-    columns_there = [f"# the columns are {', '.join(map(_toml, cells.columns))}"]
-    question = next(iter(cells.questions()), "...")
+            lines = [fits, *([f"# {unanswered} of them have no answer"] if unanswered else [])]
+            if counting_open:
+                lines.append('# no answer is 0: put "number" in place of ... if they count from 1, "index" if from 0')
+            elif no_zero:
+                lines.append('# no answer is 0: if they count from 1, answer_is = "number"')
+            if columns.labels in _TRUTHS and not columns.fixed:
+                lines.append(f"# check that {columns.labels[0]} means the first choice")
+            if columns.answer_is == "number" and len({str(each.cell) for each in answers}) == 1:
+                lines.append("# all answers are the same: check that they count from 1")
+            return [*lines, *_spelled(columns, counting_open)]
     return [
         "# no columns fit by their names and values: put theirs in place of ...",
-        *columns_there,
-        f"question = {_toml(question)}",
+        f"# the columns are {', '.join(map(_toml, cells.columns))}",
+        f"question = {_toml(next(iter(cells.questions()), '...'))}",
         'choices = ["...", "..."]',
         'answer = "..."',
     ]
@@ -119,16 +132,13 @@ class AnswerPattern:
     guesses: Mapping[str, Guess]
 
 
-_Ints = npt.NDArray[np.int64]
-
-
 def answer_pattern(items: Items) -> AnswerPattern:
     """The pattern of ``items``, each with a right choice; computed column by column."""
     sums = {rule: np.zeros(3) for rule in ("first", "last", "longest", "shortest")}
     counts: dict[int, int] = {}
     positions: dict[int, _Ints] = {}
     several, golds = 0, set[tuple[int, ...]]()
-    for choices, gold in _columns(items):
+    for choices, gold in _ragged(items):
         right, number = choices.flags(gold), choices.number
         for rule, mask in choices.rules().items():
             sums[rule] += _scored(choices, mask, right)
@@ -151,17 +161,6 @@ def answer_pattern(items: Items) -> AnswerPattern:
         {rule: _guess(values, total) for rule, values in sums.items()} if total else {},
     )
 
-
-def _none_fits(rows: Sequence[Mapping[str, Any]], columns: Columns) -> bool:
-    """Whether ``columns`` fit none of the ``rows``, not even those without an answer."""
-    drafts, unanswered = _read(rows, columns)
-    return not drafts and not unanswered
-
-
-_MOST: Final = 10
-"""Choices for which labels are guessed."""
-
-_LOWER, _ENCLOSED = tuple(LETTERS[:_MOST].lower()), tuple(f"({letter})" for letter in LETTERS[:_MOST])
 
 _TRUTHS: Final = (("false", "true"), ("no", "yes"))
 """Answers of two kinds, in the order in which an index of 0 or 1 would count them."""
@@ -221,25 +220,6 @@ def _read(rows: Sequence[Mapping[str, Any]], columns: Columns) -> tuple[list[Row
     return drafts, unanswered
 
 
-def _doubts(
-    columns: Columns, answers: Sequence[Answer], unanswered: int, no_zero: bool, counting_open: bool
-) -> Iterator[str]:
-    if unanswered:
-        yield f"# {unanswered} of them have no answer"
-    if counting_open:
-        yield '# no answer is 0: put "number" in place of ... if they count from 1, "index" if from 0'
-    elif no_zero:
-        yield '# no answer is 0: if they count from 1, answer_is = "number"'
-    if columns.labels in _TRUTHS and not columns.fixed:
-        yield f"# check that {columns.labels[0]} means the first choice"
-    if columns.answer_is == "number" and len({str(each.cell) for each in answers}) == 1:
-        yield "# all answers are the same: check that they count from 1"
-
-
-Source = str | tuple[str, ...]
-"""A column that holds a list, or columns with one text each."""
-
-
 def _spelled(columns: Columns, counting_open: bool) -> Iterator[str]:
     values: dict[str, Source | None] = {"question": columns.question or ""}
     values |= {name: getattr(columns, name) or None for name in ("choices", "fixed", "right", "wrong", "answer")}
@@ -266,36 +246,23 @@ _QUESTION: Final = (
     *("input", "ctx", "text", "context", "q"),
 )
 
-_CHOICES: Final = ("choices", "options", "endings", "answers", "candidates", "alternatives", "targets")
-
-_RIGHT: Final = ("correct", "right", "good", "true", "gold")
-
-_WRONG: Final = ("incorrect", "wrong", "bad", "false", "distractor", "distractors")
 
 _ANSWER: Final = (
     *("answer", "label", "gold", "correct", "target", "key", "solution", "right", "cop", "idx", "index"),
     *("choice", "option", "truth", "true"),
 )
 
-ID: Final = ("id", "uid", "qid", "guid", "uuid", "number")
 
 SUBJECT: Final = ("subject", "category", "topic", "area", "domain", "task", "subset")
 """Words of columns' names, those that say most first."""
 
-_MEMBER = re.compile(r"(?P<stem>.*?)[ _.-]?(?P<label>[A-Ja-j]|[0-9])")
 
-
-@dataclass(frozen=True)
 class _Cells:
     """The cells of sample rows by column; parts of nested columns under their paths."""
 
-    columns: Mapping[str, Sequence[object]]
-
-    @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]]) -> _Cells:
-        """The cells of all columns that the first row has."""
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
         paths = dict.fromkeys(_paths(rows[0]))
-        return cls({path: [_at(row, path) for row in rows] for path in paths})
+        self.columns: dict[str, list[object]] = {path: [_at(row, path) for row in rows] for path in paths}
 
     def questions(self) -> list[str]:
         """Columns of texts whose names could be a question's, the likeliest first; those last that are all the same."""
@@ -326,16 +293,13 @@ class _Cells:
             yield self._source(right[:1]), self._source(wrong)
 
     def answers(self) -> list[str]:
-        """Columns whose names could be an answer's, the likeliest first."""
         return self._ranked(_ANSWER, [*self.columns])
 
     def id(self) -> str | None:
-        """The column that names items: another value in every row."""
         names = self._ranked(ID, [name for name in self.columns if self._all(name, _is_filled)])
         return next((name for name in names if len({*map(str, self.columns[name])}) == len(self.columns[name])), None)
 
     def subject(self) -> str | None:
-        """The column of the subject: texts, of which fewer than half differ."""
         names = self._ranked(SUBJECT, [name for name in self.columns if self._all(name, _is_text)])
         return next((name for name in names if 2 * len({*self.columns[name]}) < len(self.columns[name])), None)
 
@@ -357,9 +321,6 @@ def _rank(name: str, words: Sequence[str]) -> tuple[int, int] | None:
     own = _words(name)
     places = [words.index(word) for word in own if word in words]
     return (min(places), len(own)) if places else None
-
-
-_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 
 
 def _words(name: str) -> list[str]:
@@ -412,7 +373,6 @@ class _Ragged:
     number: _Ints
 
     def flags(self, gold: _Ragged) -> npt.NDArray[np.bool_]:
-        """Which of these choices are named by ``gold``."""
         flags = np.zeros(int(self.number.sum()), bool)
         flags[np.repeat(self.starts, gold.number) + gold.values] = True
         return flags
@@ -429,12 +389,10 @@ class _Ragged:
         return {"first": first, "last": last, "longest": longest, "shortest": shortest}
 
     def row(self, number: int) -> tuple[int, ...]:
-        """The values of one item."""
         start = self.starts[number]
         return tuple(self.values[start : start + self.number[number]].tolist())
 
     def differs(self) -> npt.NDArray[np.bool_]:
-        """Which items have other values than the first one."""
         first = self.values[: self.number[0]]
         same = self.number == len(first)
         for place, value in enumerate(first):
@@ -442,20 +400,15 @@ class _Ragged:
         return ~same
 
 
-def _columns(items: Items) -> Iterator[tuple[_Ragged, _Ragged]]:
-    """Lengths of choices in characters, and right choices, batch by batch."""
+def _ragged(items: Items) -> Iterator[tuple[_Ragged, _Ragged]]:
     for batch in items.table().to_batches():
-        lengths = pc.utf8_length(batch["choices"].flatten()).to_numpy().astype(np.int64)
-        gold = batch["gold"].flatten().to_numpy().astype(np.int64)
-        yield _ragged(batch["choices"], lengths), _ragged(batch["gold"], gold)
-
-
-def _ragged(lists: pa.ListArray, values: _Ints) -> _Ragged:
-    offsets = lists.offsets.to_numpy().astype(np.int64)
-    return _Ragged(values, offsets[:-1] - offsets[0], np.diff(offsets))
-
-
-Floats = npt.NDArray[np.float64]
+        values = pc.utf8_length(batch["choices"].flatten()), batch["gold"].flatten()
+        offsets = (batch[name].offsets.to_numpy().astype(np.int64) for name in ("choices", "gold"))
+        choices, gold = (
+            _Ragged(each.to_numpy().astype(np.int64), at[:-1] - at[0], np.diff(at))
+            for each, at in zip(values, offsets, strict=True)
+        )
+        yield choices, gold
 
 
 def _scored(choices: _Ragged, mask: npt.NDArray[np.bool_], right: npt.NDArray[np.bool_]) -> Floats:
@@ -492,7 +445,3 @@ def _even(positions: Iterable[_Ints]) -> float:
             statistic += float(((counts - expected) ** 2 / expected).sum())
             freedom += len(counts) - 1
     return float(gammaincc(freedom / 2, statistic / 2)) if freedom else math.nan
-
-
-SAMPLE: Final = 200
-"""Rows that a proposal is tried on."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from glob import escape
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
@@ -23,6 +24,15 @@ from urllib.parse import urlsplit
 
 from choicewise.errors import ChoicewiseError, DataError, ModelError
 from choicewise.util.background import in_time
+
+REMEMBERED: Final = 60.0  # seconds that an answer holds: a notebook outlives a network that is down
+_answers: dict[str, tuple[float, str]] = {}
+Result = TypeVar("Result")
+_LOGS: Final = ("huggingface_hub", "httpx2", "httpcore2")  # loggers that name addresses, which may be signed
+_TRIES: Final = 4  # how often the Hub is asked what it was too busy to answer
+_BUSY: Final = (429, 500, 502, 503, 504)  # what a server answers that may answer later
+PATIENCE: Final = 60  # seconds that a server may ask to wait
+_CARRY: Final = "copy the cache (HF_HOME) from a machine that has it"
 
 
 @dataclass(frozen=True)
@@ -83,8 +93,11 @@ class Snapshot:
         """
         lacking = {path: self.files[path] for path in paths if not (self.folder / path).is_file()}
         if lacking:
-            bars = _bars_for(str(self.name), sum(lacking.values()), progress) if progress else _own_bars()
-            literal = [_literally(path) for path in lacking]
+            # in a terminal the bars of the package itself, which are None
+            bars = None if sys.stderr.isatty() else _Silent
+            if progress:
+                bars = _bars_for(str(self.name), sum(lacking.values()), progress)
+            literal = [escape(path) for path in lacking]
             with _hub(self.name, self.kind) as hub:
                 if silence := _silenced_bars(hub):
                     raise OutOfReach(silence)
@@ -138,12 +151,6 @@ def hub_name(text: str) -> HubName | None:
     return HubName(**match.groupdict()) if match else None
 
 
-REMEMBERED: Final = 60.0
-"""Seconds that an answer holds: a notebook outlives a network that is down."""
-
-_answers: dict[str, tuple[float, str]] = {}
-
-
 def out_of_reach() -> str:
     """Why ``HF_ENDPOINT`` gave no answer when it was last asked, at most a minute ago; empty where it gave any."""
     from huggingface_hub import constants
@@ -157,25 +164,16 @@ def out_of_reach() -> str:
     return silence
 
 
-_COMMIT: Final = re.compile("[0-9a-f]{40}")
-"""What is a commit already."""
-
-
 def _commit(hub: Any, name: HubName, kind: Kind) -> str:
-    """The commit that the revision is now, or was when the Hub was last in reach."""
     ask = partial(hub.resolve_revision, name.repository, repo_type=kind.name, revision=name.revision)
-    silence = "" if _COMMIT.fullmatch(name.revision or "") else _silenced_bars(hub)
+    silence = "" if re.fullmatch("[0-9a-f]{40}", name.revision or "") else _silenced_bars(hub)
     revision = _in_cache(partial(ask, local_files_only=True), silence) if silence else _patiently(ask)
     return str(revision.resolved)
 
 
-_LISTING: Final = ("README.md",)
-"""What is read of a repository to know it."""
-
-
 def _listed(hub: Any, name: HubName, kind: Kind, commit: str) -> str:
     """The folder of a commit, which holds its description now; the Hub is asked for it and the listing but once."""
-    ask = partial(_snapshot, hub, name, kind, commit, [*_LISTING])
+    ask = partial(_snapshot, hub, name, kind, commit, ["README.md"])
     with suppress(hub.errors.CachedRepoTreeNotFoundError, hub.errors.LocalEntryNotFoundError):
         hub.get_cached_repo_tree(name.repository, repo_type=kind.name, revision=commit)
         return ask(local_files_only=True)
@@ -188,11 +186,7 @@ def _silenced_bars(hub: Any) -> str:
     return "" if hub.is_offline_mode() else out_of_reach()
 
 
-Result = TypeVar("Result")
-
-
 def _in_cache(ask: Callable[[], Result], silence: str) -> Result:
-    """What the cache holds, where the Hub gives no answer for the reason ``silence``."""
     try:
         return ask()
     except Exception as error:
@@ -200,7 +194,6 @@ def _in_cache(ask: Callable[[], Result], silence: str) -> Result:
 
 
 def _files(hub: Any, name: HubName, kind: Kind, commit: str, folder: Path) -> dict[str, int]:
-    """What the repository holds; what is in the cache, where that was filled by a program that kept no listing."""
     try:
         tree = hub.get_cached_repo_tree(name.repository, repo_type=kind.name, revision=commit)
     except hub.errors.CachedRepoTreeNotFoundError:
@@ -219,10 +212,6 @@ def _snapshot(hub: Any, name: HubName, kind: Kind, commit: str, patterns: list[s
         allow_patterns=patterns,
         **({"tqdm_class": _Silent} | more),
     )
-
-
-_LOGS: Final = ("huggingface_hub", "httpx2", "httpcore2")
-"""Loggers that name addresses, which may be signed."""
 
 
 @contextmanager
@@ -246,12 +235,7 @@ def _hub(name: HubName, kind: Kind) -> Iterator[Any]:
             log.setLevel(level)
 
 
-_TRIES: Final = 4
-"""How often the Hub is asked what it was too busy to answer."""
-
-
 def _patiently(ask: Callable[[], Result]) -> Result:
-    """What ``ask`` returns, asked again where the Hub says that it is busy and for how long."""
     for tried in range(1, _TRIES):
         try:
             return ask()
@@ -263,29 +247,17 @@ def _patiently(ask: Callable[[], Result]) -> Result:
     return ask()
 
 
-def _literally(path: str) -> str:
-    """The pattern that only ``path`` matches."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
-
-
-_BUSY: Final = (429, 500, 502, 503, 504)
-"""What a server answers that may answer later."""
-
-PATIENCE: Final = 60
-"""Seconds that a server may ask to wait."""
-
-
 def _retry_after(error: Exception, tried: int) -> float | None:
-    """Seconds to wait before the ``tried + 1``-th try; None where another try is of no use."""
-    for response in _responses(error):
-        if response.status_code in _BUSY:
+    import httpx2
+    from huggingface_hub.errors import HfHubHTTPError
+
+    for cause in _causes(error):
+        response = cause.response if isinstance(cause, HfHubHTTPError | httpx2.HTTPStatusError) else None
+        if response is not None and response.status_code in _BUSY:
             asked = response.headers.get("Retry-After", "")
             pause = float(asked) if asked.isdigit() else 2.0 ** (tried - 1)
             return pause if pause <= PATIENCE else None
     return None
-
-
-_CARRY: Final = "copy the cache (HF_HOME) from a machine that has it"
 
 
 def _reason(error: Exception, name: HubName, kind: Kind) -> str:
@@ -344,7 +316,6 @@ REFUSED: Final = "can't be reached"
 
 
 def _broken(error: Exception, endpoint: str, kind: Kind) -> str:
-    """What ended a transfer or kept one from beginning."""
     import httpx2
 
     if any(isinstance(cause, httpx2.RemoteProtocolError | httpx2.ReadError) for cause in _causes(error)):
@@ -364,24 +335,13 @@ def _broken(error: Exception, endpoint: str, kind: Kind) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, and what it came of."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause
         cause = cause.__cause__ or cause.__context__
 
 
-def _responses(error: BaseException) -> Iterator[Any]:
-    import httpx2
-    from huggingface_hub.errors import HfHubHTTPError
-
-    for cause in _causes(error):
-        if isinstance(cause, HfHubHTTPError | httpx2.HTTPStatusError) and cause.response is not None:
-            yield cause.response
-
-
 def _shown(endpoint: str) -> str:
-    """The address without a user and password in it."""
     parts = urlsplit(endpoint)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
@@ -417,11 +377,6 @@ def _silence_now(endpoint: str) -> str:
     return ""
 
 
-def _own_bars() -> type[_Silent] | None:
-    """The bars of the package itself, which are None, in a terminal; silent ones elsewhere."""
-    return None if sys.stderr.isatty() else _Silent
-
-
 class _Silent:
     """A progress bar, as far as the package asks one of anything, that shows nothing."""
 
@@ -437,7 +392,6 @@ class _Silent:
     def __exit__(self, *_: object) -> None: ...
 
     def update(self, n: float | None = 1) -> None:
-        """Count ``n`` more."""
         self.n += n or 0
 
     def close(self, *_: Any, **__: Any) -> None:
@@ -465,7 +419,6 @@ def _bars_for(name: str, total: int, progress: Download) -> type[_Silent]:
 
 
 MODEL: Final = Kind("model", "", ModelError, True, "there is no folder of that name here, and ")
-
 DATASET: Final = Kind("dataset", "datasets/", DataError, False, "there is no file or folder of that name here, and ")
 
 BENCHMARK: Final = Kind("dataset", "datasets/", DataError, False)

@@ -14,6 +14,12 @@ from typing import Final, NamedTuple
 
 from choicewise.errors import UnusableRow
 
+_NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})  # the further fields of an item that has none
+BLANK: Final = "_"  # stands among the fields for a blank in the question that the choices fill, as in WinoGrande
+_BLANK = re.compile(r"(?<!\w)_+(?!\w)")
+_MANY: Final = 1000  # values whose difference shows that they are names of the items
+_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
+
 
 def has_half_character(text: str) -> bool:
     """Whether the text holds a lone surrogate, half a character, which no file can store and no tokenizer reads."""
@@ -22,10 +28,6 @@ def has_half_character(text: str) -> bool:
     except UnicodeEncodeError:
         return True
     return False
-
-
-_NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})
-"""The further fields of an item that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +55,6 @@ class Item:
             raise UnusableRow("a text holds a lone surrogate, half a character that no file can store")
 
 
-BLANK: Final = "_"
-"""Stands among the fields for a blank in the question that the choices fill, as in WinoGrande."""
-
-_BLANK = re.compile(r"(?<!\w)_+(?!\w)")
-
-
 def content_fields(items: Iterable[Item]) -> tuple[str, ...]:
     """The further fields that hold content, and ``BLANK`` where nine questions of ten have a blank; sorted.
 
@@ -75,7 +71,15 @@ def content_fields(items: Iterable[Item]) -> tuple[str, ...]:
             if name not in columns:
                 columns[name] = _Column(value)
             columns[name].add(value, item)
-    names = [name for name, column in columns.items() if _is_content(name, column, count)]
+    names = []
+    for name, column in columns.items():
+        word = (_WORD.findall(name) or [name])[-1].lower()
+        constant = column.constant and count > 1 and column.count == count
+        about = word in _METADATA or (word in ("label", "labels") and not column.spaced)
+        named = count > 1 and not column.spaced and len(column.values) == min(column.count, _MANY)
+        shown = column.shown > (column.count - column.empty) / 2
+        if column.text and not (about or constant or named or shown):
+            names.append(name)
     return tuple(sorted([*names, *([BLANK] if count and blanks >= 0.9 * count else [])]))
 
 
@@ -127,10 +131,6 @@ def categories_of(subjects: Collection[str]) -> dict[str, dict[str, list[str]]]:
     return {category: subcategories for category, subcategories in present.items() if subcategories}
 
 
-_MANY: Final = 1000
-"""Values whose difference shows that they are names of the items."""
-
-
 @dataclass(slots=True)
 class _Column:
     first: str
@@ -153,10 +153,6 @@ class _Column:
         if self.count <= _MANY:
             self.values.add(value)
 
-    @property
-    def names_items(self) -> bool:
-        return not self.spaced and len(self.values) == min(self.count, _MANY)
-
 
 _METADATA: Final = frozenset(
     [
@@ -168,16 +164,6 @@ _METADATA: Final = frozenset(
     ]
 )
 """Last words of names under which data says something about a question, and not what is asked."""
-
-_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
-
-
-def _is_content(name: str, column: _Column, count: int) -> bool:
-    word = (_WORD.findall(name) or [name])[-1].lower()
-    constant = column.constant and count > 1 and column.count == count
-    about = word in _METADATA or (word in ("label", "labels") and not column.spaced)
-    named = column.names_items and count > 1
-    return column.text and not (about or constant or named or column.shown > (column.count - column.empty) / 2)
 
 
 def _is_text(value: str) -> bool:

@@ -28,11 +28,7 @@ from choicewise.util.secrets import refuse_secret
 
 
 def open_dataset(
-    path: str | Path,
-    *,
-    on_bad_item: str = "error",
-    columns: Columns | None = None,
-    progress: Download | None = None,
+    path: str | Path, *, on_bad_item: str = "error", columns: Columns | None = None, progress: Download | None = None
 ) -> Dataset:
     """The dataset at ``path``: a folder in the MMLU layout, a folder with the files of each split, or one such file.
 
@@ -53,7 +49,7 @@ def open_dataset(
         path = bundled
     try:
         if (name := dataset_name(path)) is not None:
-            return _open_hub_dataset(name, on_bad_item=on_bad_item, columns=columns, progress=progress)
+            return _open_hub_dataset(name, on_bad_item, columns, progress)
         return _open(path, Path(path), on_bad_item, columns)
     except OSError as error:
         raise DataError(f"{error.filename or path} can't be read: {error.strerror}; check the path") from error
@@ -70,8 +66,17 @@ def _open(path: str | Path, place: Path, on_bad_item: str, columns: Columns | No
         if columns is not None:
             raise DataError(f"{place} has the MMLU layout, whose columns are fixed; leave the mapping out")
         return read_mmlu(place, on_bad_item=on_bad_item)
+    subjects: Mapping[Path, str] | None = None
     if place.is_dir():
-        return _read_folder(place, on_bad_item, columns)
+        name, files = place.resolve().name, folder_files(place)
+        if not files:
+            parts = folder_configurations(place)
+            if not parts:
+                raise no_splits(place)
+            if len(parts) == 1:
+                (files,) = parts.values()
+            else:
+                files, subjects = joined(place, parts, columns)
     elif not place.exists():
         named = "/" in str(path) and not place.is_absolute() and place.suffix not in ROW_READERS
         raise DataError(
@@ -82,37 +87,11 @@ def _open(path: str | Path, place: Path, on_bad_item: str, columns: Columns | No
         raise DataError(f"{path} is no dataset by its ending; files of questions end in {', '.join(ROW_READERS)}")
     else:
         name, files = sibling_files(place)
-    return read_tabular(name, files, on_bad_item=on_bad_item, columns=columns)
-
-
-def _read_folder(folder: Path, on_bad_item: str, columns: Columns | None) -> Dataset:
-    name, files = folder.resolve().name, folder_files(folder)
-    subjects: Mapping[Path, str] | None = None
-    if not files:
-        parts = folder_configurations(folder)
-        if not parts:
-            raise no_splits(folder)
-        if len(parts) == 1:
-            (files,) = parts.values()
-        else:
-            files, subjects = joined(folder, parts, columns)
     return read_tabular(name, files, on_bad_item=on_bad_item, columns=columns, subjects=subjects)
 
 
-def _open_hub_dataset(
-    name: HubName,
-    *,
-    on_bad_item: str = "error",
-    columns: Columns | None = None,
-    progress: Download | None = None,
-) -> Dataset:
-    """The dataset ``name``, from the Hub's cache or else downloaded: the splits of one configuration.
-
-    Other splits than test, validation, dev and train are read only where there are none of these.
-
-    Raises DataError when it can't be had, has several configurations and none is named, has not the one that is named,
-    or holds no files of rows.
-    """
+def _open_hub_dataset(name: HubName, on_bad_item: str, columns: Columns | None, progress: Download | None) -> Dataset:
+    """The dataset ``name``, from the Hub's cache or else downloaded: the splits of one configuration."""
     snapshot = open_snapshot(name, DATASET)
     config = _chosen(snapshot)
     splits = {split: paths for split, paths in config.splits.items() if split in SPLITS.values()} or config.splits
@@ -126,26 +105,18 @@ def _open_hub_dataset(
     try:
         dataset = read_tabular(str(label), files, on_bad_item=on_bad_item, columns=columns)
     except DataError as error:
-        raise _on_hub(error, snapshot) from error
+        # with files called as they are on the Hub, and a line that says where they are here
+        here, there = f"{snapshot.folder}/", f"{snapshot.source}/"
+        message, *problems = (text.replace(here, there) for text in (error.message, *error.problems))
+        if (message, *problems) == (error.message, *error.problems):
+            raise
+        where = f"{name.repository} --repo-type dataset --revision {snapshot.commit} --local-dir DIR"
+        problems.append(f"to change a file: `hf download {where}`, and name DIR as the data")
+        raise DataError(message, problems) from error
     return replace(dataset, source=str(replace(label, revision=snapshot.commit)))
 
 
-def _on_hub(error: DataError, snapshot: Snapshot) -> DataError:
-    """The same error with files called as they are on the Hub, and a line that says where they are here."""
-    folder = f"{snapshot.folder}/"
-    texts = [text.replace(folder, f"{snapshot.source}/") for text in (error.message, *error.problems)]
-    if texts == [error.message, *error.problems]:
-        return error
-    return DataError(texts[0], [*texts[1:], _to_change(snapshot)])
-
-
-def _to_change(snapshot: Snapshot) -> str:
-    line = f"hf download {snapshot.name.repository} --repo-type dataset --revision {snapshot.commit} --local-dir DIR"
-    return f"to change a file: `{line}`, and name DIR as the data"
-
-
 def _chosen(snapshot: Snapshot) -> Configuration:
-    """The configuration that is asked for, or the one that is meant where none is."""
     name, known = snapshot.name, repository_configurations(snapshot.files, _card(snapshot))
     usable = {each: config for each, config in known.items() if config.splits}
     if not usable:
@@ -166,7 +137,6 @@ def _chosen(snapshot: Snapshot) -> Configuration:
 
 
 def _card(snapshot: Snapshot) -> dict[str, Any] | None:
-    """The metadata at the head of the description; None where there is none."""
     from huggingface_hub import metadata_load
 
     path = snapshot.folder / "README.md"

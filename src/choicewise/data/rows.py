@@ -27,6 +27,8 @@ _NONE: Final = ("", "-1")
 """What stands in place of an answer that is not published: in text columns, and in those of indices."""
 
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_labelled = partial(Columns, answer="answerKey", answer_is="label")
+_indexed = partial(Columns, answer="label", answer_is="index")
 
 
 class Answer(NamedTuple):
@@ -149,7 +151,10 @@ class RowDraft(NamedTuple):
 def draft(row: Mapping[str, Any], columns: Columns) -> RowDraft:
     """Read one row.  Raises UnusableRow when a column is missing or holds what it can't."""
     if columns.last_of is not None:
-        row = _with_last(row, columns.last_of)
+        parts = read_list(value_at(row, columns.last_of), columns.last_of)
+        if not parts or not isinstance(parts[-1], Mapping):
+            raise UnusableRow(f"column {columns.last_of} holds no list of objects, the last of which could be asked")
+        row = {**row, **parts[-1]}
     named = (columns.id, columns.question, columns.subject)
     id, question, subject = ("" if name is None else text(value_at(row, name), name) for name in named)
     if columns.id is not None and not id:
@@ -175,7 +180,16 @@ def draft(row: Mapping[str, Any], columns: Columns) -> RowDraft:
             isinstance(columns.choices, tuple) and columns.answer in columns.choices
         ):  # right even if another says it too
             answer = (columns.choices.index(columns.answer),)
-    single = None if columns.single is None else _single(row, columns.single)
+    single = None
+    if isinstance(columns.single, str):
+        single = Single(text(value_at(row, columns.single), columns.single))
+    elif columns.single is not None:
+        name, flags = columns.single
+        texts = _texts(row, name, drop_empty=False)
+        best = Answer(value_at(row, flags), texts).gold("flags")
+        if len(best) > 1:
+            raise UnusableRow(f"column {flags} has {len(best)} right choices where there must be one")
+        single = Single(texts[best[0]], texts)
     return RowDraft(id, question, choices, answer, columns.answer_is, subject, _fields(row, columns), single)
 
 
@@ -235,7 +249,11 @@ class AnswerReader:
         if not gold or self.kind not in answer.kinds:
             if readings := answer.readings():
                 _remaining((self.kind,), where, answer, readings)
-            self._watch(where, answer)
+            for cell in map(str, () if answer.labels else answer.cells):
+                if re.fullmatch("[0-9]{1,9}", cell):
+                    self._zero |= int(cell) == 0
+                    if self._beyond is None and int(cell) == len(answer.choices):
+                        self._beyond = where
             return answer.gold(self.kind)
         self._readable += 1
         self._zero |= not gold[0]
@@ -259,13 +277,6 @@ class AnswerReader:
                 f" 0; {_DECLARE}"
             )
 
-    def _watch(self, where: object, answer: Answer) -> None:
-        for cell in map(str, () if answer.labels else answer.cells):
-            if re.fullmatch("[0-9]{1,9}", cell):
-                self._zero |= int(cell) == 0
-                if self._beyond is None and int(cell) == len(answer.choices):
-                    self._beyond = where
-
 
 class Shape(NamedTuple):
     """A published layout: its mapping, and other columns that a file of this shape must have."""
@@ -284,11 +295,6 @@ class Shape(NamedTuple):
                 return False
             needed -= {columns.answer}
         return all(_holds(row, path) for path in needed) and (answered or not _holds(row, columns.answer or ""))
-
-
-_labelled = partial(Columns, answer="answerKey", answer_is="label")
-
-_indexed = partial(Columns, answer="label", answer_is="index")
 
 
 def _parts(source: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -405,14 +411,6 @@ def shape_of_columns(columns: Columns) -> str:
     return next(alike, "")
 
 
-def _with_last(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The row with the keys of the last element of a list as further columns."""
-    parts = read_list(value_at(row, name), name)
-    if not parts or not isinstance(parts[-1], Mapping):
-        raise UnusableRow(f"column {name} holds no list of objects, the last of which could be asked")
-    return {**row, **parts[-1]}
-
-
 def _answer(row: Mapping[str, Any], columns: Columns) -> Answer:
     try:
         answer = value_at(row, columns.answer or "")
@@ -428,17 +426,6 @@ def _answer(row: Mapping[str, Any], columns: Columns) -> Answer:
         raise UnusableRow(f"{len(cells)} choices need as many labels; the mapping has {len(own)}")
     choices = tuple(text(cell, name) for cell in cells)
     return Answer(answer, choices, own, numbers=any(map(is_number, cells)))
-
-
-def _single(row: Mapping[str, Any], source: str | tuple[str, ...]) -> Single:
-    if isinstance(source, str):
-        return Single(text(value_at(row, source), source))
-    choices, flags = source
-    texts = _texts(row, choices, drop_empty=False)
-    right = Answer(value_at(row, flags), texts).gold("flags")
-    if len(right) > 1:
-        raise UnusableRow(f"column {flags} has {len(right)} right choices where there must be one")
-    return Single(texts[right[0]], texts)
 
 
 def _texts(row: Mapping[str, Any], source: str | tuple[str, ...], drop_empty: bool) -> tuple[str, ...]:

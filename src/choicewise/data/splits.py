@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
 from choicewise.data.dataset import Columns
-from choicewise.data.files import ROW_READERS, Row, text, value_at
+from choicewise.data.files import ROW_READERS, text, value_at
 from choicewise.data.items import categories_of
 from choicewise.data.rows import recognise
 from choicewise.errors import DataError, UnusableRow
@@ -31,10 +32,12 @@ SPLITS: Final = {
 }
 """A split's name in file names, and the one it has in a dataset."""
 
-Files = dict[str, list[Path]]
-"""Split → its files, in order."""
-
+Files = dict[str, list[Path]]  # split → its files, in order
 _SHARD = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(-[0-9a-f]{16})?")
+_SPLIT_WORD = re.compile(rf"(?:^|[^A-Za-z0-9])({'|'.join(SPLITS)})(?![A-Za-z0-9])")
+DEFAULT: Final = "default"  # what a configuration is called that has no name
+_PIECES: Final = re.compile(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\]|\{subject\})")  # what is more than itself in a pattern
+LISTED: Final = 12  # sub-folders that an error names
 
 
 def sibling_files(file: Path) -> tuple[str, Files]:
@@ -68,15 +71,10 @@ def folder_files(folder: Path) -> Files:
 
     Raises DataError when formats are mixed, or when a split has several files or lacks a part.
     """
-    claims = _layout_files(folder) or _layout_files(folder / "data") or _converted(folder)
+    claims = _layout_files(folder) or _layout_files(folder / "data") or converted_files(folder)
     if len(endings := {file.suffix for files in claims.values() for file in files}) > 1:
         raise DataError(f"{folder} holds splits as {' and '.join(sorted(endings))}; keep one format in a folder")
     return claims
-
-
-def is_converted(folder: Path) -> bool:
-    """Whether each split has a folder of its own, with the names that the Hub gives to converted files."""
-    return bool(_converted(folder))
 
 
 class Joined(NamedTuple):
@@ -122,8 +120,15 @@ def joined(folder: Path, parts: Mapping[str, Files], columns: Columns | None) ->
 
     Raises DataError for other sub-folders, saying how to name one.
     """
-    heads = {name: _head(next(iter(files.values()))[0]) for name, files in parts.items()}
-    named = {name: _subject(head, columns) for name, head in heads.items()}
+    firsts = {name: next(iter(files.values()))[0] for name, files in parts.items()}
+    rows = {name: next(ROW_READERS[file.suffix](file), None) for name, file in firsts.items()}
+    heads = {name: row if isinstance(row, dict) else {} for name, row in rows.items()}
+    named: dict[str, str | None] = {}  # the subject that the rows of each say
+    for name, head in heads.items():
+        mapping = columns or recognise(head)
+        column, named[name] = None if mapping is None else mapping.subject, None
+        with suppress(UnusableRow):
+            named[name] = None if column is None else text(value_at(head, column), column) or None
     said = None not in named.values() and len({*named.values()}) == len(named)
     if not said and (any(named.values()) or not (are_published(parts) or len(parts) >= FEWEST)):
         raise _several(folder, parts, "which of them is meant is not said")
@@ -152,16 +157,21 @@ def repository_configurations(paths: Iterable[str], card: Mapping[str, Any] | No
     readable = sorted(path for path in paths if PurePosixPath(path).suffix in ROW_READERS)
     declared = (card or {}).get("configs")
     named = [each for each in declared if isinstance(each, dict)] if isinstance(declared, list) else []
-    return {each.name: each for each in (_declared(readable, config) for config in named)} or _by_folder(readable)
+    if named:
+        return {each.name: each for each in (_declared(readable, config) for config in named)}
+    folders: dict[str, list[str]] = {}
+    for path in readable:
+        top, *below = PurePosixPath(path).parts
+        nameless = not below or top == "data" or split_of(f"{top}/_") is not None
+        folders.setdefault(DEFAULT if nameless else top, []).append(path)
+    known = {name: _by_split(files) for name, files in folders.items()}
+    return {name: Configuration(name, splits, name == DEFAULT) for name, splits in known.items() if splits}
 
 
 def matching(pattern: str, paths: Iterable[str]) -> dict[str, str]:
     """The ``paths`` that the ``pattern`` means, in order, each with what stands in it for ``{subject}``, or nothing."""
     matches = ((path, _subject_in(pattern, path)) for path in sorted(paths))
     return {path: subject for path, subject in matches if subject is not None}
-
-
-_SPLIT_WORD = re.compile(rf"(?:^|[^A-Za-z0-9])({'|'.join(SPLITS)})(?![A-Za-z0-9])")
 
 
 def split_of(path: str) -> str | None:
@@ -216,7 +226,8 @@ _CONVERTED = re.compile(r"\d{4,}")
 """How the Hub names the Parquet files into which it converts a dataset: ``CONFIGURATION/SPLIT/0000.parquet``."""
 
 
-def _converted(folder: Path) -> Files:
+def converted_files(folder: Path) -> Files:
+    """The files of splits that have a folder each, with the names that the Hub gives to converted files."""
     claims: Files = {}
     for name, split in SPLITS.items():
         inside = sorted((folder / name).iterdir()) if (folder / name).is_dir() else []
@@ -253,25 +264,6 @@ def _several(folder: Path, parts: Mapping[str, Files], why: str) -> DataError:
     return DataError(f"{folder} holds {len(parts)} datasets, and {why}; give one by its own path:", _some(lines))
 
 
-def _head(file: Path) -> Row:
-    row = next(ROW_READERS[file.suffix](file), None)
-    return row if isinstance(row, dict) else {}
-
-
-def _subject(head: Row, columns: Columns | None) -> str | None:
-    """The subject that a row says it has; None where it says none."""
-    mapping = columns or recognise(head)
-    column = mapping.subject if mapping is not None else None
-    try:
-        return None if column is None else text(value_at(head, column), column) or None
-    except UnusableRow:
-        return None
-
-
-DEFAULT: Final = "default"
-"""What a configuration is called that has no name."""
-
-
 def _declared(paths: Sequence[str], config: Mapping[str, Any]) -> Configuration:
     name, folder = str(config.get("config_name", DEFAULT)), str(config.get("data_dir") or "").strip("/")
     inside = [path for path in paths if not folder or path.startswith(f"{folder}/")]
@@ -287,7 +279,6 @@ def _declared(paths: Sequence[str], config: Mapping[str, Any]) -> Configuration:
 
 
 def _patterns(files: Any) -> Iterator[tuple[str, str]]:
-    """(split, pattern) of every form in which ``data_files`` may be written."""
     match files:
         case str():
             yield split_of(files) or "train", files
@@ -304,16 +295,6 @@ def _patterns(files: Any) -> Iterator[tuple[str, str]]:
                 yield from _patterns(each)
 
 
-def _by_folder(paths: Sequence[str]) -> dict[str, Configuration]:
-    folders: dict[str, list[str]] = {}
-    for path in paths:
-        top, *below = PurePosixPath(path).parts
-        nameless = not below or top == "data" or split_of(f"{top}/_") is not None
-        folders.setdefault(DEFAULT if nameless else top, []).append(path)
-    known = {name: _by_split(files) for name, files in folders.items()}
-    return {name: Configuration(name, splits, name == DEFAULT) for name, splits in known.items() if splits}
-
-
 def _by_split(paths: Sequence[str]) -> dict[str, list[str]]:
     """By the split that each names; a set where none does is all of one split, as the Hub has it: train."""
     named: dict[str, list[str]] = {}
@@ -321,10 +302,6 @@ def _by_split(paths: Sequence[str]) -> dict[str, list[str]]:
         if split := split_of(path):
             named.setdefault(split, []).append(path)
     return named or ({"train": list(paths)} if paths else {})
-
-
-_PIECES: Final = re.compile(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\]|\{subject\})")
-"""What is more than itself in a pattern."""
 
 
 def _subject_in(pattern: str, path: str) -> str | None:
@@ -369,10 +346,5 @@ def _any_of(piece: str) -> str:
     return f"[{inverted}{re.escape(piece[1 + len(inverted) : -1]).replace(chr(92) + '-', '-')}]"
 
 
-LISTED: Final = 12
-"""Sub-folders that an error names."""
-
-
 def _some(lines: list[str]) -> list[str]:
-    """The first ``LISTED`` lines, and how many more there are."""
     return lines if len(lines) <= LISTED else [*lines[:LISTED], f"and {len(lines) - LISTED} more"]

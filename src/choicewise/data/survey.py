@@ -7,6 +7,7 @@ import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import combinations
 from typing import Any, Final
@@ -15,11 +16,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.data.columns import Items
-from choicewise.data.dataset import Columns, Dataset
+from choicewise.data.dataset import Columns, Dataset, Items
 from choicewise.data.guess import AnswerPattern, answer_pattern
 from choicewise.data.items import BLANK, Item
 from choicewise.data.rows import shape_of_columns
+
+_SHOWN: Final = 10  # items that are shown
+LISTED: Final = 10  # doubles that are named, of each kind; all are counted
+_LATIN = "\u0080-\u00bf\u0152\u0153\u0160\u0161\u0178\u017d\u017e\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122"
+_Key = tuple[str, ...]
+_Right = frozenset[str]
+_Repeat = tuple[_Key, str, _Right]
 
 
 @dataclass(frozen=True)
@@ -108,13 +115,13 @@ class Survey:
         }
 
 
-_SHOWN: Final = 10
-"""Items that are shown."""
-
-
 def survey(dataset: Dataset) -> Survey:
     """The survey of ``dataset``; a million items take some ten seconds, and no more memory than they have."""
-    splits = {split: _split(Items.of(items)) for split, items in dataset.splits.items()}
+    splits = {}
+    for split, each in dataset.splits.items():
+        items = Items.of(each)
+        subjects = {subject: len(own) for subject, own in items.by_subject().items()}
+        splits[split] = SplitSurvey(len(items), subjects, answer_pattern(items), text_faults(items))
     evaluated = next((split for split in ("test", "validation", *splits) if split in splits), "")
     items = Items.of(dataset.splits.get(evaluated, ()))
     spread = np.unique(np.linspace(0, max(len(items) - 1, 0), min(_SHOWN, len(items)), dtype=np.int64))
@@ -134,10 +141,6 @@ def survey(dataset: Dataset) -> Survey:
     )
 
 
-LISTED: Final = 10
-"""Doubles that are named, of each kind; all are counted."""
-
-
 def doubles(dataset: Dataset) -> Doubles:
     """The doubles of all splits: the same question, the same content fields and the same choices in any order."""
     content = [name for name in dataset.content if name != BLANK]
@@ -149,7 +152,9 @@ def doubles(dataset: Dataset) -> Doubles:
         pairs = [Double(split, first[key][0], split, id, first[key][1] != right) for key, id, right in repeats]
         disagreeing += sum(pair.disagree for pair in pairs)
         examples += pairs[:LISTED]
-    for one, other in combinations(_by_use(firsts), 2):
+    order = ("test", "validation", "dev", "train")  # those that are tested before those that shots come from
+    by_use = sorted(firsts, key=lambda split: order.index(split) if split in order else len(order))
+    for one, other in combinations(by_use, 2):
         (mine, again), (theirs, _) = firsts[one], firsts[other]
         pairs = [
             Double(one, id, other, theirs[key][0], theirs[key][1] != right)
@@ -187,15 +192,17 @@ def text_faults(items: Items) -> Mapping[str, Fault]:
     return {name: faults[name] for name in FAULTS if name in faults}
 
 
-_LATIN = "\u0080-\u00bf\u0152\u0153\u0160\u0161\u0178\u017d\u017e\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122"
-
 _MOJIBAKE = re.compile(f"[ÂÃÅÐÑ][{_LATIN}]|[âï][{_LATIN}]{{2}}|ð[{_LATIN}]{{3}}")
 """UTF-8 read as Windows-1252: the first bytes of Latin, Cyrillic, punctuation and emoji, and what can follow them."""
 
 
 def is_mojibake(text: str) -> bool:
     """Whether a part of ``text`` is UTF-8 that was read as Windows-1252."""
-    return any(_decodes(part[0]) for part in _MOJIBAKE.finditer(text))
+    for part in _MOJIBAKE.finditer(text):
+        with suppress(UnicodeError):
+            b"".join(letter.encode("latin-1" if letter <= "\xff" else "cp1252") for letter in part[0]).decode()
+            return True
+    return False
 
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:
@@ -203,20 +210,11 @@ def _fields(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` with dicts in place of mappings and dataclasses."""
     if is_dataclass(value):
         value = dict(_fields(value))
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items() if not isinstance(key, tuple)}
     return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-def _split(items: Items) -> SplitSurvey:
-    subjects = {subject: len(own) for subject, own in items.by_subject().items()}
-    return SplitSurvey(len(items), subjects, answer_pattern(items), text_faults(items))
-
-
-_Key = tuple[str, ...]
 
 
 def _key(item: Item, content: Sequence[str]) -> _Key:
@@ -236,15 +234,9 @@ def _suspects(dataset: Dataset, content: Sequence[str]) -> list[tuple[tuple[str,
     ]
 
 
-_Right = frozenset[str]
-
-_Repeat = tuple[_Key, str, _Right]
-
-
 def _first(
     items: Sequence[Item], suspects: Sequence[int], content: Sequence[str]
 ) -> tuple[dict[_Key, tuple[str, _Right]], list[_Repeat]]:
-    """Key → id and right texts of the first item that has it; and those of every later one."""
     first: dict[_Key, tuple[str, _Right]] = {}
     repeats = []
     for position in suspects:
@@ -255,12 +247,6 @@ def _first(
         else:
             first[key] = item.id, right
     return first, repeats
-
-
-def _by_use(splits: Mapping[str, object]) -> list[str]:
-    """The splits, those that are tested before those that shots come from."""
-    order = ("test", "validation", "dev", "train")
-    return sorted(splits, key=lambda split: order.index(split) if split in order else len(order))
 
 
 _CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\ufeff]"
@@ -287,16 +273,7 @@ def _faults(batch: pa.RecordBatch) -> Iterator[tuple[str, set[int]]]:
     yield "not NFC", {row for text, row in pairs if not unicodedata.is_normalized("NFC", text)}
 
 
-def _decodes(part: str) -> bool:
-    try:
-        b"".join(letter.encode("latin-1" if letter <= "\xff" else "cp1252") for letter in part).decode()
-    except UnicodeError:
-        return False
-    return True
-
-
 def _twice(owner: pa.Array, texts: pa.Array) -> set[int]:
-    """The rows that have a text twice."""
     table = pa.table({"row": owner, "text": texts})
     counts = table.group_by(["row", "text"], use_threads=False).aggregate([([], "count_all")])
     return {*counts.filter(pc.greater(counts["count_all"], 1))["row"].to_pylist()}

@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -19,22 +19,24 @@ from typing import Final
 
 import numpy as np
 
-from choicewise.data.columns import ItemColumns, Items
-from choicewise.data.dataset import Columns, Dataset
+from choicewise.data.dataset import Columns, Dataset, ItemColumns, Items
 from choicewise.data.files import ROW_READERS, Row, RowPlace, cells
 from choicewise.data.guess import SAMPLE, misread_shape, open_counting, unknown_shape
 from choicewise.data.items import Item
 from choicewise.data.rows import Answer, AnswerReader, CountingOpen, RowDraft, draft, recognise
-from choicewise.data.splits import SPLITS, is_converted
+from choicewise.data.splits import SPLITS, converted_files
 from choicewise.errors import DataError, NoAnswer, UnusableRow, UsageError
 from choicewise.records import SkippedRow
 
 _FOLDERS: Final = ("dev", "val", "test")
+LISTED: Final = 24  # problems that an error lists; it counts the others
+_IntakeRow = tuple[RowPlace, str, Callable[[], Item]]  # the place of a row, its split, and what returns the item
+FEWEST: Final = 4  # columns of a question with two choices
 
 
 def is_mmlu(folder: Path) -> bool:
     """Whether the folder has one of the layout's split folders, and not with the files of another layout in it."""
-    return any((folder / name).is_dir() for name in _FOLDERS) and not is_converted(folder)
+    return any((folder / name).is_dir() for name in _FOLDERS) and not converted_files(folder)
 
 
 def read_mmlu(folder: Path, *, on_bad_item: str = "error") -> Dataset:
@@ -82,13 +84,6 @@ def read_tabular(
     return replace(dataset, columns=columns or _opened(first, None)[0])
 
 
-LISTED: Final = 24
-"""Problems that an error lists; it counts the others."""
-
-_IntakeRow = tuple[RowPlace, str, Callable[[], Item]]
-"""The place of a row, its split, and what returns the item."""
-
-
 def build_dataset(name: str, rows: Iterable[_IntakeRow], on_bad_item: str = "error", fewest: int = 2) -> Dataset:
     """The dataset of ``rows``, which are taken one by one.
 
@@ -100,7 +95,8 @@ def build_dataset(name: str, rows: Iterable[_IntakeRow], on_bad_item: str = "err
         raise UsageError(f"on_bad_item is {on_bad_item!r}; it must be error or skip")
     splits: dict[str, _Split] = {}
     bad: list[SkippedRow] = []
-    unanswered: dict[str, _Unanswered] = {}
+    unanswered: Counter[str] = Counter()
+    first_unanswered: dict[str, str] = {}
     count = 0
     for place, split, make in rows:
         try:
@@ -108,7 +104,8 @@ def build_dataset(name: str, rows: Iterable[_IntakeRow], on_bad_item: str = "err
             check_item(item, fewest)
         except UnusableRow as reason:
             if isinstance(reason, NoAnswer):
-                unanswered.setdefault(split, _Unanswered(place, str(reason))).count += 1
+                unanswered[split] += 1
+                first_unanswered.setdefault(split, f"{place}: {reason}")
             else:
                 count += 1
             if on_bad_item == "skip" or (count <= LISTED and not isinstance(reason, NoAnswer)):
@@ -117,7 +114,9 @@ def build_dataset(name: str, rows: Iterable[_IntakeRow], on_bad_item: str = "err
         splits.setdefault(split, _Split()).add(place, item)
     problems: list[str] = []
     if on_bad_item == "error":
-        problems += [each.message(split, split in splits) for split, each in unanswered.items()]
+        problems += [
+            _unanswered(split, first_unanswered[split], number, split in splits) for split, number in unanswered.items()
+        ]
     if bad and on_bad_item == "error":
         reasons = [f"{RowPlace(Path(each.file), each.row)}: {each.reason}" for each in bad]
         problems += _together(reasons, count, "rows can't be used", "correct the row, or skip bad items")
@@ -144,11 +143,18 @@ def check_item(item: Item, fewest: int = 2) -> None:
     texts = (item.id, item.subject, item.question, *item.choices, *item.fields.values())
     if "\0" in "".join(texts):
         text = next(text for text in texts if "\0" in text)
-        raise UnusableRow(f"the text {_quoted(text)} holds a NUL character, which is no text; the file is damaged")
+        quoted = repr(text) if len(text) <= 60 else f"{text[:60]!r}..."
+        raise UnusableRow(f"the text {quoted} holds a NUL character, which is no text; the file is damaged")
 
 
 def _mmlu_rows(folder: Path) -> Iterator[_IntakeRow]:
-    width = _width(folder)
+    widths: Counter[int] = Counter()
+    for _, _, file in _mmlu_files(folder):
+        own = Counter(map(len, cells(file)))
+        if not own:
+            raise DataError(f"{file} is empty; remove it, or fetch the data again")
+        widths += own
+    width = widths.most_common(1)[0][0]  # that of most rows, else one too few would be one choice too few
     for name, subject, file in _mmlu_files(folder):
         split = SPLITS[name]
         for number, row in enumerate(cells(file)):
@@ -171,21 +177,6 @@ def _mmlu_files(folder: Path) -> Iterator[tuple[str, str, Path]]:
             yield name, subject, file
 
 
-def _width(folder: Path) -> int:
-    """How many columns most rows have, and so every row has to have; one too few would be one choice too few."""
-    widths: Counter[int] = Counter()
-    for _, _, file in _mmlu_files(folder):
-        own = Counter(map(len, cells(file)))
-        if not own:
-            raise DataError(f"{file} is empty; remove it, or fetch the data again")
-        widths += own
-    return widths.most_common(1)[0][0]
-
-
-FEWEST: Final = 4
-"""Columns of a question with two choices."""
-
-
 def _mmlu_item(id: str, subject: str, row: list[str], width: int) -> Item:
     if len(row) < FEWEST:
         raise UnusableRow(f"{len(row)} columns; a question, at least two choices and a letter need {FEWEST}")
@@ -199,11 +190,12 @@ def _mmlu_item(id: str, subject: str, row: list[str], width: int) -> Item:
     return Item(id, question, tuple(choices), Answer(letter, tuple(choices)).gold("label"), subject)
 
 
+def _raise(error: UnusableRow) -> Item:
+    raise error
+
+
 def _table_rows(
-    files: Mapping[str, list[Path]],
-    columns: Columns | None,
-    answers: AnswerReader,
-    subjects: Mapping[Path, str] | None,
+    files: Mapping[str, list[Path]], columns: Columns | None, answers: AnswerReader, subjects: Mapping[Path, str] | None
 ) -> Iterator[_IntakeRow]:
     for split, paths in files.items():
         counts: Counter[str] = Counter()
@@ -215,30 +207,22 @@ def _table_rows(
                 subject, drafted = _draft(row, mapping)
                 if draws is not None and isinstance(drafted, RowDraft):
                     drafted = drafted.shuffled(draws)
-                if subjects is not None:
-                    subject, drafted = _within(subjects[file] or subject, drafted)
+                if subjects is not None:  # the row is of the subject's own file
+                    subject = subjects[file] or subject
+                    if isinstance(drafted, RowDraft):
+                        own = f"{subject}/{drafted.id}" if drafted.id else ""
+                        drafted = drafted._replace(subject=subject, id=own)
                 prefix = f"{subject}/{split}" if subject else split
                 place, id = RowPlace(file, number), f"{prefix}/{counts[prefix]}"
-                yield place, split, partial(_table_item, drafted, id, place, answers)
+                if isinstance(drafted, RowDraft):
+                    yield place, split, partial(drafted.item, id, place, answers)
+                else:
+                    yield place, split, partial(_raise, drafted)
                 counts[prefix] += 1
     answers.check_counting()
 
 
-def _table_item(row: RowDraft | UnusableRow, id: str, place: RowPlace, answers: AnswerReader) -> Item:
-    if isinstance(row, UnusableRow):
-        raise row
-    return row.item(id, place, answers)
-
-
-def _within(subject: str, row: RowDraft | UnusableRow) -> tuple[str, RowDraft | UnusableRow]:
-    """The same row as one of the subject's own file."""
-    if isinstance(row, UnusableRow):
-        return subject, row
-    return subject, row._replace(subject=subject, id=f"{subject}/{row.id}" if row.id else "")
-
-
 def _open_answers(files: Mapping[str, list[Path]], columns: Columns | None) -> Iterator[tuple[RowPlace, Answer]]:
-    """The answers that may be of any kind."""
     for file in chain.from_iterable(files.values()):
         mapping, rows = _opened(file, columns)
         if mapping.answer is not None and mapping.answer_is == "any":
@@ -261,7 +245,6 @@ def _draft(row: Row | UnusableRow, columns: Columns) -> tuple[str, RowDraft | Un
 
 
 def _opened(file: Path, columns: Columns | None) -> tuple[Columns, Iterator[Row | UnusableRow]]:
-    """The mapping of a file, and all its rows."""
     rows = ROW_READERS[file.suffix](file)
     head: list[Row | UnusableRow] = []
     for row in rows:
@@ -282,27 +265,14 @@ def _sample(rows: Iterator[Row | UnusableRow]) -> list[Row]:
     return [row for row in islice(rows, SAMPLE) if isinstance(row, dict)]
 
 
-@dataclass
-class _Unanswered:
-    """The rows of a split whose answers are not published."""
-
-    first: RowPlace
-    reason: str
-    count: int = 0
-
-    def message(self, split: str, partly: bool) -> str:
-        """What is wrong with the split, of which other rows have answers where it is ``partly`` so."""
-        if not partly:
-            return (
-                f"the split {split} has no answers ({self.first}: {self.reason}), so it can't be scored; skip bad items"
-                " to leave it out, or move its file away"
-            )
-        if self.count == 1:
-            return f"{self.first}: {self.reason}, so none is published; correct the row, or skip bad items"
-        return (
-            f"{self.count:,} rows of the split {split} have no answer, the first {self.first}: {self.reason}; correct"
-            " them, or skip bad items"
-        )
+def _unanswered(split: str, first: str, count: int, partly: bool) -> str:
+    """What is wrong with the ``count`` rows of a split that have no answers, where others have some if ``partly``."""
+    if not partly:
+        remedy = "skip bad items to leave it out, or move its file away"
+        return f"the split {split} has no answers ({first}), so it can't be scored; {remedy}"
+    if count == 1:
+        return f"{first}, so none is published; correct the row, or skip bad items"
+    return f"{count:,} rows of the split {split} have no answer, the first {first}; correct them, or skip bad items"
 
 
 class _Split:
@@ -325,7 +295,6 @@ class _Split:
         return Items(self._columns.batches())
 
     def repeats(self) -> Iterator[str]:
-        """A message for every item whose id another one before it has."""
         hashes = np.frombuffer(self._hashes, np.int64)
         values, counts = np.unique(hashes, return_counts=True)
         suspects = np.flatnonzero(np.isin(hashes, values[counts > 1]))
@@ -342,12 +311,7 @@ class _Split:
 
 
 def _together(problems: list[str], count: int, what: str, remedy: str) -> list[str]:
-    """The lines of a message about ``count`` problems, of which some are listed."""
     if count == 1:
         return [f"{problems[0]}; {remedy}"]
     more = [f"and {count - len(problems)} more"] if count > len(problems) else []
     return [f"{count} {what}; {remedy.replace('the row', 'them')}:", *problems, *more]
-
-
-def _quoted(text: str) -> str:
-    return repr(text) if len(text) <= 60 else f"{text[:60]!r}..."

@@ -100,7 +100,10 @@ class HashModel(_Fake):
     def _score(self, question: Span | Mass | Blanks | Rendition) -> TokenScores:
         match question:
             case Mass(context, members):
-                return _total(self._weights(self._after(context)), members.ids)
+                weights, ids = self._weights(self._after(context)), members.ids
+                token = ids[weights[ids].argmax()]
+                share = int(weights[ids].sum()) / int(weights.sum())
+                return TokenScores.of([token], [math.log(share)], [np.count_nonzero(weights > weights[token])])
             case Blanks():
                 return TokenScores.joined([*map(self._fill, question.rows(), question.places, question.continuation)])
             case Rendition(before, continuation) | Span(before, continuation):
@@ -192,10 +195,3 @@ class AntiOracle(Oracle):
     """Sure of every wrong choice, and generates a wrong answer."""
 
     _prefers = False
-
-
-def _total(weights: _Weights, members: Ids) -> TokenScores:
-    """The likeliest of ``members`` with its rank, and the log of the probability of them all."""
-    token = members[weights[members].argmax()]
-    share = int(weights[members].sum()) / int(weights.sum())
-    return TokenScores.of([token], [math.log(share)], [np.count_nonzero(weights > weights[token])])

@@ -15,6 +15,7 @@ from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.models.local.files import FILES
 from choicewise.models.model import Model, Recipe
 from choicewise.models.server.address import PREFIX as SERVED
+from choicewise.models.server.address import ServerAddress
 from choicewise.util.secrets import refuse_secret
 
 FAKES = {"fake:hash": HashModel, "fake:oracle": Oracle, "fake:anti-oracle": AntiOracle}
@@ -63,7 +64,18 @@ def load_model(
         fake.recipe = Recipe(name)
         return fake
     if name.startswith(SERVED):
-        return _served(name, tokenizer, window, progress, say or _silent)
+        for package in ("httpx2", "stamina"):
+            if find_spec(package) is None:
+                raise ModelError(
+                    f"a model behind a server needs httpx2 and stamina ({package} is missing);"
+                    " run: pip install 'choicewise[server]'"
+                )
+        from choicewise.models.server.server_model import ServerModel
+
+        address = ServerAddress.parse(name)
+        return ServerModel(
+            address, tokenizer=tokenizer, window=window, progress=progress, say=say or (lambda line: None)
+        )
     if tokenizer is not None:
         raise ModelError(f"{name} has its own tokenizer; only a model behind a server takes another")
     if name.startswith("fake:"):
@@ -73,7 +85,16 @@ def load_model(
             known = ", ".join(PREFIX + folder.name for folder in MODELS)
             raise ModelError(f"{name} is not a model; the bundled ones are {known}")
         name = str(bundled)
-    options = _given(dtype, device, window, rung, batch_tokens, trust_remote_code, adapter)
+    given: dict[str, Any] = {
+        "dtype": dtype,
+        "device": device,
+        "window": window,
+        "rung": None if rung == "auto" else rung,
+        "batch_tokens": batch_tokens,
+        "trust_remote_code": trust_remote_code or None,
+        "adapter": None if adapter is None else str(Path(adapter).absolute()),  # for another process
+    }
+    options = {option: value for option, value in given.items() if value is not None}
     try:
         is_folder = Path(name).is_dir()
     except OSError as error:
@@ -98,10 +119,11 @@ def load_model(
             f"code is never fetched from the Hub; run `hf download {on_hub.repository}`, read the code in the folder"
             " that it names, and pass that folder"
         )
-    folder, source = _hub_folder(on_hub, progress)
-    model = FolderModel(folder, **options, elsewhere=elsewhere)
-    added = "" if model.adapter is None else f"+{model.adapter.name}"
-    model.name, model.source, model.recipe = on_hub.repository + added, source, Recipe(source, options)
+    snapshot, paths = open_hub_model(on_hub, progress)
+    snapshot.download(paths, progress)
+    model = FolderModel(snapshot.folder, **options, elsewhere=elsewhere)
+    model.name = on_hub.repository + ("" if model.adapter is None else f"+{model.adapter.name}")
+    model.source, model.recipe = snapshot.source, Recipe(snapshot.source, options)
     return model
 
 
@@ -119,44 +141,6 @@ def open_hub_model(name: HubName, progress: Download | None = None) -> tuple[Sna
     return snapshot, [path for path in FILES if path in snapshot.files] + weights
 
 
-def _given(
-    dtype: str | None,
-    device: str | None,
-    window: int | None,
-    rung: str,
-    batch_tokens: int | None,
-    trust_remote_code: bool,
-    adapter: str | Path | None,
-) -> dict[str, Any]:
-    """The arguments of a model in a folder that were given; an adapter by its absolute path, for another process."""
-    options = {
-        "dtype": dtype,
-        "device": device,
-        "window": window,
-        "rung": None if rung == "auto" else rung,
-        "batch_tokens": batch_tokens,
-        "trust_remote_code": trust_remote_code or None,
-        "adapter": None if adapter is None else str(Path(adapter).absolute()),
-    }
-    return {option: value for option, value in options.items() if value is not None}
-
-
-def _served(
-    name: str, tokenizer: str | None, window: int | None, progress: Download | None, say: Callable[[str], None]
-) -> Model:
-    for package in ("httpx2", "stamina"):
-        if find_spec(package) is None:
-            raise ModelError(
-                f"a model behind a server needs httpx2 and stamina ({package} is missing);"
-                " run: pip install 'choicewise[server]'"
-            )
-    from choicewise.models.server.address import ServerAddress
-    from choicewise.models.server.server_model import ServerModel
-
-    address = ServerAddress.parse(name)
-    return ServerModel(address, tokenizer=tokenizer, window=window, progress=progress, say=say)
-
-
 def _advice(name: str) -> str:
     if Path(name).suffix.lower() == ".gguf":
         return (
@@ -169,20 +153,6 @@ def _advice(name: str) -> str:
         "pass a folder with config.json and model.safetensors, a name on the Hub as ORG/NAME or ORG/NAME@REVISION, or"
         f" one of {', '.join([*FAKES, *(PREFIX + folder.name for folder in MODELS)])}"
     )
-
-
-def _silent(line: str) -> None:
-    """Nobody reads it."""
-
-
-def _hub_folder(name: HubName, progress: Download | None = None) -> tuple[Path, str]:
-    """The folder with the files of the model ``name``, and the repository and commit that they are of.
-
-    Raises ModelError when it can't be had or holds no safetensors.
-    """
-    snapshot, paths = open_hub_model(name, progress)
-    snapshot.download(paths, progress)
-    return snapshot.folder, snapshot.source
 
 
 def _listed(snapshot: Snapshot) -> list[str]:

@@ -343,7 +343,9 @@ def _shown(content: Content) -> dict[str, Any]:
         "item_rows": [item_views.first_rows(each) for each in content.listed],
         "sheets": sections.sheets(study),
         "warnings": study_warnings(study),
-        "recipes": [(run, reproduce.selectors(run.protocols)) for run in study.runs],
+        "recipes": [
+            (run, reproduce.run_line(run.manifest, reproduce.selectors(run.protocols), run.place)) for run in study.runs
+        ],
         "downloads": reproduce.downloads(study),
     }
 
@@ -365,11 +367,7 @@ def _markup(text: str) -> Any:
 
 
 def _script_data(content: Content, inside: FullItems, parts: Sequence[Part], folder: str) -> list[Embedded]:
-    """The elements with data.
-
-    ``data`` says what there is; ``run-N``, ``pairs-N``, ``order-N`` and ``items-N`` hold what belongs to one choice,
-    then come the items in full.  ``folder``: where the ``parts`` with further items are.
-    """
+    """The elements with data."""
     specs, study = Specifications(), content.study
     runs = [embedded(f"run-{place}", _run(content, place, specs)) for place in range(len(study.runs))]
     compared = [embedded(f"pairs-{place}", each) for place, each in _pairs(content, specs).items()]

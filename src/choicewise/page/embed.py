@@ -155,8 +155,7 @@ def renderer_script() -> str:
     return f"{notice}\n{vl_convert.javascript_bundle('window.vegaEmbed = vegaEmbed;')}"
 
 
-_LINKED = ("https://", "http://")
-"""How an address begins that may become a link."""
+_LINKED = ("https://", "http://")  # how an address begins that may become a link
 
 
 def _printable(value: Any) -> Any:

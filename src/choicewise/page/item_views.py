@@ -121,15 +121,11 @@ def index_data(items: Items, protocols: Sequence[str]) -> dict[str, Any]:
 def first_rows(items: Items) -> list[list[str]]:
     """The items that flip most, as the page shows them without a script."""
     index = items.index
-    return [
-        [
-            index.ids[place],
-            index.questions[place],
-            index.subjects[place],
-            *(f"{each.rights[place]} of {each.measures[place]}" for each in index.answered[:4]),
-        ]
-        for place in index.order[:12]
-    ]
+    rows = []
+    for place in index.order[:12]:
+        rights = (f"{each.rights[place]} of {each.measures[place]}" for each in index.answered[:4])
+        rows.append([index.ids[place], index.questions[place], index.subjects[place], *rights])
+    return rows
 
 
 def inside(items: Items) -> list[int]:
@@ -235,8 +231,7 @@ def packed(items: Mask) -> str:
     return b64encode(np.packbits(items).tobytes()).decode()
 
 
-_AT_ONCE = 100
-"""Items that are read together, and that stand in one part of the page or beside it."""
+_AT_ONCE = 100  # items that are read together, and that stand in one part of the page or beside it
 
 _SUBJECTS = 6
 """Subjects of the items in full inside a page, where there are many items: each subject lies in blocks of its own."""
@@ -249,11 +244,8 @@ def _explained(run: ShownRun, ids: Sequence[str]) -> list[Explanation]:
     return explain_items(open_run(run.folder), [name for name in ids if name in known])
 
 
-_MOST_TOKENS = 200
-"""Tokens of one continuation that a page shows."""
-
-_NO_TEXT = "(the log has no text of it)"
-"""Of a continuation in another tool's log."""
+_MOST_TOKENS = 200  # tokens of one continuation that a page shows
+_NO_TEXT = "(the log has no text of it)"  # of a continuation in another tool's log
 
 
 def _pieces(text: str) -> list[str]:
@@ -299,10 +291,7 @@ def _scored(scored: ScoredContinuation, texts: Texts) -> dict[str, Any]:
 
 
 def _decided(decided: ItemDecision, number: dict[str, int]) -> list[Any]:
-    """Protocol, predicted choice, credit, 2 for a tie and 1 for a near tie, the scores in three digits.
-
-    And, where some of these are upper bounds, 1 for each that is.
-    """
+    """Protocol, predicted choice, credit, 2 for a tie and 1 for a near tie, the scores in three digits."""
     tie = 2 if decided.tied else 1 if decided.near_tie else 0
     scores = None if decided.scores is None else [_rounded(score) for score in decided.scores]
     about = [number[decided.protocol], decided.prediction, _rounded(decided.credit), tie, scores]
@@ -313,8 +302,7 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.3g}")
 
 
-_QUESTION = 72
-"""Characters of a question that stand in the list."""
+_QUESTION = 72  # characters of a question that stand in the list
 
 
 def _item_index_asked(run: ShownRun) -> set[str]:

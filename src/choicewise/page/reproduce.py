@@ -7,6 +7,7 @@ import io
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,9 +16,10 @@ from choicewise.page.study import Study
 from choicewise.protocols.catalogue import entries, groups
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
+from choicewise.records import Manifest
 from choicewise.results.rows import Row
 from choicewise.util.tables import write_parquet
-from choicewise.util.text import safe
+from choicewise.util.text import command_line, safe
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +33,13 @@ class Download:
 
 def downloads(study: Study) -> list[Download]:
     """The rows of all runs as CSV, without the signatures, and as Parquet."""
-    table = _rows_table(study.rows)
+    table = rows_table(study.rows)
     text = table_csv([name for name in _COLUMNS if name != "signature"], table.to_pylist())
     named = ("choicewise.csv", "CSV"), ("choicewise.parquet", "Parquet, with the signatures")
     inside = text if len(text) <= _LONGEST_CSV else ""
     addresses = (
         _address("text/csv;charset=utf-8", inside.encode()),
-        _address("application/vnd.apache.parquet", _parquet(table)),
+        _address("application/vnd.apache.parquet", parquet_bytes(table)),
     )
     return [Download(*name, address) for name, address in zip(named, addresses, strict=True)]
 
@@ -59,6 +61,27 @@ def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
     ]
 
 
+def run_line(manifest: Manifest, protocols: Sequence[str], folder: str | Path) -> str:
+    """The command that asks ``protocols`` in the run in ``folder``, of the job that it was begun with.
+
+    Where the manifest has no job, the names of model and data stand for where they lie.
+    """
+    job = manifest.job or _described(manifest)
+    model, data = job["models"][0], (job.get("data") or [{}])[0]
+    options = {"model": model["name"], "data": data.get("path"), "limit": job.get("limit")}
+    options |= {"mapping": mapping if isinstance(mapping := data.get("mapping"), str) else None}
+    options |= {name: model.get(name) for name in ("dtype", "device", "window", "adapter", "tokenizer")}
+    options |= {"on-bad-item": job.get("on_bad_item"), "allow-task-code": job.get("allow_task_code")}
+    repeated = {"subject": job.get("subjects"), "include-path": job.get("include_path"), "protocol": protocols}
+    given = [*options.items(), *((name, value) for name, values in repeated.items() for value in values or ())]
+    words = ["run"]
+    for name, value in (*given, ("out", folder)):
+        if value:
+            text = f"./{value}" if str(value).startswith("-") else str(value)
+            words += [f"--{name}"] if value is True else [f"--{name}", text]
+    return command_line(*words)
+
+
 def table_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """Rows (mappings) as CSV.  A text that a spreadsheet would compute begins with an apostrophe."""
     file = io.StringIO()
@@ -74,6 +97,21 @@ def spreadsheet_text(value: str) -> str:
     return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
 
 
+def rows_table(rows: Sequence[Row]) -> pa.Table:
+    """The rows as a table: shares of 1, null for what is not known, flags in one text."""
+    content = [each.as_json() for each in rows]
+    for each in content:
+        each["flags"] = " ".join(each["flags"])
+    return pa.Table.from_pylist([{name: each[name] for name in _COLUMNS} for each in content])
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
+    """The table as a file of Parquet."""
+    out = io.BytesIO()
+    write_parquet(out, table)
+    return out.getvalue()
+
+
 _LONGEST_CSV = 1_000_000
 """Characters of a table that a page holds as CSV; of a longer one there is Parquet, and a command that writes CSV."""
 
@@ -87,18 +125,17 @@ _COLUMNS = (
 """Of the downloads, in this order."""
 
 
-def _rows_table(rows: Sequence[Row]) -> pa.Table:
-    """The rows as a table: shares of 1, null for what is not known, flags in one text."""
-    content = [each.as_json() for each in rows]
-    for each in content:
-        each["flags"] = " ".join(each["flags"])
-    return pa.Table.from_pylist([{name: each[name] for name in _COLUMNS} for each in content])
-
-
-def _parquet(table: pa.Table) -> bytes:
-    out = io.BytesIO()
-    write_parquet(out, table)
-    return out.getvalue()
+def _described(manifest: Manifest) -> dict[str, Any]:
+    """A job of what a manifest says of its model and its data."""
+    model, data, selection = manifest.model, manifest.dataset.asked, manifest.selection
+    here = manifest.server is None and not model.name.startswith("fake:")
+    own = {"dtype": model.arithmetic, "device": model.device, "window": model.window} if here else {}
+    return {
+        "models": [{"name": model.asked, **own}],
+        "data": [{"path": data}] if data else [],
+        "subjects": selection.subjects,
+        "limit": selection.limit,
+    }
 
 
 def _address(kind: str, content: bytes) -> str:

@@ -236,8 +236,8 @@ def steps(run: ShownRun) -> Steps:
         if records.keys() >= {*pairwise(way)} and ends.keys() >= {start, end}:
             continue
         first, *drawn, last = lanes.ladder_values(climbed)
-        ends.setdefault(start, (first, _end(first)))
-        ends.setdefault(end, (_start(last), last))
+        ends.setdefault(start, (first, _turned(first, "to")))
+        ends.setdefault(end, (_turned(last, "from") | {"lane": 0, "above": 0}, last))
         for pair, record, step in zip(pairwise(way), drawn, climbed.steps, strict=True):
             if pair not in records:
                 records[pair] = {**record, "changes": spelled(step.axes), "reached": percent(step.value)}
@@ -258,17 +258,8 @@ def step_table(records: list[Record]) -> list[list[str]]:
     rows = []
     for record in records:
         end = record["kind"] == "end"
-        changes = record["detail"] if end else record["changes"]
-        rows.append(
-            [
-                changes,
-                "" if end else record["result"],
-                "" if end else record["items"],
-                f"{record['n']:,}",
-                record["protocol"],
-                percent(record["after"]),
-            ]
-        )
+        changed = (record["detail"], "", "") if end else (record["changes"], record["result"], record["items"])
+        rows.append([*changed, f"{record['n']:,}", record["protocol"], percent(record["after"])])
     return rows
 
 
@@ -420,12 +411,7 @@ def _more(others: int) -> str:
     return f"; {counted(others, 'other change')}" if others > 0 else ""
 
 
-def _end(start: Record) -> Record:
-    """The same number where a way ends."""
-    return {**start, "side": "to", "detail": "to", "description": f"to{start['description'].removeprefix('from')}"}
-
-
-def _start(end: Record) -> Record:
-    """The same number where a way starts."""
-    about = f"from{end['description'].removeprefix('to')}"
-    return {**end, "side": "from", "detail": "from", "lane": 0, "above": 0, "description": about}
+def _turned(record: Record, side: str) -> Record:
+    """The same number at the other end of a way."""
+    about = f"{side}{record['description'].removeprefix(record['side'])}"
+    return {**record, "side": side, "detail": side, "description": about}

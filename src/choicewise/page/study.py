@@ -242,7 +242,9 @@ def _pair(study: Study, left: int, right: int, credits: _Credits) -> Pair:
     one, other = study.runs[left], study.runs[right]
     if reason := _incomparable(one, other):
         return Pair(left, right, reason)
-    shared = _shared(one, other)
+    of_other = {each.protocol.digest: each for each in other.outcomes.outcomes}
+    own = [each for each in one.outcomes.outcomes if each.protocol.digest in of_other]
+    shared = [(each, of_other[each.protocol.digest]) for each in own]
     if not shared:
         named = next(iter(one.protocols), "-"), next(iter(other.protocols), "-")
         return Pair(left, right, f"they share no protocol; A has {named[0]}, B has {named[1]}")
@@ -250,7 +252,7 @@ def _pair(study: Study, left: int, right: int, credits: _Credits) -> Pair:
     differing = [
         same_items(mine, theirs) and one.row_of[mine.name].i != other.row_of[theirs.name].i for mine, theirs in shared
     ]
-    first = {digest: own[0] for own in alike([one.outcomes.firsts, other.outcomes.firsts]) for digest in own}
+    first = {digest: equal[0] for equal in alike([one.outcomes.firsts, other.outcomes.firsts]) for digest in equal}
     ps = {
         mine.protocol.digest: test.p
         for (mine, _, (_, test, _)), other_texts in zip(compared, differing, strict=True)
@@ -275,11 +277,6 @@ def _incomparable(one: ShownRun, other: ShownRun) -> str:
         return ""
     names = (f"{each.name} #D{each.digest[:6]}" for each in (mine, theirs))
     return "the data differ, A: {}, B: {}".format(*names)
-
-
-def _shared(one: ShownRun, other: ShownRun) -> list[tuple[Outcome, Outcome]]:
-    theirs: Mapping[str, Outcome] = {each.protocol.digest: each for each in other.outcomes.outcomes}
-    return [(mine, theirs[mine.protocol.digest]) for mine in one.outcomes.outcomes if mine.protocol.digest in theirs]
 
 
 @dataclass

@@ -16,10 +16,7 @@ MEANINGS = {
         "items could not be scored",
         "The number is a mean over the others. The reasons stand below; compare it only over items that both have.",
     ),
-    "invalid": (
-        "answers name no option",
-        "They count as wrong, whatever the model knows. Read some of them in E.",
-    ),
+    "invalid": ("answers name no option", "They count as wrong, whatever the model knows. Read some of them in E."),
     "skipped": ("rows of the data could not be used", "They are left out under every protocol. Mend the data file."),
     "shots_dropped": (
         "prompts lost examples",
@@ -125,8 +122,7 @@ def words(row: Row) -> str:
     return ", ".join([*row.diagnosis.warnings, *unused, *row.counts, *rounding])
 
 
-_SHOWN_AS_SERIOUS = (*SERIOUS, "missing", "lossy", "unknown")
-"""Warnings that are shown as serious ones."""
+_SHOWN_AS_SERIOUS = (*SERIOUS, "missing", "lossy", "unknown")  # warnings that are shown as serious ones
 
 
 def _states(run: ShownRun) -> Iterator[str]:

@@ -17,6 +17,10 @@ from choicewise.errors import ProtocolError
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import read_axis
 
+MARK = ".."  # between the two ends, as in ``mmlu/original..mmlu/helm``
+Possible = Callable[[Protocol], bool]  # whether some data can be asked as a protocol wants
+Axes = tuple[str, ...]  # axes that change together, in order
+
 
 @dataclass(frozen=True, slots=True)
 class End:
@@ -25,10 +29,6 @@ class End:
     name: str
     protocol: Protocol
     label: str
-
-
-MARK = ".."
-"""Between the two ends, as in ``mmlu/original..mmlu/helm``."""
 
 
 def ends(selector: str, known: Callable[[str], bool]) -> tuple[str, str] | None:
@@ -42,10 +42,6 @@ def ends(selector: str, known: Callable[[str], bool]) -> tuple[str, str] | None:
             if known(left) and known(right):
                 return left, right
     return None
-
-
-Possible = Callable[[Protocol], bool]
-"""Whether some data can be asked as a protocol wants."""
 
 
 def way(
@@ -76,9 +72,6 @@ def protocols_between(
 
 ORDER = tuple(axis.name for axis in fields(Protocol))
 """The axes in the order in which they change: what is asked before what is made of the answers."""
-
-Axes = tuple[str, ...]
-"""Axes that change together, in order."""
 
 
 def differing(left: Protocol, right: Protocol) -> Axes:
@@ -148,15 +141,11 @@ class _Moves:
     possible: Possible
 
     def parts(self, axes: Axes) -> Iterator[Axes]:
-        """For each of ``axes`` the fewest of them that can change with it, in order."""
         for axis in axes:
             yield self.fewest(axis, [other for other in axes if other != axis])
 
     def fewest(self, first: str, rest: Sequence[str]) -> Axes:
-        """``first`` and the fewest of ``rest`` that have to change with it.
-
-        As few at a time are added as solve a problem and make no other; ``end`` has none, so there always are some.
-        """
+        """``first`` and the fewest of ``rest`` that have to change with it."""
         chosen: Axes = (first,)
         problems = self._problems(chosen)
         while problems:
@@ -176,7 +165,6 @@ class _Moves:
                     yield added, remaining
 
     def _problems(self, axes: Axes) -> frozenset[str]:
-        """What is wrong with ``here`` when it has these axes of ``end``."""
         try:
             moved = replace(self.here, **{name: getattr(self.end, name) for name in axes})
         except ProtocolError as error:

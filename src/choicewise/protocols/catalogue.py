@@ -36,6 +36,15 @@ from choicewise.protocols.between import (
 from choicewise.protocols.protocol import FORMS, Protocol, axis_problems
 from choicewise.protocols.signature import parse_signature, short_signature
 
+_FACTS = ("name", "title", "citation", "source", "about")
+_SUITE_KEYS = (*_FACTS, "average", "normalised", "parts")
+_ENTRY_KEYS = (*_FACTS, "base", "normalizations", "scores", "protocol", "variants")
+_NONE: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+_CHAT_MARK = "+"  # between a name and the form of the chat, as in ``mmlu/harness+turns:acc``
+_PLAIN = ("sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare")
+_PART_KEYS = {"protocols", "shots", "benchmark", "unscored"}
+AXES = {axis.name: str(axis.type) for axis in fields(Protocol)}
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -171,8 +180,6 @@ def suite_names() -> tuple[str, ...]:
     return tuple(_suite_files())
 
 
-_SUITE_KEYS = ("name", "title", "citation", "source", "about", "average", "normalised", "parts")
-
 _AVERAGES = ("mean", "none")
 """What is made of the parts: their plain mean, or nothing, where the suite is only a name for all of them."""
 
@@ -185,7 +192,7 @@ def suite(name: str) -> Suite:
     ProtocolError, naming the suite, for a part that does not resolve.
     """
     table = parse(_suite_files()[name].read_text(encoding="utf-8"), name, allowed=_SUITE_KEYS)
-    facts = {key: table[key] for key in ("name", "title", "citation", "source", "about", "average")}
+    facts = {key: table[key] for key in (*_FACTS, "average")}
     if facts["average"] not in _AVERAGES:
         raise ProtocolError(f"{name}: average is {facts['average']!r}; it must be one of {', '.join(_AVERAGES)}")
     try:
@@ -195,18 +202,19 @@ def suite(name: str) -> Suite:
     return Suite(**facts, parts=parts, normalised=table.get("normalised", False))
 
 
-def inherit(name: str, tables: Mapping[str, Mapping[str, Any]], heirs: tuple[str, ...] = ()) -> Protocol:
+def inherit(name: str, own: Mapping[str, Mapping[str, Any]] = _NONE, heirs: tuple[str, ...] = ()) -> Protocol:
     """The protocol of the file ``name``: the axes it states, then those of its ``base``, then the defaults.
 
-    ``tables`` holds every file by name; ``heirs`` are the names that inherit from this one.  Raises ProtocolError,
-    naming the files, for an unknown base and for a base that inherits from its own heir.
+    ``own``: tables of files beside those of the catalogue, by name; ``heirs``: the names that inherit from this one.
+    Raises ProtocolError, naming the files, for an unknown base and for a base that inherits from its own heir.
     """
     if name in heirs:
         raise ProtocolError(f"{' inherits from '.join((*heirs, name))}; a base must not inherit from its heirs")
-    if name not in tables:
-        raise ProtocolError(f"{heirs[-1]}: base {name!r} is not in the catalogue; {did_you_mean(name, tables)}")
-    table = tables[name]
-    base = inherit(table["base"], tables, (*heirs, name)) if "base" in table else None
+    if name not in own and name not in _entry_files():
+        hint = did_you_mean(name, [*own, *_entry_files()])
+        raise ProtocolError(f"{heirs[-1]}: base {name!r} is not in the catalogue; {hint}")
+    table = own[name] if name in own else _table(name)
+    base = inherit(table["base"], own, (*heirs, name)) if "base" in table else None
     return read_axes(table.get("protocol", {}), name, base)
 
 
@@ -279,10 +287,6 @@ def in_chat(named: Mapping[str, Protocol], form: str | None, system: str | None 
     return chats
 
 
-_CHAT_MARK = "+"
-"""Between a name and the form of the chat, as in ``mmlu/harness+turns:acc``."""
-
-
 def chat_name(name: str, form: str) -> str:
     """What a protocol is called in this form of a chat: the form stands before the score."""
     entry, colon, score = name.rpartition(":")
@@ -299,7 +303,6 @@ def plain_name(selector: str) -> tuple[str, str | None]:
 
 
 def _is_one(selector: str) -> bool:
-    """Whether a text has the form of a selector that stands for one protocol."""
     if "|" in selector:
         try:
             return bool(parse_signature(selector))
@@ -317,7 +320,10 @@ def _resolve(selector: str, possible: Possible) -> dict[str, Protocol]:
         return protocols_between(start, end, names(), possible)
     if axis in ORDER and (sides := ends(way, _is_one)):
         start, end = map(one, sides)
-        return _between(axis, start, end, protocols_between(start, end, names(), possible))
+        inside, called = protocols_between(start, end, names(), possible), f"{start.label}{MARK}{end.label}"
+        if f"{called}:{axis}" not in inside:
+            raise ProtocolError(f"{called} has no protocol that is called after {axis}; it has {', '.join(inside)}")
+        return {f"{called}:{axis}": inside[f"{called}:{axis}"]}
     plain, form = plain_name(selector)
     if form is not None:
         return in_chat(_resolve(plain, possible), form)
@@ -347,34 +353,9 @@ def _resolve(selector: str, possible: Possible) -> dict[str, Protocol]:
     return {name: named.protocols[name]}
 
 
-def _between(axis: str, start: End, end: End, inside: Mapping[str, Protocol]) -> dict[str, Protocol]:
-    way = f"{start.label}{MARK}{end.label}"
-    if f"{way}:{axis}" not in inside:
-        raise ProtocolError(f"{way} has no protocol that is called after {axis}; it has {', '.join(inside)}")
-    return {f"{way}:{axis}": inside[f"{way}:{axis}"]}
-
-
-_ENTRY_KEYS = (
-    "name",
-    "title",
-    "citation",
-    "source",
-    "about",
-    "base",
-    "normalizations",
-    "scores",
-    "protocol",
-    "variants",
-)
-
-
 @cache
 def _entry_files() -> Mapping[str, Traversable]:
-    """Every file by its path in the catalogue without the suffix, in alphabetical order."""
-    catalog = files("choicewise.protocols") / "catalog"
-    folders = [("", catalog), *((f"{family.name}/", family) for family in catalog.iterdir() if family.is_dir())]
-    inside = ((f"{prefix}{file.name}", file) for prefix, folder in folders for file in folder.iterdir())
-    return {path.removesuffix(".toml"): file for path, file in sorted(inside) if path.endswith(".toml")}
+    return _below(files("choicewise.protocols") / "catalog")
 
 
 @cache
@@ -382,35 +363,19 @@ def _table(name: str) -> Mapping[str, Any]:
     return parse(_entry_files()[name].read_text(encoding="utf-8"), name, allowed=_ENTRY_KEYS)
 
 
-class _Tables(Mapping[str, Mapping[str, Any]]):
-    """The tables of every file by name, each read when it is asked for."""
-
-    def __getitem__(self, name: str) -> Mapping[str, Any]:
-        if name not in _entry_files():
-            raise KeyError(name)
-        return _table(name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in _entry_files()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_entry_files())
-
-    def __len__(self) -> int:
-        return len(_entry_files())
-
-
 def _unknown(table: Mapping[str, object], known: Collection[str]) -> list[str]:
     return [f"unknown key {key!r}; {did_you_mean(key, known)}" for key in table if key not in known]
 
 
-_TABLES: Mapping[str, Mapping[str, Any]] = _Tables()
-"""The tables of every file of the catalogue, by its path inside without the suffix."""
-
-
 def _resolve_file(path: str) -> dict[str, Protocol]:
-    table = _read_file(Path(path))
-    protocol = _read_user_protocol(table, path, _TABLES)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ProtocolError(f"{path} can't be read: {error.strerror}; give the path of a protocol file") from error
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+    table = parse(text, path)
+    protocol = _read_user_protocol(table, path)
     name = table.get("name", Path(path).stem)
     if _is_name(name) and resolve(name) != {name: protocol}:
         raise ProtocolError(f"{path}: the name {name} belongs to the catalogue; give the file another name")
@@ -418,32 +383,22 @@ def _resolve_file(path: str) -> dict[str, Protocol]:
 
 
 def _is_name(name: str) -> bool:
-    """Whether the catalogue has something of that name."""
     return name in group_names() or name in suite_names() or _known(name) is not None
 
 
 def _known(name: str) -> Entry | None:
-    """The entry of that name, or with a score of that full name; no other is read."""
     first = name.partition(":")[0]
     known = _entry(first) if first in entry_names() else None
-    return (
-        known if known is not None and (name == first or name in known.protocols or name in known.published) else None
-    )
+    own = known is not None and (name == first or name in known.protocols or name in known.published)
+    return known if own else None
 
 
 def _selectors(name: str) -> list[str]:
-    """Every selector of the catalogue that ``name`` may be or be meant for: those with scores of its own family."""
-    own = ((known.name, *known.protocols, *known.published) for known in _family(name))
+    family = f"{name.partition('/')[0]}/"
+    members = (_entry(known) for known in entry_names() if known.startswith(family))
+    own = ((known.name, *known.protocols, *known.published) for known in members)
     return list(dict.fromkeys(chain(group_names(), suite_names(), entry_names(), chain.from_iterable(own))))
 
-
-def _family(name: str) -> tuple[Entry, ...]:
-    """The entries of the family that ``name`` begins with; none where there is no such family."""
-    family = f"{name.partition('/')[0]}/"
-    return tuple(_entry(known) for known in entry_names() if known.startswith(family))
-
-
-_PLAIN = ("sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare")
 
 _NULLS: Mapping[str, Mapping[str, Any]] = {
     "empty": {"null": ""},
@@ -466,24 +421,17 @@ differ from ``[protocol]``; the first is the headline and differs in none.
 
 @cache
 def _entry(name: str) -> Entry:
-    """The entry in one file of the catalogue; the tests check that every file is complete."""
-    table, headline = _TABLES[name], inherit(name, _TABLES)
+    table, headline = _table(name), inherit(name)
     variants = SCORES if table.get("normalizations", False) else table.get("variants", {})
     protocols = {f"{name}:{variant}": read_axes(axes, name, headline) for variant, axes in variants.items()}
     protocols = dict(sorted(protocols.items(), key=lambda variant: variant[1] != headline)) or {name: headline}
     published = {f"{name}:{alias}": f"{name}:{score}" for alias, score in table.get("scores", {}).items()}
-    facts = {key: table[key] for key in ("name", "title", "citation", "source", "about")}
+    facts = {key: table[key] for key in _FACTS}
     return Entry(**facts, protocols=MappingProxyType(protocols), published=MappingProxyType(published))
 
 
-_PART_KEYS = {"protocols", "shots", "benchmark", "unscored"}
-
-
 def _parts(table: Mapping[str, Any], every: bool) -> Iterator[Part]:
-    """The part of a table; several where what it names is of several benchmarks.
-
-    ``every``: whether it takes all that a selector names, else the headline.
-    """
+    """The part of a table; several where what it names is of several benchmarks."""
     if unknown := set(table) - _PART_KEYS:
         raise ProtocolError(f"a part has the unknown key {min(unknown)!r}; known are {', '.join(sorted(_PART_KEYS))}")
     if "unscored" in table:
@@ -502,43 +450,25 @@ def _parts(table: Mapping[str, Any], every: bool) -> Iterator[Part]:
 
 @cache
 def _suite_files() -> Mapping[str, Traversable]:
-    return dict(sorted(_below(files("choicewise.protocols") / "suites", "")))
+    return _below(files("choicewise.protocols") / "suites")
 
 
-def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
-    for place in folder.iterdir():
-        if place.is_dir():
-            yield from _below(place, f"{prefix}{place.name}/")
-        elif place.name.endswith(".toml"):
-            yield f"{prefix}{place.name.removesuffix('.toml')}", place
+def _below(folder: Traversable) -> Mapping[str, Traversable]:
+    """Every TOML file at most a folder deep by its path without the suffix, in alphabetical order."""
+    folders = [("", folder), *((f"{family.name}/", family) for family in folder.iterdir() if family.is_dir())]
+    inside = ((f"{prefix}{file.name}", file) for prefix, each in folders for file in each.iterdir())
+    return {path.removesuffix(".toml"): file for path, file in sorted(inside) if path.endswith(".toml")}
 
 
-def _read_file(path: Path) -> dict[str, Any]:
-    """The tables of a user's file.  Raises ProtocolError, naming the file, when it can't be read or isn't TOML."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ProtocolError(f"{path} can't be read: {error.strerror}; give the path of a protocol file") from error
-    except UnicodeDecodeError as error:
-        raise ProtocolError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
-    return parse(text, str(path))
-
-
-AXES = {axis.name: str(axis.type) for axis in fields(Protocol)}
-
-
-def _read_user_protocol(table: Mapping[str, Any], path: str, catalogue: Mapping[str, Mapping[str, Any]]) -> Protocol:
-    """The protocol of a user's file: ``name``, ``about``, ``base`` and the table ``[protocol]``, each optional.
-
-    Raises ProtocolError, naming the file, with everything that is wrong in it.
-    """
+def _read_user_protocol(table: Mapping[str, Any], path: str) -> Protocol:
+    """The protocol of a user's file: ``name``, ``about``, ``base`` and the table ``[protocol]``, each optional."""
     problems = _unknown(table, ("name", "about", "base", "protocol"))
     wrong = [key for key in ("name", "about", "base") if not isinstance(table.get(key, ""), str)]
     problems += [f'{key} is {table[key]!r}; write it in quotes, {key} = "..."' for key in wrong]
     base: Protocol | None = None
     known = "base" in table and "base" not in wrong
     try:
-        base = inherit(table["base"], {**catalogue, path: table}, (path,)) if known else None
+        base = inherit(table["base"], {path: table}, (path,)) if known else None
     except ProtocolError as error:
         problems += [part.removeprefix(f"{path}: ") for part in error.parts]
     if "base" in table and base is None:  # whether the axes go together can't be said
@@ -571,7 +501,6 @@ def _read_axes(axes: object, base: Protocol | None) -> Protocol:
 
 
 def _values(axes: Mapping[str, object]) -> dict[str, Any]:
-    """The known axes of a table, with None for what TOML can't say."""
     values = {
         name: None if value == "-" and "None" in AXES[name] else value for name, value in axes.items() if name in AXES
     }

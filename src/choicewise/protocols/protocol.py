@@ -13,20 +13,29 @@ from typing import Any
 
 from choicewise.data.items import has_half_character
 from choicewise.errors import ProtocolError
-from choicewise.protocols.draws import CALIBRATIONS, DRAWING, MOST, STREAMS, VIEWS
 from choicewise.protocols.preparations import PREPARATIONS
 from choicewise.protocols.readings import (
+    CALIBRATIONS,
     CHOOSING,
     CONDITIONAL,
+    DRAWING,
     EXTRACTIONS,
+    MOST,
     NUMBERS,
     OVER_CHAINS,
     READINGS,
     SCORES,
     SELECT,
+    STREAMS,
+    VIEWS,
     Reading,
 )
 from choicewise.util.jsonio import json_digest
+
+_SCORE = {"stage": "score"}  # axes that only decide what is made of the observations; changing one costs no model call
+_PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+SEEDED = ("helm", *STREAMS)  # samplers that draw at random
+FORMS = ("turns", "message")  # shots as turns of the chat, or everything in one message of the user (axis ``chat``)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +65,6 @@ SAMPLERS = (
 _REQUEST = {"stage": "request"}
 """Axes that decide which tokens are sent to the model; protocols equal on these share their observations."""
 
-_SCORE = {"stage": "score"}
-"""Axes that only decide what is made of the observations; changing one costs no model call."""
-
 
 def _axis(default: Any, stage: dict[str, str], *allowed: str) -> Any:
     return field(default=default, metadata={**stage, "allowed": allowed})
@@ -72,8 +78,7 @@ def _later(before: Any, stage: dict[str, str], *allowed: str) -> Any:
 CORRECTED = ("heal", "word", "bytes")
 """Policies that correct the tokens of a continuation to the probability of its text, or of its words."""
 
-BOUNDARIES = ("joint", "moved-space", "separate", "count", "lcp", "last-token", *CORRECTED)
-"""Every policy."""
+BOUNDARIES = ("joint", "moved-space", "separate", "count", "lcp", "last-token", *CORRECTED)  # every policy
 
 METRICS: Mapping[str, Metric] = {
     "acc": Metric("the share of items with the right choice", predicted=True),
@@ -160,10 +165,12 @@ class Protocol:
     rev: int = _axis(1, _SCORE)
 
     def __post_init__(self) -> None:
-        problems = axis_problems({axis.name: getattr(self, axis.name) for axis in fields(self)})
-        if problems:
+        if problems := axis_problems({axis.name: getattr(self, axis.name) for axis in fields(self)}):
             raise ProtocolError.about(problems)
-        _check_consistency(self)
+        checks = (_asked, _decided, _stated, _observed)  # of combinations that would silently mean nothing
+        reading = READINGS[self.reading]
+        if problems := [problem for check in checks for problem in check(self, reading)]:
+            raise ProtocolError.about(problems)
 
     def __hash__(self) -> int:
         """Of the digest, which is computed once: every request looks its protocol up."""
@@ -202,9 +209,6 @@ def stop_texts(stop: str | None) -> tuple[str, ...]:
     if stop is None:
         return ()
     return (stop,) if stop.startswith("\n") else tuple(stop.split("\n"))
-
-
-_PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
 def holes(template: str) -> frozenset[str]:
@@ -278,25 +282,6 @@ def _problem(annotation: str, allowed: tuple[str, ...], value: object) -> str | 
     return None
 
 
-def _check_consistency(protocol: Protocol) -> None:
-    """ProtocolError for every combination that would silently mean nothing."""
-    of_answers = (_score, _requests, _reading, _chains, _decision, _metric)
-    checks = (*of_answers, _optional_axes, _chat, _boundary, _views, _shots)
-    problems = [problem for check in checks for problem in check(protocol, READINGS[protocol.reading])]
-    if problems:
-        raise ProtocolError.about(problems)
-
-
-def _score(protocol: Protocol, reading: Reading) -> Iterator[str]:
-    if (protocol.score in CONDITIONAL) != (protocol.null is not None):
-        yield (
-            f"score {protocol.score} with null {protocol.null!r}: the scores {', '.join(CONDITIONAL)} need the axis "
-            "null (the unconditional context, '' allowed), and only they have one"
-        )
-    if protocol.score not in reading.scores:
-        yield f"reading {protocol.reading} has no score {protocol.score}; it has {', '.join(reading.scores)}"
-
-
 NEUTRAL: Mapping[str, Any] = {
     **dict.fromkeys(("header", "option", "answer", "proposal", "separator"), ""),
     **dict.fromkeys(("quirk", "strip", "sampler"), "none"),
@@ -309,21 +294,24 @@ NEUTRAL: Mapping[str, Any] = {
 """The axes that render, as they stand where ``requests`` were rendered elsewhere; of ``choices`` there may be one."""
 
 
-def _requests(protocol: Protocol, reading: Reading) -> Iterator[str]:
-    """Templates beside requests that were rendered elsewhere would be printed and not used."""
-    if protocol.requests is None:
-        return
-    for axis, neutral in NEUTRAL.items():
+def _asked(protocol: Protocol, reading: Reading) -> Iterator[str]:
+    name = protocol.reading
+    if (protocol.score in CONDITIONAL) != (protocol.null is not None):
+        yield (
+            f"score {protocol.score} with null {protocol.null!r}: the scores {', '.join(CONDITIONAL)} need the axis "
+            "null (the unconditional context, '' allowed), and only they have one"
+        )
+    if protocol.score not in reading.scores:
+        yield f"reading {name} has no score {protocol.score}; it has {', '.join(reading.scores)}"
+    # templates beside requests that were rendered elsewhere would be printed and not used
+    for axis, neutral in NEUTRAL.items() if protocol.requests is not None else ():
         one = axis == "choices" and protocol.choices == 1
         if getattr(protocol, axis) != neutral and not one:
             yield (
-                f"axis {axis} is {getattr(protocol, axis)!r}, but the requests {protocol.requests[:12]} were "
+                f"axis {axis} is {getattr(protocol, axis)!r}, but the requests {str(protocol.requests)[:12]} were "
                 f"rendered elsewhere; it must be {neutral!r}"
             )
-
-
-def _reading(protocol: Protocol, reading: Reading) -> Iterator[str]:
-    name, lines = protocol.reading, protocol.continuation.split("\n")
+    lines = protocol.continuation.split("\n")
     if reading.proposal and not protocol.proposal:
         yield f"reading {name} needs the axis proposal, the text that names an option; try ' {{choice}}'"
     if reading.fits and protocol.fit not in reading.fits:
@@ -336,11 +324,8 @@ def _reading(protocol: Protocol, reading: Reading) -> Iterator[str]:
             f"reading {name} takes {few} to {many} different continuations, one a line; continuation is "
             f"{protocol.continuation!r}"
         )
-
-
-def _chains(protocol: Protocol, reading: Reading) -> Iterator[str]:
-    """Chains that can't be drawn again, or can't be told from what follows them."""
-    name, proposal = protocol.reading, protocol.proposal
+    # chains that can't be drawn again, or can't be told from what follows them
+    proposal = protocol.proposal
     if "chains" not in reading.takes:
         return
     if protocol.seed is None:
@@ -351,7 +336,7 @@ def _chains(protocol: Protocol, reading: Reading) -> Iterator[str]:
         yield f"reading {name} has proposal {proposal!r}; it needs one text that ends every chain and names no option"
 
 
-def _decision(protocol: Protocol, reading: Reading) -> Iterator[str]:
+def _decided(protocol: Protocol, reading: Reading) -> Iterator[str]:
     decision = protocol.decision
     if reading.text == (decision in CHOOSING):
         yield (
@@ -367,10 +352,7 @@ def _decision(protocol: Protocol, reading: Reading) -> Iterator[str]:
             f"decision {decision} with score {protocol.score}: option-match scores the option's generated "
             "tokens, the other rules that read text have score none"
         )
-
-
-def _metric(protocol: Protocol, reading: Reading) -> Iterator[str]:
-    """Metrics of scores that are compared in another way, or that are no log-likelihoods."""
+    # metrics of scores that are compared in another way, or that are no log-likelihoods
     name = protocol.metric
     if METRICS[name].predicted:
         return
@@ -384,8 +366,8 @@ def _metric(protocol: Protocol, reading: Reading) -> Iterator[str]:
         yield f"metric {name} is about items with one choice: it needs choices 1"
 
 
-def _optional_axes(protocol: Protocol, reading: Reading) -> Iterator[str]:
-    """Axes that a reading does not take would be printed and not used; those it takes must be stated."""
+def _stated(protocol: Protocol, reading: Reading) -> Iterator[str]:
+    # axes that a reading does not take would be printed and not used; those it takes must be stated
     name, takes = protocol.reading, reading.takes
     for axis, meaning in (("new_tokens", "the most tokens to generate"), ("chains", "the number of chains")):
         stated = getattr(protocol, axis)
@@ -401,10 +383,7 @@ def _optional_axes(protocol: Protocol, reading: Reading) -> Iterator[str]:
         yield f"reading {name} scores the question itself; it takes no shots"
     if "outside" not in takes and protocol.outside != "keep":
         yield f"outside {protocol.outside} is about the tokens of reading loglikelihood, not {name}"
-
-
-def _chat(protocol: Protocol, reading: Reading) -> Iterator[str]:
-    """What has no place among the messages of a chat, or would be the same answer twice."""
+    # what has no place among the messages of a chat, or would be the same answer twice
     if protocol.chat == "none":
         if protocol.system is not None:
             yield f"axis system is {protocol.system!r}, but chat is none; use chat turns or message"
@@ -418,8 +397,7 @@ def _chat(protocol: Protocol, reading: Reading) -> Iterator[str]:
         yield "two continuations differ in the space they begin with, which they lose in a chat; leave one out"
 
 
-def _boundary(protocol: Protocol, reading: Reading) -> Iterator[str]:
-    """Corrections of what is no log-likelihood, and ranks of bytes, which no model gives."""
+def _observed(protocol: Protocol, reading: Reading) -> Iterator[str]:
     name = protocol.boundary
     if name in CORRECTED and "correction" not in reading.takes:
         yield (
@@ -428,10 +406,12 @@ def _boundary(protocol: Protocol, reading: Reading) -> Iterator[str]:
         )
     if name == "bytes" and (protocol.outside != "keep" or protocol.score == "greedy"):
         yield "boundary bytes gives bytes, which have no rank: use outside keep, and not score greedy"
-
-
-def _views(protocol: Protocol, reading: Reading) -> Iterator[str]:
-    """Several versions, or a calibration, of what has no fixed labels or no order."""
+    if protocol.shots and (protocol.shot_split is None or protocol.sampler == "none"):
+        yield f"{protocol.shots} shots need a shot_split to come from and a sampler to choose them"
+    if protocol.shots and protocol.sampler in SEEDED and protocol.seed is None:
+        yield f"sampler {protocol.sampler} draws at random and needs a seed"
+    if protocol.choices is not None and protocol.choices > len(protocol.letters):
+        yield f"{protocol.choices} choices need as many letters; letters is {protocol.letters!r}"
     views, calibration = protocol.views, protocol.calibration
     if views not in CALIBRATIONS[calibration]:
         yield f"calibration {calibration} needs views {' or '.join(CALIBRATIONS[calibration])}, not {views}"
@@ -449,19 +429,6 @@ def _views(protocol: Protocol, reading: Reading) -> Iterator[str]:
         yield f"views {views} draws items at random and needs a seed"
     if views == "full" and (protocol.choices or 0) > MOST:
         yield f"views full shows the orders of at most {MOST} choices, not {protocol.choices}; use cyclic"
-
-
-SEEDED = ("helm", *STREAMS)
-"""Samplers that draw at random."""
-
-
-def _shots(protocol: Protocol, reading: Reading) -> Iterator[str]:
-    if protocol.shots and (protocol.shot_split is None or protocol.sampler == "none"):
-        yield f"{protocol.shots} shots need a shot_split to come from and a sampler to choose them"
-    if protocol.shots and protocol.sampler in SEEDED and protocol.seed is None:
-        yield f"sampler {protocol.sampler} draws at random and needs a seed"
-    if protocol.choices is not None and protocol.choices > len(protocol.letters):
-        yield f"{protocol.choices} choices need as many letters; letters is {protocol.letters!r}"
 
 
 @lru_cache(maxsize=1024)
@@ -483,6 +450,3 @@ COUNTING = ("joint", "count")
 
 APART = "apart"
 """What stands in for those after a null context that holds the space of its continuations; no value of the axis."""
-
-FORMS = ("turns", "message")
-"""Shots as turns of the chat, or everything in one message of the user (axis ``chat``)."""

@@ -1,4 +1,4 @@
-"""The declared readings: one row each.
+"""What axes of a protocol name: readings and scores, one row each, random streams, orders of options, calibrations.
 
 A reading called ``noisy-channel`` is asked by :mod:`choicewise.requests.ask`, and its observations
 are combined by :mod:`choicewise.scoring.combine`.
@@ -6,11 +6,22 @@ are combined by :mod:`choicewise.scoring.combine`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import permutations
+from typing import NamedTuple
 
 from choicewise.questions import Blanks, Cosine, Generation, MaskedLoss, Mass, Rendition, Sampling, Span
+
+Order = tuple[int, ...]  # for every label the option that stands under it
+MOST = 4  # options at most that are shown in every order: there are 24 of 4, and 120 of 5
+DRAWING = ("cyclic-5%",)  # views that draw items at random, and need a seed
+PERMUTED = ("cyclic", "full")  # views that show every item in several orders of its options
+CONTENT_FREE = ("N/A", "", "[MASK]")  # texts that say nothing, for question and options (Zhao et al. 2021)
+OVER_CHAINS = ("marginal", "vote")  # what is made of an option's probabilities after several chains of thought
+_CORRECTED = frozenset({"shots", "correction"})
+CHOOSING = ("argmax", "greedy-match")  # decisions that are made from scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +81,6 @@ SELECT = (
 )
 """What SGLang's select compares: scores of what the reading of that name observes, and of nothing else."""
 
-OVER_CHAINS = ("marginal", "vote")
-"""What is made of an option's probabilities after several chains of thought."""
 
 ACROSS = ("first_divergent", "constrained_greedy", "locally_renormalised")
 """Scores that compare the choices of an item as continuations of one context."""
@@ -79,10 +88,7 @@ ACROSS = ("first_divergent", "constrained_greedy", "locally_renormalised")
 SCORES = (*SUMS, *TOKENWISE, *ACROSS, *CONDITIONAL)
 """Every score by name; :mod:`choicewise.scoring.scores` finds its function by this name."""
 
-_CORRECTED = frozenset({"shots", "correction"})
-
-_labels = partial(Reading, scores=("sum",), takes=_CORRECTED)
-"""A reading whose lines are the labels of one choice."""
+_labels = partial(Reading, scores=("sum",), takes=_CORRECTED)  # a reading whose lines are the labels of one choice
 
 _pseudo = partial(
     Reading,
@@ -136,10 +142,7 @@ READINGS: Mapping[str, Reading] = {
         "log P(first line | context, option) - log P(second line | ·)", lines=(2, 2), proposal=True, family="yes or no"
     ),
     "rating": _labels(
-        "expected rating, the lines being its labels from the lowest up",
-        lines=(2, 20),
-        proposal=True,
-        family="ratings",
+        "expected rating, the lines being its labels from the lowest up", lines=(2, 20), proposal=True, family="ratings"
     ),
     "noisy-channel": Reading(
         "log P(question | proposal of the option)",
@@ -158,9 +161,7 @@ READINGS: Mapping[str, Reading] = {
         family="chains of thought",
     ),
     "pseudo-loglikelihood": _pseudo("log P of every token of the continuation with it alone hidden, the rest visible"),
-    "pseudo-loglikelihood-within-word": _pseudo(
-        "the same with the later tokens of its word hidden as well",
-    ),
+    "pseudo-loglikelihood-within-word": _pseudo("the same with the later tokens of its word hidden as well"),
     "encoder-decoder": Reading(
         "log P(continuation | context), the context read by the encoder, the continuation written by the decoder",
         SCORES,
@@ -188,8 +189,6 @@ def supported_readings(supports: frozenset[type]) -> list[str]:
 CORRECTION_NEEDS = (Mass,)
 """Kinds of question that a boundary policy with a correction needs besides those of the reading."""
 
-CHOOSING = ("argmax", "greedy-match")
-"""Decisions that are made from scores."""
 
 EXTRACTIONS = (
     *("simple-evals@f517a91", "simple-evals-multilingual@f517a91", "opencompass@14ca958"),
@@ -199,3 +198,59 @@ EXTRACTIONS = (
 
 NUMBERS = ("gsm8k@b281b09", "gsm8k-strict@4e7e0d4", "gsm8k-flexible@4e7e0d4")
 """Published rules that compare the number in generated text with that of a solution, likewise."""
+
+
+class Stream(NamedTuple):
+    """One random stream of a task: new examples for every item, drawn in the order in which the items are asked.
+
+    ``shuffled``: whether the items are shuffled first, by the same stream.  ``spare``: how many rows more than asked
+    for are drawn, so that the item itself can be left out.
+    """
+
+    shuffled: bool
+    spare: int
+
+
+STREAMS: Mapping[str, Stream] = {
+    "harness-v0": Stream(shuffled=True, spare=1),
+    "harness-v0-train": Stream(shuffled=True, spare=0),
+    "harness": Stream(shuffled=False, spare=0),
+    "harness-spare": Stream(shuffled=False, spare=1),
+}
+"""Every sampler of the harness by name.
+
+``harness-v0``: 2023, tasks without training rows.  ``harness-v0-train``: 2023, tasks with them
+(EleutherAI/lm-evaluation-harness@e47e01b and @b281b09, lm_eval/{evaluator,base}.py; seed 42).
+``harness``: today, tasks that name a test split.  ``harness-spare``: today, tasks that name neither a test split nor
+one for shots, or the same for both; the two are compared, and None equals None, so that one row more is drawn for
+HellaSwag or PIQA, although their shots come from train (@4e7e0d4, lm_eval/api/{samplers,task}.py; seed 1234).
+
+The harness has one stream per task; here there is one per subject, which is the same where a task has one subject.
+Today's harness run on several processes has one stream in each, and so other shots; these are those of one process.
+"""
+
+
+def _turned(options: int, turns: int) -> list[Order]:
+    return [tuple((turn + label) % options for label in range(options)) for turn in range(turns)]
+
+
+VIEWS: Mapping[str, Callable[[int, bool], list[Order]]] = {
+    "given": lambda options, drawn: [tuple(range(options))],
+    "cyclic": lambda options, drawn: _turned(options, options),
+    "cyclic-5%": lambda options, drawn: _turned(options, options if drawn else 1),
+    "full": lambda options, drawn: list(permutations(range(options))),
+    "content-free": lambda options, drawn: [tuple(range(options))],
+}
+"""Name → the orders of so many options, for an item that is drawn or not; the first is the order as given.
+
+``content-free`` shows the ``CONTENT_FREE`` texts besides.
+"""
+
+CALIBRATIONS: Mapping[str, tuple[str, ...]] = {
+    "none": tuple(VIEWS),
+    "batch": tuple(VIEWS),
+    "contextual": ("content-free",),
+    "pride": ("cyclic", "cyclic-5%"),
+    "permutation": PERMUTED,
+}
+"""What is made of the labels' probabilities → the views that it can be made of."""

@@ -13,21 +13,28 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.resources import files
-from itertools import islice
+from itertools import cycle, islice
 from operator import attrgetter
+from random import Random
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.data.columns import Items
-from choicewise.data.dataset import Dataset
+from choicewise.data.dataset import Dataset, Items
 from choicewise.data.items import Item
 from choicewise.errors import DataError, did_you_mean
-from choicewise.protocols.draws import STREAMS, Positions, draw, draw_helm
 from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.readings import STREAMS, Stream
 
 Shots = tuple[Item, ...]
+Positions = npt.NDArray[np.int64]  # which rows of a pool, counted from 0
+_CONTENT = attrgetter("question", "choices", "gold")
+_SHARE = 0.05  # of the items with as many choices each, at least one (5 %: Zheng et al. 2024)
+_KEYS = ("id", "question", "choices", "answer", "subject")
+FRESH = tuple(STREAMS)  # samplers that draw other shots for every item
 
 
 def sample(protocol: Protocol, dataset: Dataset, subject: str, asked: range | None = None) -> list[Shots]:
@@ -80,9 +87,6 @@ def shown_to_themselves(
             yield items[place]
 
 
-_CONTENT = attrgetter("question", "choices", "gold")
-
-
 def is_same(item: Item, other: Item) -> bool:
     """Whether two items ask the same: question, choices, answer, and every further text of more than one word."""
     return _CONTENT(item) == _CONTENT(other) and _further_texts(item) == _further_texts(other)
@@ -94,9 +98,6 @@ def curated(name: str) -> tuple[Item, ...]:
         raise DataError(f"no set of curated examples is called {name!r}; {did_you_mean(name, _sets())}")
     return _read(name)
 
-
-_SHARE = 0.05
-"""Of the items with as many choices each, at least one (5 %: Zheng et al. 2024)."""
 
 _latest: dict[tuple[str, str, int], frozenset[str]] = {}
 """The last draw, by digest of the dataset, split and seed: every block of items asks for it again."""
@@ -120,11 +121,47 @@ def drawn_items(data: Dataset, split: str, seed: int) -> frozenset[str]:
     return latest
 
 
-def _chosen(protocol: Protocol, subject: str) -> Shots:
-    """The first examples of the curated set that the protocol names; DataError where it has too few.
+def draw_helm(answers: pa.StringArray, count: int, seed: int | None) -> Positions:
+    """HELM's ``sample_examples``: one example of each answer in turn, frequent answers first.
 
-    In the name ``{subject}`` stands for the subject; DataError for one that has no set.
+    ``answers``: the text of the first right choice of every row of the pool.  Answers with equally many examples are
+    shuffled.
+    stanford-crfm/helm@cab5d89, src/helm/benchmark/adaptation/adapters/in_context_learning_adapter.py.
     """
+    random, coded = Random(seed), answers.dictionary_encode()
+    codes = coded.indices.to_numpy()
+    sizes = np.bincount(codes)
+    alphabetical = pc.sort_indices(coded.dictionary).to_numpy()  # by UTF-8, which is Python's order too
+    order: list[int] = []
+    for size in np.unique(sizes)[::-1]:
+        tied = alphabetical[sizes[alphabetical] == size].tolist()
+        random.shuffle(tied)
+        order += tied
+    groups: dict[int, list[int]] = {}
+    chosen: list[int] = []
+    for answer in cycle(order):
+        if len(chosen) == min(count, len(codes)):
+            break
+        if answer not in groups:
+            groups[answer] = np.flatnonzero(codes == answer).tolist()
+        if group := groups[answer]:
+            chosen.append(group.pop(random.randrange(len(group))))
+    return np.array(chosen, dtype=np.int64)
+
+
+def draw(stream: Stream, items: int, pool: int, count: int, seed: int | None) -> Positions:
+    """Rows of a pool of ``pool`` for each of ``items``: ``(items, count + spare)`` positions."""
+    random, order = Random(seed), list(range(items))
+    if stream.shuffled:
+        random.shuffle(order)
+    drawn = np.empty((items, count + stream.spare), dtype=np.int64)
+    for index in order:
+        drawn[index] = random.sample(range(pool), count + stream.spare)
+    return drawn
+
+
+def _chosen(protocol: Protocol, subject: str) -> Shots:
+    """The first examples of the curated set that the protocol names; DataError where it has too few."""
     examples = curated((protocol.shot_split or "").replace("{subject}", subject))
     if len(examples) < protocol.shots:
         raise DataError(
@@ -155,7 +192,6 @@ def _called(subject: str) -> str:
 
 
 def _pool(protocol: Protocol, dataset: Dataset, subject: str) -> Items:
-    """The rows that shots are drawn from; DataError where they are too few or show answers."""
     split = protocol.shot_split or ""
     pool = dataset.rows(split, subject)
     if protocol.sampler == "first-overall":  # the same rows for every subject
@@ -175,7 +211,6 @@ def _pool(protocol: Protocol, dataset: Dataset, subject: str) -> Items:
 
 @cache
 def _sets() -> tuple[str, ...]:
-    """The name of every set."""
     sources = (source for source in (files("choicewise.protocols") / "curated").iterdir() if source.is_dir())
     paths = (f"{source.name}/{file.name}" for source in sources for file in source.iterdir())
     return tuple(sorted(path.removesuffix(".jsonl") for path in paths if path.endswith(".jsonl")))
@@ -187,13 +222,6 @@ def _read(name: str) -> tuple[Item, ...]:
     return tuple(_item(json.loads(line)) for line in text.splitlines())
 
 
-_KEYS = ("id", "question", "choices", "answer", "subject")
-
-
 def _item(row: dict[str, Any]) -> Item:
     fields = {key: value for key, value in row.items() if key not in _KEYS}
     return Item(row["id"], row["question"], tuple(row["choices"]), (row["answer"],), row.get("subject", ""), fields)
-
-
-FRESH = tuple(STREAMS)
-"""Samplers that draw other shots for every item."""

@@ -18,6 +18,8 @@ from choicewise.protocols.preparations import SHOWS
 from choicewise.protocols.protocol import Protocol, holes
 from choicewise.protocols.readings import READINGS
 
+_TYPES = {axis.name: str(axis.type) for axis in fields(Protocol)}
+
 
 def signature(protocol: Protocol) -> str:
     """One line that states every axis and parses back to an equal protocol."""
@@ -31,20 +33,19 @@ def parse_signature(text: str) -> Protocol:
     An axis that did not exist when the text was written has the value that was meant then.  Raises ProtocolError when
     an axis is unknown, repeated, missing or malformed.
     """
-    types = {axis.name: str(axis.type) for axis in fields(Protocol)}
     values: dict[str, str | int | None] = {}
     for part in text.split("|"):
         name, colon, spelled = part.partition(":")
         if not colon:
             raise ProtocolError(f"signature part {part!r} has no colon; write AXIS:VALUE")
-        if name not in types:
-            raise ProtocolError(f"signature part {part!r} names no axis; {did_you_mean(name, types)}")
+        if name not in _TYPES:
+            raise ProtocolError(f"signature part {part!r} names no axis; {did_you_mean(name, _TYPES)}")
         if name in values:
             raise ProtocolError(f"signature states axis {name} twice")
-        values[name] = _read(name, types[name], spelled)
+        values[name] = read_axis(name, spelled)
     later = {axis.name: axis.metadata["before"] for axis in fields(Protocol) if "before" in axis.metadata}
     values = {**later, **values}
-    if missing := [name for name in types if name not in values]:
+    if missing := [name for name in _TYPES if name not in values]:
         raise ProtocolError(f"signature leaves out {', '.join(missing)}; every axis must be stated")
     return Protocol(**values)  # type: ignore[arg-type]
 
@@ -62,10 +63,18 @@ def axis_differences(left: Protocol, right: Protocol) -> list[tuple[str, str, st
 
 def read_axis(name: str, spelled: str) -> str | int | None:
     """The value of the axis ``name`` that is spelled so; ProtocolError where there is no such axis or value."""
-    types = {axis.name: str(axis.type) for axis in fields(Protocol)}
-    if name not in types:
-        raise ProtocolError(f"{name!r} names no axis; {did_you_mean(name, types)}")
-    return _read(name, types[name], spelled)
+    if name not in _TYPES:
+        raise ProtocolError(f"{name!r} names no axis; {did_you_mean(name, _TYPES)}")
+    if spelled == "-" and "None" in _TYPES[name]:
+        return None
+    if "int" in _TYPES[name]:
+        if not (spelled.isascii() and spelled.isdigit()):
+            raise ProtocolError(f"signature axis {name} is {spelled!r}; it must be a whole number")
+        return int(spelled)
+    try:
+        return unquote(spelled, errors="strict")
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"signature axis {name} holds bytes that are not UTF-8: {spelled!r}") from error
 
 
 RENDERED = "rendered requests"
@@ -121,16 +130,3 @@ def _spell(value: str | int | None) -> str:
     if value == "-":
         return "%2D"
     return "".join(char if char.isprintable() and char not in "%|" else quote(char) for char in value)
-
-
-def _read(name: str, annotation: str, spelled: str) -> str | int | None:
-    if spelled == "-" and "None" in annotation:
-        return None
-    if "int" in annotation:
-        if not (spelled.isascii() and spelled.isdigit()):
-            raise ProtocolError(f"signature axis {name} is {spelled!r}; it must be a whole number")
-        return int(spelled)
-    try:
-        return unquote(spelled, errors="strict")
-    except UnicodeDecodeError as error:
-        raise ProtocolError(f"signature axis {name} holds bytes that are not UTF-8: {spelled!r}") from error

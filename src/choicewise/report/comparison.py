@@ -122,8 +122,7 @@ def published_table() -> Group:
     return rank_table(f"published {content['date']}: MMLU accuracy in % and rank, {content['url']}", cells)
 
 
-_ROUNDING = 1e-9
-"""Means that differ by less are the same."""
+_ROUNDING = 1e-9  # means that differ by less are the same
 
 
 def _number(side: Side, value: float) -> str:
@@ -232,8 +231,7 @@ def _wrapped(text: str) -> list[str]:
 WIDTH = 44
 """Characters for an axis with its two values."""
 
-_BEFORE = 4
-"""Characters shown before the first one that differs, where there is no room for all."""
+_BEFORE = 4  # characters shown before the first one that differs, where there is no room for all
 
 
 def _edged(text: str) -> str:
@@ -241,8 +239,7 @@ def _edged(text: str) -> str:
     return f'"{text}"' if text.strip() != text or not text else text
 
 
-_BROUGHT = "the published number"
-"""What a number is called that a reader brings."""
+_BROUGHT = "the published number"  # what a number is called that a reader brings
 
 
 def _comparable(shown: Sequence[PublishedComparison]) -> Iterator[str]:

@@ -132,8 +132,7 @@ def discovery_lines(finding: Finding, turned: Reversal | None, pair: StrikingPai
 _ABOUT = ("answer_is", "labels", "rename", "drop_empty")
 """Keys of a mapping that say how a column is read, and name none."""
 
-_REASON = 150
-"""Characters of a reason that are shown."""
+_REASON = 150  # characters of a reason that are shown
 
 _READ = {
     "any": "label, index or text, whichever fits every row",
@@ -203,11 +202,8 @@ def _faults(survey: Survey) -> Iterator[str]:
             yield safe(f"{meaning}: {items} (such as {next(iter(seen.values())).example})")
 
 
-_UNLIKELY = 0.001
-"""Below this probability a pattern of the right answers is marked."""
-
-_QUESTION, _CHOICE = 150, 60
-"""Characters of a question and of a choice that are shown."""
+_UNLIKELY = 0.001  # below this probability a pattern of the right answers is marked
+_QUESTION, _CHOICE = 150, 60  # characters of a question and of a choice that are shown
 
 
 def _splits(splits: Mapping[str, SplitSurvey]) -> Table:

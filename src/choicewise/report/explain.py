@@ -103,11 +103,8 @@ def folded(text: str, lines: int, width: int) -> list[str]:
     """
     shown = visible(text).split("\n")
     if lines < _FEWEST:
-        return (
-            [shortened(line := visible_line(text), width, len(line) - width + 1)]
-            if len(shown) > 1
-            else [cut(shown[0], width)]
-        )
+        line = visible_line(text)
+        return [shortened(line, width, len(line) - width + 1) if len(shown) > 1 else cut(line, width)]
     if len(shown) <= lines:
         return [cut(line, width) for line in shown]
     tail = shown[len(shown) - (lines - 2) :]
@@ -131,8 +128,7 @@ def size(text: str) -> str:
     return counted(lines, "line") if lines > 1 else counted(len(text), "character")
 
 
-_QUESTION, _PROMPTS = 8, 16
-"""Lines for the question, and for the texts of all prompts together."""
+_QUESTION, _PROMPTS = 8, 16  # lines for the question, and for the texts of all prompts together
 
 
 def _item(explanation: Explanation, width: int) -> Iterator[str]:
@@ -197,27 +193,17 @@ def _warnings(asked: AskedPrompt) -> Iterator[str]:
 _LABEL, _INDENT, _GAP = 32, 2, 2
 """Columns of the terminal for the name of a row at most, before a table, and between two columns."""
 
-_LARGE = 99.99995
-"""Nats from which on two decimals are enough."""
+_LARGE = 99.99995  # nats from which on two decimals are enough
+_LONGEST = 1000  # characters of a text that are looked at: more of them than a line can show
+_PARTS = 2  # so many parts of what is asked about a choice are shown; all of them with the tokens
 
-_LONGEST = 1000
-"""Characters of a text that are looked at: more of them than a line can show."""
-
-_PARTS = 2
-"""So many parts of what is asked about a choice are shown; all of them with the tokens."""
-
-_Cells = Mapping[int, str]
-"""A cell per choice."""
+_Cells = Mapping[int, str]  # a cell per choice
 
 
 def _choice_table(
     prompts: Sequence[AskedPrompt], decided: Sequence[ItemDecision], gold: Sequence[int], width: int
 ) -> Group:
-    """A column per choice, in parts where they are too wide, for prompts after which the same texts were scored.
-
-    ``decided``: by all protocols of the item; the choice that a protocol takes is in brackets.  ``gold``: the right
-    choices, which have a star.
-    """
+    """A column per choice, in parts where they are too wide, for prompts after which the same texts were scored."""
     choices = sorted({each.choice for each in shown(prompts[0])})
     head = ("choice", {choice: f"{choice} *" if choice in gold else f"{choice}" for choice in choices})
     numbers = [*_sizes(prompts[0]), *(row for asked in prompts for row in _rows(asked, decided, len(prompts) > 1))]
@@ -258,10 +244,7 @@ def _sizes(asked: AskedPrompt) -> list[tuple[str, _Cells]]:
 
 
 def _rows(asked: AskedPrompt, decided: Sequence[ItemDecision], named: bool) -> list[tuple[str, _Cells]]:
-    """What was observed, and the scores of each protocol: what is the same, choice included, in one row.
-
-    ``named``: whether rows begin with the protocol's name.
-    """
+    """What was observed, and the scores of each protocol: what is the same, choice included, in one row."""
     chosen: dict[tuple[tuple[str, bool], ...], list[str]] = {}
     numbers: list[tuple[str, list[float | None]]] = []
     bounds: dict[str, list[bool]] = {}
@@ -310,6 +293,10 @@ def _name(decided: ItemDecision, asked: AskedPrompt) -> str:
     """What a row calls the score: what tells the protocol from the others of the prompt, or the score's own name."""
     if len(asked.protocols) > 1:
         return end(decided.protocol, asked.protocols)
+    return _score(decided)
+
+
+def _score(decided: ItemDecision) -> str:
     return decided.score if decided.calibration == "none" else f"{decided.score}, {decided.calibration}"
 
 
@@ -400,20 +387,20 @@ def _decisions(explanation: Explanation) -> Iterator[str]:
     for decided in explanation.decided:
         yield f"{decided.protocol:<{width}}  {_item_verdict(decided)}"
         if decided.scores is not None:
-            cells = [
-                "-" if math.isnan(score) else f"{'≤ ' if bound else ''}{score:.4f}"
-                for score, bound in zip(decided.scores, decided.at_most, strict=True)
-            ]
+            cells = list(map(_exact, decided.scores, decided.at_most))
             if decided.prediction >= 0:
                 cells[decided.prediction] = f"[{cells[decided.prediction]}]"
-            score = decided.score if decided.calibration == "none" else f"{decided.score}, {decided.calibration}"
-            yield from wrap(f"{score}: {'  '.join(cells)}", 78, initial_indent="  ", subsequent_indent="    ")
+            yield from wrap(f"{_score(decided)}: {'  '.join(cells)}", 78, initial_indent="  ", subsequent_indent="    ")
+
+
+def _exact(score: float, at_most: bool) -> str:
+    return "-" if math.isnan(score) else f"{'≤ ' if at_most else ''}{score:.4f}"
 
 
 def _item_verdict(decided: ItemDecision) -> str:
     if math.isnan(decided.credit):
         return f"missing: {safe(decided.missing)}" if decided.missing else "missing"
-    credit = {1.0: "right", 0.0: "wrong"}.get(decided.credit, f"credit {decided.credit:.3f}")
+    credit = _credit(decided)
     predicted = "none" if decided.prediction < 0 else str(decided.prediction)
     verdict = f"predicts {predicted}, {credit}"
     if decided.tied:
@@ -453,8 +440,11 @@ def _decision_verdict(decided: ItemDecision) -> str:
     if math.isnan(decided.credit):
         # other reasons stand at the prompt
         return f"missing: {short(decided.missing, REASON)}" if decided.missing in UNLISTED else "missing"
+    return _credit(decided)
+
+
+def _credit(decided: ItemDecision) -> str:
     return {1.0: "right", 0.0: "wrong"}.get(decided.credit, f"credit {decided.credit:.3f}")
 
 
-_FEWEST = 3
-"""Lines that a beginning, a count of what is hidden and an end need."""
+_FEWEST = 3  # lines that a beginning, a count of what is hidden and an end need

@@ -145,17 +145,13 @@ def _guesses(finding: Finding) -> list[str]:
     """How many of the numbers are no better than guessing; nothing where nothing can be guessed."""
     if all(math.isnan(each.chance) for each in finding.numbers):
         return []
-    return [_guessed(finding)]
-
-
-def _guessed(finding: Finding) -> str:
     if not finding.guesses:
-        return "the number is better than guessing" if finding.count == 1 else "every number is better than guessing"
+        return [f"{'the' if finding.count == 1 else 'every'} number is better than guessing"]
     numbers, models = counted(finding.count, "number"), len(finding.models)
     every = f"the {numbers} of the {models} models" if models > 1 else numbers
     told = f"{finding.guesses:,} of {every} {are(finding.guesses)} not shown to be better than guessing"
     chance = _chance(finding)
-    return f"{told} ({chance})" if chance else told
+    return [f"{told} ({chance})" if chance else told]
 
 
 def _gaps(finding: Finding) -> list[str]:

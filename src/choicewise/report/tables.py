@@ -272,8 +272,7 @@ def console() -> Console:
     return _Plain(width=width, highlight=False, markup=False, emoji=False)
 
 
-_BESIDE = 6
-"""So many models stand side by side; more of them one below the other, that with the highest median first."""
+_BESIDE = 6  # so many models stand side by side; more of them one below the other, that with the highest median first
 
 _RANGED, _NAMED = 13, 26
 """Columns of the terminal that a column of ranges takes, and the most that it takes for the sake of its title."""
@@ -405,11 +404,8 @@ def _scored(part: PartValue) -> str:
     return " and ".join(f"{each.protocol} {percent(each.value)}" for each in part.scored)
 
 
-_NARROW = 140
-"""With fewer columns a row of a report has its ids and warnings under its name."""
-
-_NAME, _RANKED = 34, 13
-"""Columns that a table of ranks gives to the name of a row, and to a value with its rank."""
+_NARROW = 140  # with fewer columns a row of a report has its ids and warnings under its name
+_NAME, _RANKED = 34, 13  # columns that a table of ranks gives to the name of a row, and to a value with its rank
 
 _TEXT = ("protocol", "group", "metric", "warnings", "ids", "model", "axis")
 
@@ -469,7 +465,7 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Gr
         "metric": [row.metric for row in rows],
         value: [spelled(row.value) for row in rows],
         "95 % interval": [interval(row.ci_low, row.ci_high, spelled) for row in rows],
-        "numeric": [_numeric(row) for row in rows],
+        "numeric": [(interval(row.low, row.high) if row.low < row.high or _unbounded(row) else "") for row in rows],
         "n": [str(row.n) for row in rows],
         "rank": [f"{row.rank or ''}" + (f" [{row.rank_low}-{row.rank_high}]" if row.rank_low else "") for row in rows],
         "warnings": [_warnings(row) for row in rows],
@@ -503,10 +499,6 @@ def _stacked(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
     return {"protocol": names, **numbers}
 
 
-def _numeric(row: Row) -> str:
-    return interval(row.low, row.high) if row.low < row.high or _unbounded(row) else ""
-
-
 def _unbounded(row: Row) -> bool:
     """Whether what rounding does to the value is not known."""
     return row.n > 0 and math.isnan(row.low)
@@ -517,8 +509,7 @@ def _warnings(row: Row) -> str:
     return ", ".join([*row.diagnosis.warnings, *unused, *row.counts])
 
 
-_WIDE = 160
-"""Columns of a table that goes to a file or a pipe, where nothing limits it."""
+_WIDE = 160  # columns of a table that goes to a file or a pipe, where nothing limits it
 
 
 class _Plain(Console):

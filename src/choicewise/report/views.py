@@ -144,8 +144,7 @@ def _fit(fit: Fit) -> str:
     return f"r = {fit.correlation:.3f}, log-likelihood {fit.log_likelihood:.2f} nats over {fit.people:g} choices"
 
 
-_SHOWN_EFFECTS = 3
-"""Changes of value that are shown for each axis, those of most pairs; JSON has them all."""
+_SHOWN_EFFECTS = 3  # changes of value that are shown for each axis, those of most pairs; JSON has them all
 
 
 def _effect_cells(spread: Spread) -> tuple[str, ...]:
@@ -153,8 +152,7 @@ def _effect_cells(spread: Spread) -> tuple[str, ...]:
     return _points(spread.mean), sd, _points(spread.low), _points(spread.high), str(spread.pairs)
 
 
-_SHOWN_DECISIONS = 12
-"""Protocols of a duel that are shown one by one; `--json` has them all."""
+_SHOWN_DECISIONS = 12  # protocols of a duel that are shown one by one; `--json` has them all
 
 
 def _unmeasured(names: Sequence[str], models: str = "") -> list[Text]:
@@ -227,8 +225,7 @@ def _order(ranks: Sequence[RankAgreement]) -> str:
     )
 
 
-_STAR = " *"
-"""After axes that the run did not change one by one."""
+_STAR = " *"  # after axes that the run did not change one by one
 
 
 def _moves(step: Step) -> bool:

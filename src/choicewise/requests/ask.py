@@ -43,6 +43,9 @@ from choicewise.tokens.boundary import (
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer, common_prefix
 
+OTHER_TEXT = "a token straddles the end of the context or of the null context, so that they have other text scored"
+_EMPTY = "an empty choice has no hidden state of its own to compare"
+
 
 class Asker:
     """How a reading asks, to be said by each."""
@@ -65,10 +68,7 @@ class Asker:
 
 
 class _ChainOfThoughtAsker(Asker):
-    """Asks for the chains, and for every choice after each of them."""
-
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
-        """A chain, and the longest text after it minus its last token, which is no input."""
         chain = prompt.protocol.new_tokens or 0
         return [chain + tokens - 1 for tokens in _longest_after_query(prompt.encodings, requests)]
 
@@ -119,10 +119,7 @@ Preferred = Callable[[int, bool], tuple[int, ...]]
 
 
 def _shared_context(request: Request, context: str) -> list[ChoiceGroup]:
-    """All choices after the fitted ``context``, which ends with the query, and again after each further view.
-
-    Where the protocol has a proposal, each choice comes after a context of its own.
-    """
+    """All choices after the fitted ``context``, which ends with the query, and again after each further view."""
     if request.proposals:
         return _own_contexts(request, context, lambda parts, right: tuple(range(parts)) if right else ())
     groups = [one_context(request, context)]
@@ -153,17 +150,20 @@ class Form:
 
     def fit(self, choice: ChoiceQuestion, limit: int, encodings: Encodings, *, cut_start: bool) -> ChoiceQuestion:
         """``choice`` as a model with ``limit`` input tokens can answer it, or refused."""
-        return fit_span(choice, limit, cut_start=cut_start)
+        return fit_span(choice, limit - 1 - self.reserve(encodings, 0), cut_start=cut_start)
 
     def question(
         self, choice: ChoiceQuestion, encodings: Encodings, context: str, continuation: str
     ) -> BlockQuestion | None:
         """The question about ``choice``, the ``continuation`` after the ``context``; None where it is missing."""
-        return choice.span
+        span = choice.span
+        return self._about(span, choice, encodings, (context, continuation)) if isinstance(span, Span) else span
+
+    def _about(self, span: Span, choice: ChoiceQuestion, encodings: Encodings, texts: tuple[str, str]) -> BlockQuestion:
+        return span
 
 
-_SPANS = Form()
-"""The form of most readings."""
+_SPANS = Form()  # the form of most readings
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,14 @@ class ChoiceAsker(Asker):
             choices_of = [next(located) for _ in groups]
             prompt.add_request(each, max(choice.tokens_dropped for choices in choices_of for choice in choices))
             for group, choices in zip(groups, choices_of, strict=True):
-                self._ask_group(prompt, each.request.item.id, group, choices)
+                if self.check is not None:
+                    self.check(prompt.protocol, group, choices)
+                item, context = each.request.item.id, group.context if group.own else None
+                for place, text, choice in zip(group.places, group.continuations, choices, strict=True):
+                    question = self.form.question(choice, prompt.encodings, group.context, text)
+                    prompt.add_span(item, place, question, context=context, continuation=text, choice=choice)
+                    for part, said, span in self.parts(choice, prompt.encodings.tokenizer):
+                        prompt.add_span(item, (place[0], part), span, context=context, continuation=said)
 
     def ask_null(self, prompt: PromptRows, null: str, requests: Sequence[Request]) -> None:
         """The same groups after the ``null`` context, each distinct one located once in a block."""
@@ -248,19 +255,6 @@ class ChoiceAsker(Asker):
             [self.form.fit(choice, limit, encodings, cut_start=cut_start) for choice in choices] for choices in located
         ]
 
-    def _ask_group(self, prompt: PromptRows, item: str, group: ChoiceGroup, choices: Sequence[ChoiceQuestion]) -> None:
-        if self.check is not None:
-            self.check(prompt.protocol, group, choices)
-        context = group.context if group.own else None
-        for place, text, choice in zip(group.places, group.continuations, choices, strict=True):
-            question = self.form.question(choice, prompt.encodings, group.context, text)
-            prompt.add_span(item, place, question, context=context, continuation=text, choice=choice)
-            for part, said, span in self.parts(choice, prompt.encodings.tokenizer):
-                prompt.add_span(item, (place[0], part), span, context=context, continuation=said)
-
-
-OTHER_TEXT = "a token straddles the end of the context or of the null context, so that they have other text scored"
-
 
 def comparable(
     own: Sequence[ChoiceQuestion], null: Sequence[ChoiceQuestion], tokenizer: Tokenizer
@@ -281,7 +275,6 @@ class _RenditionForm(Form):
     """The context, in what the tokenizer encloses it with, for the encoder; the continuation for the decoder."""
 
     def reserve(self, encodings: Encodings, tokens: int) -> int:
-        """What ends the context: the decoder's tokens stand elsewhere."""
         return len(encodings.suffix)
 
     def fit(self, choice: ChoiceQuestion, limit: int, encodings: Encodings, *, cut_start: bool) -> ChoiceQuestion:
@@ -297,33 +290,18 @@ class _RenditionForm(Form):
             return choice.refused(f"{tokens} tokens do not fit the encoder's window of {limit}")
         return choice.without(excess)
 
-    def question(
-        self, choice: ChoiceQuestion, encodings: Encodings, context: str, continuation: str
-    ) -> BlockQuestion | None:
+    def _about(self, span: Span, choice: ChoiceQuestion, encodings: Encodings, texts: tuple[str, str]) -> BlockQuestion:
         """The rendition; an empty context is the prefix token alone, as in lm-evaluation-harness."""
-        if not isinstance(choice.span, Span):
-            return choice.span
-        suffix = encodings.suffix if context else encodings.suffix[:0]
-        source = np.concatenate([choice.span.context, suffix]).astype(np.int32)
-        return Rendition(source, choice.span.continuation, choice.span.gold)
+        suffix = encodings.suffix if texts[0] else encodings.suffix[:0]
+        return Rendition(np.concatenate([span.context, suffix]).astype(np.int32), span.continuation, span.gold)
 
 
 class _LossForm(Form):
-    """The model's own loss on each span, of which the last token is an input, too."""
-
     def reserve(self, encodings: Encodings, tokens: int) -> int:
-        """All tokens."""
         return tokens
 
-    def fit(self, choice: ChoiceQuestion, limit: int, encodings: Encodings, *, cut_start: bool) -> ChoiceQuestion:
-        """As a span that is one token longer."""
-        return fit_span(choice, limit - 1, cut_start=cut_start)
-
-    def question(
-        self, choice: ChoiceQuestion, encodings: Encodings, context: str, continuation: str
-    ) -> BlockQuestion | None:
-        """The loss."""
-        return MaskedLoss(choice.span) if isinstance(choice.span, Span) else choice.span
+    def _about(self, span: Span, choice: ChoiceQuestion, encodings: Encodings, texts: tuple[str, str]) -> BlockQuestion:
+        return MaskedLoss(span)
 
 
 def _noisy_channel_groups(request: Request, context: str) -> list[ChoiceGroup]:
@@ -335,10 +313,7 @@ def _noisy_channel_groups(request: Request, context: str) -> list[ChoiceGroup]:
 
 
 class _NoisyChannelAsker(ChoiceAsker):
-    """Scores the query itself, so that only the proposals need room beside it."""
-
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
-        """The tokens of the longest proposal."""
         return longest(prompt.encodings, [request.proposals for request in requests])
 
 
@@ -352,38 +327,25 @@ class _BlanksForm(Form):
     within_word: bool = False
 
     def reserve(self, encodings: Encodings, tokens: int) -> int:
-        """All tokens, and those that end the text."""
         return tokens + len(encodings.suffix)
 
-    def fit(self, choice: ChoiceQuestion, limit: int, encodings: Encodings, *, cut_start: bool) -> ChoiceQuestion:
-        """As a span that is longer by its last token and by those that end the text."""
-        return fit_span(choice, limit - 1 - len(encodings.suffix), cut_start=cut_start)
-
-    def question(
-        self, choice: ChoiceQuestion, encodings: Encodings, context: str, continuation: str
-    ) -> BlockQuestion | None:
+    def _about(self, span: Span, choice: ChoiceQuestion, encodings: Encodings, texts: tuple[str, str]) -> BlockQuestion:
         """The blanks; ModelError where the tokenizer has no token that hides others."""
-        if not isinstance(choice.span, Span):
-            return choice.span
         mask = encodings.tokenizer.mask_id
         if mask is None:
             raise ModelError(
                 "the tokenizer names no token that hides others, so a masked model can't be asked: name it in "
                 'tokenizer_config.json ("mask_token"), or fetch the folder again'
             )
-        before, scored = choice.span.context, choice.span.continuation
+        before, scored = span.context, span.continuation
         text = np.concatenate([before, scored, encodings.suffix]).astype(np.int32)
         places = np.arange(len(before), len(before) + len(scored), dtype=np.int32)
         ends = places + 1
         if self.within_word:
-            whole = continuation if choice.noncanonical else context + continuation
-            ends = len(before) + _word_ends(encodings.words(whole, len(scored)))
-        return Blanks(text, places, ends.astype(np.int32), mask, choice.span.gold)
-
-
-def _word_ends(words: Ids) -> Ids:
-    """For each token the place after the last token of its word, from the number of the word of each."""
-    return np.searchsorted(words, words, side="right").astype(np.int32)
+            words = encodings.words(texts[1] if choice.noncanonical else "".join(texts), len(scored))
+            after = np.searchsorted(words, words, side="right")  # the last token of its word
+            ends = (len(before) + after).astype(np.int32)
+        return Blanks(text, places, ends, mask, span.gold)
 
 
 def _refuse_overlap(protocol: Protocol, group: ChoiceGroup, choices: Sequence[ChoiceQuestion]) -> None:
@@ -414,18 +376,11 @@ def _package_parts(choice: ChoiceQuestion, tokenizer: Tokenizer) -> Iterator[tup
             yield part, "", end
 
 
-_EMPTY = "an empty choice has no hidden state of its own to compare"
-
-
 class _EmbeddingAsker(Asker):
-    """Asks how similar the context and each continuation are, each as a text of its own."""
-
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
-        """Nothing follows the context."""
         return [0] * len(requests)
 
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
-        """One cosine per choice that has a text."""
         encodings = prompt.encodings
         encodings.add_sequences(text for each in fitted for text in (each.context, *each.request.continuations))
         for each in fitted:
@@ -438,10 +393,7 @@ class _EmbeddingAsker(Asker):
 
 
 class _GenerateAsker(Asker):
-    """Asks for one generation per request."""
-
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
-        """The tokens to generate."""
         return [prompt.protocol.new_tokens or 0] * len(requests)
 
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:

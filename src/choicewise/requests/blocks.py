@@ -24,13 +24,15 @@ from choicewise.requests.render import Refusal, RenderedRequests, RequestSource,
 from choicewise.requests.request import Problems, Request
 from choicewise.tokens.chat_template import ChatTemplate
 
+TRIED: Final = 10  # items by which a protocol is found to fit a dataset
+CHARACTERS = 3  # of one token, in the estimate: few, so that blocks are rather too small
+
+ROW_TOKENS, REQUEST_TOKENS = 175, 250
+"""As many tokens take the memory of a choice (its question, key and row), and of a request beside its text."""
+
 
 def prepare_block(
-    data: Dataset,
-    block: Block,
-    model: Answerer,
-    skip_bad_items: bool,
-    rendered: Sequence[RenderedRequests] = (),
+    data: Dataset, block: Block, model: Answerer, skip_bad_items: bool, rendered: Sequence[RenderedRequests] = ()
 ) -> PreparedBlock:
     """Render, fit and tokenize the items of ``block`` for every one of its asks.
 
@@ -138,13 +140,14 @@ def cut_blocks(
     choices = np.fromiter((1 + sum(map(len, item.choices)) for item in items), dtype=np.int64)
     texts = choices + np.fromiter((len(item.question) for item in items), dtype=np.int64)
     cost = _cost(section, start, int(texts[0]), asks, data, rendered)
-    held = cost.held + cost.held_by_character * texts
+    held_once, held_by_character, shared, fresh, contexts, nulls = cost
+    held = held_once + held_by_character * texts
     total = held.sum()
     number = (np.cumsum(held) - held / 2) * ceil(total / BLOCK_TOKENS) // total  # an item goes where its middle lies
     edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(items)]
     for first, end in pairwise(edges):
-        own = cost.contexts * int(texts[first:end].sum()) + cost.nulls * int(choices[first:end].sum())
-        work = cost.shared + cost.fresh * (end - first) + own
+        of_items = contexts * int(texts[first:end].sum()) + nulls * int(choices[first:end].sum())
+        work = shared + fresh * (end - first) + of_items
         yield Block(section.split, section.subject, start + first, items[first:end], asks, work)
 
 
@@ -154,10 +157,6 @@ def askable(dataset: Dataset, items: Sequence[Item]) -> dict[str, str]:
     What a protocol can ask need not be what it was published for.
     """
     return {entry.name: _refused(next(iter(entry.protocols.values())), dataset, items) for entry in entries()}
-
-
-TRIED: Final = 10
-"""Items by which a protocol is found to fit a dataset."""
 
 
 def misfit(protocol: Protocol, dataset: Dataset, subjects: Sequence[str] | None = None) -> str:
@@ -252,59 +251,34 @@ def request_source(
     )
 
 
-@dataclass
-class _Cost:
-    """What asking costs, judged by the requests of one item.
-
-    Tokens in memory: ``held`` by an item, and ``held_by_character`` for each character of it.  Characters to compute:
-    ``shared`` by a block, ``fresh`` for each item beside its own text, which stands in so many ``contexts``; its
-    choices follow so many ``nulls``.
-    """
-
-    held: float = 1.0
-    held_by_character: float = 0.0
-    shared: int = 0
-    fresh: int = 0
-    contexts: int = 0
-    nulls: int = 0
-
-
-CHARACTERS = 3
-"""Of one token, in the estimate: few, so that blocks are rather too small."""
-
-ROW_TOKENS, REQUEST_TOKENS = 175, 250
-"""As many tokens take the memory of a choice (its question, key and row), and of a request beside its text."""
-
-
 def _cost(
-    section: Section,
-    start: int,
-    own: int,
-    asks: Sequence[Ask],
-    data: Dataset,
-    rendered: Sequence[RenderedRequests],
-) -> _Cost:
-    """The cost of ``asks``, judged by item ``start``, which has ``own`` characters."""
-    cost = _Cost()
+    section: Section, start: int, own: int, asks: Sequence[Ask], data: Dataset, rendered: Sequence[RenderedRequests]
+) -> tuple[float, float, int, int, int, int]:
+    """What asking costs, judged by item ``start``, which has ``own`` characters.
+
+    Tokens in memory by an item, and for each character of it; characters to compute by a block, and for each item
+    beside its own text; how many contexts that text stands in, and how many null contexts its choices follow.
+    """
+    held, held_by_character, shared, fresh, contexts, nulls = 1.0, 0.0, 0, 0, 0, 0
     for ask in asks:
         source = request_source(ask.protocol, data, rendered)
         for request in source.requests(section.subject, section.items[start : start + 1], start):
             if not isinstance(request, Request):
                 continue
             rows = sum(map(len, request.parts)) + sum(len(view.continuations) for view in request.views)
-            cost.held += rows * ROW_TOKENS
+            held += rows * ROW_TOKENS
             if ask.null is not None:
-                cost.nulls += 1
+                nulls += 1
                 continue
-            around, texts = max(len(request.text()) - own, 0), (len(request.proposals) or 1) + len(request.views)
-            cost.held += texts * (around / CHARACTERS + REQUEST_TOKENS)
-            cost.held_by_character += texts / CHARACTERS
-            cost.contexts += texts
+            around, copies = max(len(request.text()) - own, 0), (len(request.proposals) or 1) + len(request.views)
+            held += copies * (around / CHARACTERS + REQUEST_TOKENS)
+            held_by_character += copies / CHARACTERS
+            contexts += copies
             if ask.protocol.sampler in FRESH:
-                cost.fresh += around
+                fresh += around
             else:
-                cost.shared += around
-    return cost
+                shared += around
+    return held, held_by_character, shared, fresh, contexts, nulls
 
 
 def _refused(protocol: Protocol, dataset: Dataset, items: Sequence[Item]) -> str:

@@ -19,6 +19,8 @@ from choicewise.tokens.byte_coverings import TokenQuestion
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
 
+_NO_CHOICE = ChoiceQuestion(None)  # of a question that no boundary policy made: it has no flags and no corrections
+
 
 class Answerer(Structural):
     """What preparing needs to know of a model: its tokenizer and its window (input tokens)."""
@@ -83,10 +85,6 @@ class PreparedBlock:
         """Remember an item that can't be asked under a protocol, and why."""
         row = RequestRow(protocol.prompt_digest, item.id, item.subject, item.gold, missing=reason)
         self.requests.append(row)
-
-
-_NO_CHOICE = ChoiceQuestion(None)
-"""Of a question that no boundary policy made: it has no flags and no corrections."""
 
 
 class PromptRows:
@@ -167,7 +165,6 @@ class PromptRows:
         self.block.inputs += inputs
 
     def _want(self, question: BlockQuestion) -> str:
-        """Register a question; its key."""
         key = question.key
         self.block.wanted.setdefault(key, question)
         self.block.deepest = max(self.block.deepest, question.inputs)

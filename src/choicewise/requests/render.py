@@ -15,10 +15,9 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.files import read_text
 from choicewise.data.items import Item
 from choicewise.errors import DataError
-from choicewise.protocols.draws import CONTENT_FREE, DRAWING, MOST, VIEWS, Order
 from choicewise.protocols.preparations import PREPARATIONS
 from choicewise.protocols.protocol import NEUTRAL, Protocol, begins, fill, names_choice, said
-from choicewise.protocols.readings import READINGS
+from choicewise.protocols.readings import CONTENT_FREE, DRAWING, MOST, READINGS, VIEWS, Order
 from choicewise.protocols.shots import drawn_items, is_same, sample, shown_to_themselves
 from choicewise.requests.request import Chat, Request, Turn, View, joined
 from choicewise.tokens.chat_template import ChatTemplate
@@ -173,11 +172,7 @@ def unrefused(given: Iterable[Request | Refusal]) -> Iterator[Request]:
 
 
 def render(
-    protocol: Protocol,
-    item: Item,
-    shots: Sequence[Item],
-    drawn: bool = False,
-    template: ChatTemplate | None = None,
+    protocol: Protocol, item: Item, shots: Sequence[Item], drawn: bool = False, template: ChatTemplate | None = None
 ) -> Request:
     """The request of ``item`` after ``shots``; some views show an item that is ``drawn`` in several orders.
 
@@ -192,6 +187,11 @@ def render(
     lines = continuation.split("\n") if READINGS[protocol.reading].several else [continuation]
     parts = tuple(tuple(fill(line, holes, axis="continuation") for line in lines) for holes in labelled)
     header = fill(protocol.header, {**item.fields, "subject": _spoken(item.subject)}, axis="header")
+    chat = None
+    if protocol.chat != "none":
+        turns = tuple(_turn(protocol, shot) for shot in shots) if protocol.chat == "turns" else None
+        system = joined(protocol.system, header, protocol.separator)
+        chat = Chat(system, turns, begins(protocol), template)
     return Request(
         item=item,
         header=header,
@@ -204,7 +204,7 @@ def render(
         parts=parts,
         proposals=tuple(fill(protocol.proposal, holes, axis="proposal") for holes in labelled if protocol.proposal),
         views=tuple(_views(protocol, item, question, options, drawn)),
-        chat=None if protocol.chat == "none" else _chat(protocol, header, shots, template),
+        chat=chat,
     )
 
 
@@ -244,13 +244,7 @@ def _texts(values: Sequence[Any]) -> tuple[str, ...]:
     return tuple(values)
 
 
-def _chat(protocol: Protocol, header: str, shots: Sequence[Item], template: ChatTemplate | None) -> Chat:
-    turns = tuple(_turn(protocol, shot) for shot in shots) if protocol.chat == "turns" else None
-    return Chat(joined(protocol.system, header, protocol.separator), turns, begins(protocol), template)
-
-
 def _views(protocol: Protocol, item: Item, question: str, options: tuple[str, ...], drawn: bool) -> Iterator[View]:
-    """Every version of the query but the first."""
     first, *orders = VIEWS[protocol.views](len(options), drawn)
     for order in orders:
         yield _ordered(protocol, item, question, options, order)
@@ -279,10 +273,7 @@ def _shot(protocol: Protocol, item: Item) -> str:
 
 @lru_cache(maxsize=1024)
 def _turn(protocol: Protocol, item: Item) -> Turn:
-    """A solved example as a turn of a chat.
-
-    Where the proposal names the choice and the answer begins with it, it belongs to the question, as in the query.
-    """
+    """A solved example as a turn of a chat."""
     item, question, options = _shown(protocol, item)
     holes = _labelled(protocol, item, options)[item.gold[0]]
     asked, answer = _query(protocol, item, question, options), fill(protocol.answer, holes, axis="answer")
@@ -315,7 +306,6 @@ PANDAS_NA = frozenset(
 
 
 def _shown(protocol: Protocol, item: Item) -> tuple[Item, str, tuple[str, ...]]:
-    """The prepared item, and its question and choices as the protocol shows them."""
     _check_choices(protocol, item)
     item = PREPARATIONS[protocol.prepare](item)
     question, options = item.question, item.choices
@@ -330,7 +320,6 @@ def _shown(protocol: Protocol, item: Item) -> tuple[Item, str, tuple[str, ...]]:
 
 
 def _check_choices(protocol: Protocol, item: Item) -> None:
-    """DataError, naming the item, when it has not the number of choices that the protocol expects."""
     number, letters = len(item.choices), protocol.letters
     if protocol.choices not in (None, number):
         problem = f"the protocol asks for {protocol.choices}"

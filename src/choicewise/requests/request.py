@@ -11,6 +11,8 @@ from choicewise.data.items import Item
 from choicewise.errors import DataError, ModelError
 from choicewise.tokens.chat_template import ChatTemplate, Message
 
+_EXAMPLES = 3  # items that are named where many are wrong in the same way
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -112,15 +114,9 @@ class Request:
 
     def with_proposal(self, context: str, proposal: str) -> str:
         """``context`` and a proposal after its query."""
-        return (
-            context + proposal
-            if self.chat is None
-            else self.chat.text(self.shots, self.separator, self.query, proposal)
-        )
-
-    def with_shots(self, count: int) -> Request:
-        """The request with the first ``count`` shots alone."""
-        return replace(self, shots=self.shots[:count])
+        if self.chat is None:
+            return context + proposal
+        return self.chat.text(self.shots, self.separator, self.query, proposal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +137,7 @@ class FittedRequest:
     @property
     def kept(self) -> Request:
         """The request without the shots that were dropped."""
-        return self.request.with_shots(self.shots) if self.shots_dropped else self.request
+        return replace(self.request, shots=self.request.shots[: self.shots]) if self.shots_dropped else self.request
 
 
 def joined(system: str | None, header: str, separator: str) -> str:
@@ -149,10 +145,6 @@ def joined(system: str | None, header: str, separator: str) -> str:
     if not system or not header:
         return system or header
     return system + ("" if system[-1].isspace() or header[0].isspace() else separator) + header
-
-
-_EXAMPLES = 3
-"""Items that are named where many are wrong in the same way."""
 
 
 class Problems:

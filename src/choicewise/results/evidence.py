@@ -16,9 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.protocols.draws import PERMUTED
 from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.readings import READINGS
+from choicewise.protocols.readings import PERMUTED, READINGS
 from choicewise.records import OBSERVATIONS, REQUESTS, SPANS, BlockRecord, Manifest
 from choicewise.requests.blocks import list_asks
 from choicewise.results.spans import ObservedPortion, RunTables, offsets_of, row_bytes, row_digests

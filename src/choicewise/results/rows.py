@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from choicewise.protocols.draws import DRAWING, PERMUTED
 from choicewise.protocols.protocol import METRICS, Protocol
+from choicewise.protocols.readings import DRAWING, PERMUTED
 from choicewise.protocols.signature import axis_differences, family, short_signature, signature, unused
 from choicewise.records import DatasetRecord, Manifest, Selection, SkippedRow
 from choicewise.results.evidence import Evidence, MissingReason, Name, Reductions, RunEvidence, counted, tokens_column

@@ -125,8 +125,7 @@ def state(manifest: Manifest) -> str:
         manifest,
         model=replace(manifest.model, name=""),
         dataset=replace(manifest.dataset, name=""),
-        command=(),
-        typed=(),
+        job={},
         files={name: file for name, file in manifest.files.items() if name != SUMMARY},
     )
     content = asdict(replace(renamed, engine=replace(manifest.engine, spent=None)))

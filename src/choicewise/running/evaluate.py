@@ -24,6 +24,7 @@ from choicewise.data.open import open_dataset
 from choicewise.errors import UsageError
 from choicewise.models.load import load_model
 from choicewise.models.model import Model, SelfCheck
+from choicewise.protocols.between import MARK
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
@@ -45,6 +46,7 @@ from choicewise.requests.render import RenderedRequests
 from choicewise.results.run import Run, open_run
 from choicewise.results.tables import Subject, places_of, read_item_table
 from choicewise.running.executor import Executor, Preparation, rows_of
+from choicewise.running.job import Job, job_of
 from choicewise.running.progress import Progress, ProgressReport, Pulse, Tracker
 from choicewise.running.work import Stretch, Work, note_change, server_record
 from choicewise.running.workers import Parallel, Workforce
@@ -67,9 +69,8 @@ def evaluate(
     executor: str | Workforce = "local",
     workers: int | None = None,
     progress: Progress | bool | None = None,
-    command: Sequence[str] = (),
-    typed: Sequence[str] = (),
     say: Callable[[str], None] | None = None,
+    job: Job | None = None,
 ) -> Run:
     """Score ``data`` with ``model`` under every one of ``protocols`` and return the run in folder ``out``.
 
@@ -78,8 +79,9 @@ def evaluate(
     questions that can't be asked as missing, instead of raising DataError.  A folder of the same measurement is
     continued, and only what it lacks is computed; protocols that ask what others already asked cost nothing.
     ``progress`` is called with (done, total); True prints lines on stderr. Protocols that the model can't be asked
-    under are refused with a warning that names them, and the others are asked. ``command`` and ``typed``, one line,
-    are kept in the manifest, where they are explained. ``executor="local"`` computes here, with ``workers`` above 1
+    under are refused with a warning that names them, and the others are asked. ``job``: what the manifest keeps of
+    what is asked; these arguments unless given, where they are names. ``executor="local"`` computes here, with
+    ``workers`` above 1
     in so many processes, each with a copy of the model (on a GPU of its own where there are several); ``"ray"`` on
     a Ray cluster (:mod:`choicewise.running.executors`). The numbers are the same: to the bit where the same kind of
     device computes with as many threads. Questions that a model behind a server gave no answer to in earlier calls
@@ -93,14 +95,17 @@ def evaluate(
     recipes = dict(protocols) if isinstance(protocols, Mapping) else resolve(*protocols)
     if subjects is not None and not subjects:
         raise UsageError("subjects is an empty list; name at least one, or leave it out for all")
-    for word in (str(out), *command):
-        refuse_secret(word, "a word of the command")
+    refuse_secret(str(out), "the folder of the run")
     check_folder(Path(out))
     if not recipes:
         raise UsageError("no protocol was named; `choicewise protocols` lists them")
+    if job is None and isinstance(model, str | Path) and isinstance(data, str | Path):
+        table = {"models": [str(model)], "data": [str(data)], "protocols": [*protocols] or [*recipes], "limit": limit}
+        job = job_of({**table, "subjects": subjects, "on_bad_item": "skip" if skip_bad_items else "error"})
     if not isinstance(data, Dataset):
         data = open_dataset(data, on_bad_item="skip" if skip_bad_items else "error")
-    if not isinstance(protocols, Mapping):  # ways between protocols pass by what the data can't be asked
+    # Ways between protocols pass by what the data can't be asked.
+    if not isinstance(protocols, Mapping) and any(MARK in name for name in protocols):
         recipes = resolve(*protocols, possible=partial(has_shots, data, subjects))
     given = isinstance(executor, Workforce)
     workforce = executor if isinstance(executor, Workforce) else Workforce(Parallel(executor, workers))
@@ -115,8 +120,7 @@ def evaluate(
         selection=Selection(None if subjects is None else tuple(sorted(set(subjects))), limit),
         protocols={name: signature(recipe) for name, recipe in work.protocols.items()},
         versions=_versions(model),
-        command=tuple(command),
-        typed=(tuple(typed),) if typed else (),
+        job={} if job is None else job.model_dump(mode="json", exclude_defaults=True),
         server=server_record(model),
         refused=dict(work.refused),
     )

@@ -27,8 +27,7 @@ from threading import Lock
 from typing import Any, Self
 
 from choicewise.errors import ChoicewiseError, UsageError
-from choicewise.models.footprint import Footprint
-from choicewise.models.local.devices import AUTO, devices_of
+from choicewise.models.local.devices import AUTO, Footprint, devices_of
 from choicewise.models.local.folder_model import footprint_of
 from choicewise.models.model import Model, Recipe
 from choicewise.running.executor import Shard

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 
 from choicewise.data.items import has_half_character
-from choicewise.errors import UsageError
+from choicewise.errors import ModelError, ProtocolError, UsageError, did_you_mean
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
-from choicewise.protocols.readings import CONDITIONAL, READINGS
+from choicewise.protocols.protocol import COUNTING
+from choicewise.protocols.readings import CONDITIONAL, READINGS, supported_readings
 from choicewise.questions import Mass, TokenScores
-from choicewise.running.sources import AskedText, TextReading
+from choicewise.requests.ask import ASKERS, ChoiceAsker, Form, comparable
+from choicewise.requests.prepared import ChoiceGroup, NullGroup
 from choicewise.scoring.observed import Continuations
 from choicewise.scoring.scores import SCORES
-from choicewise.tokens.byte_coverings import ByteProbability, answer_with_bytes, sizes, token_sizes
+from choicewise.tokens.boundary import ChoiceQuestion, choice_questions_batch
+from choicewise.tokens.byte_coverings import ByteProbability, TokenQuestion, answer_with_bytes, sizes, token_sizes
+from choicewise.tokens.encode import Encodings
 
 PREMISED = ("dc_pmi", "domain_conditional")
 """Scores that compare with a premise of the domain, the others of their kind with the empty context."""
@@ -64,7 +70,7 @@ def score_texts(
             raise UsageError(f"{text!r} holds a lone surrogate, half a character, which no tokenizer reads")
     if isinstance(model, str | Path):
         model = load_model(model)
-    way = TextReading.of(model, reading, boundary)
+    way = _TextReading.of(model, reading, boundary)
     asked = way.ask(context, choices)
     observed = _observe(model, asked, choices)
     nulls = {name: "" if name not in PREMISED else premise for name in CONDITIONAL}
@@ -92,7 +98,7 @@ def score_texts(
     return pa.table(columns)
 
 
-def _observe(model: Model, asked: Sequence[AskedText], choices: Sequence[str]) -> Continuations:
+def _observe(model: Model, asked: Sequence[_AskedText], choices: Sequence[str]) -> Continuations:
     """The answers to what was ``asked`` about ``choices``; no tokens where one is missing."""
     every = (each for choice, question in asked for each in (question, choice.before, choice.after))
     wanted = {question.key: question for question in every if question is not None}
@@ -118,3 +124,71 @@ def _observe(model: Model, asked: Sequence[AskedText], choices: Sequence[str]) -
         -np.asarray([total(choice.before) for choice, _ in asked]),
         np.asarray([total(choice.after) for choice, _ in asked]),
     )
+
+
+_OF_TEXTS = ("loglikelihood", "pseudo-loglikelihood", "pseudo-loglikelihood-within-word", "encoder-decoder")
+"""Readings that score one text after another; of those that a model can be asked with, the first is its default."""
+
+
+class _AskedText(NamedTuple):
+    """A choice and what the model is asked about it; None where it is missing."""
+
+    choice: ChoiceQuestion
+    question: TokenQuestion | None
+
+
+@dataclass(frozen=True, slots=True)
+class _TextReading:
+    """A way to ask ``model`` about texts: a reading by its ``name``, and a boundary policy that it takes."""
+
+    model: Model
+    name: str
+    boundary: str
+    form: Form
+    encodings: Encodings
+
+    @classmethod
+    def of(cls, model: Model, reading: str | None, boundary: str | None) -> _TextReading:
+        """The reading of that name, or the model's default, with the boundary or the first that the reading takes.
+
+        Raises ProtocolError for another reading or boundary, ModelError for one that the model can't be asked with.
+        """
+        if reading is not None and reading not in _OF_TEXTS:
+            raise ProtocolError(f"no reading of texts is called {reading!r}; {did_you_mean(reading, _OF_TEXTS)}")
+        possible = [name for name in supported_readings(model.supports) if name in _OF_TEXTS]
+        if not possible or (reading is not None and reading not in possible):
+            raise ModelError(
+                f"{model.name} can't be asked with reading {reading or _OF_TEXTS[0]}; "
+                f"it takes {', '.join(possible) or 'none that scores texts'}"
+            )
+        name = possible[0] if reading is None else reading
+        allowed = READINGS[name].boundaries
+        if boundary is not None and allowed and boundary not in allowed:
+            raise ProtocolError(f"reading {name} takes boundary {' or '.join(allowed)}, not {boundary}")
+        policy = boundary or next(iter(allowed), "lcp")
+        encodings = Encodings(model.tokenizer, "default", READINGS[name].enclosed)
+        return cls(model, name, policy, cast(ChoiceAsker, ASKERS[name]).form, encodings)
+
+    def ask(self, context: str, choices: Sequence[str], policy: str | None = None) -> list[_AskedText]:
+        """One per choice, each within the model's window; ``policy``: another boundary than the reading's own."""
+        (located,) = choice_questions_batch(self.encodings, policy or self.boundary, [context], [choices], [()])
+        asked = []
+        for text, unfitted in zip(choices, located, strict=True):
+            choice = self.form.fit(unfitted, self.model.window, self.encodings, cut_start=False)
+            if choice.missing is not None:
+                raise ModelError(f"choice {text!r} can't be scored: {choice.missing}")
+            question = self.form.question(choice, self.encodings, context, text)
+            asked.append(_AskedText(choice, cast(TokenQuestion | None, question)))
+        return asked
+
+    def ask_null(self, context: str, choices: Sequence[str], null: str, own: Sequence[_AskedText]) -> list[_AskedText]:
+        """The same choices after the ``null`` context; ``own`` is how they are asked after ``context``."""
+        group = NullGroup.of(ChoiceGroup(context, False, tuple(choices), (), ()), null)
+        asked = self.ask(null, group.continuations, group.policy(self.boundary))
+        if self.boundary not in COUNTING or group.spaced:
+            return asked
+        compared = comparable([one.choice for one in own], [one.choice for one in asked], self.model.tokenizer)
+        return [
+            _AskedText(choice, None if choice.missing else one.question)
+            for choice, one in zip(compared, asked, strict=True)
+        ]

@@ -1,59 +1,37 @@
-"""What is evaluated: datasets, protocols, models of a job (resolve() called ONCE)."""
+"""Where the questions of a job come from: datasets with the protocols that they are asked under."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
 
 from choicewise.data.benchmarks import ANY, benchmark, local_folder, open_benchmark
 from choicewise.data.dataset import Columns, Dataset
-from choicewise.data.hub import DATASET, MODEL, Download, commit_of, hub_name
+from choicewise.data.hub import DATASET, Download, commit_of
 from choicewise.data.open import dataset_name, open_dataset
-from choicewise.errors import DataError, MissingData, ModelError, ProtocolError, UsageError, did_you_mean
-from choicewise.models.load import load_model
-from choicewise.models.model import Model
-from choicewise.models.server.address import PREFIX as SERVED
-from choicewise.protocols.catalogue import in_chat, resolve, suite, suite_names
-from choicewise.protocols.protocol import COUNTING, Protocol
-from choicewise.protocols.readings import READINGS, supported_readings
+from choicewise.errors import DataError, MissingData, UsageError
+from choicewise.protocols.between import MARK
+from choicewise.protocols.catalogue import resolve, suite, suite_names
+from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
-from choicewise.requests.ask import ASKERS, ChoiceAsker, Form, comparable
 from choicewise.requests.blocks import has_shots, list_sections, misfit, with_split
-from choicewise.requests.prepared import ChoiceGroup, NullGroup
 from choicewise.requests.render import RenderedRequests
+from choicewise.running.job import Job, state_of
 from choicewise.running.work import Work
-from choicewise.tokens.boundary import ChoiceQuestion, choice_questions_batch
-from choicewise.tokens.byte_coverings import TokenQuestion
-from choicewise.tokens.encode import Encodings
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The part of the data that is asked; the fields are those of :func:`choicewise.evaluate`."""
-
-    subjects: tuple[str, ...] | None = None
-    limit: int | None = None
-    skip_bad_items: bool = False
-
-
-ALL = Chosen()
-"""All of the data."""
 
 
 @dataclass(frozen=True)
 class Source:
     """A dataset that is not opened yet.
 
-    ``selectors``: what the catalogue resolves.  ``benchmark``: only protocols of this one are asked; None for all that
-    the selectors name.  ``path``: where the data lie, None for the benchmark's own; ``columns``: what their columns
-    mean, where that is declared.  ``fitting``: protocols that can't ask what the data hold are left out.
+    ``selectors`` are resolved as ``recipes``, which name this dataset.  ``benchmark``: whose data they are; None where
+    ``path`` stands for all that the selectors name.  ``path``: where the data lie, None for the benchmark's own;
+    ``columns``: what their columns mean, where that is declared.  ``fitting``: protocols that can't ask what the data
+    hold are left out.
     """
 
     selectors: tuple[str, ...]
@@ -62,6 +40,7 @@ class Source:
     columns: Columns | None = None
     on_bad_item: str = "error"
     fitting: bool = False
+    recipes: Mapping[str, Protocol] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -79,17 +58,9 @@ class Source:
 
     def protocols(self, data: Dataset, subjects: Sequence[str] | None = None) -> dict[str, Protocol]:
         """What ``data`` is asked under; ways between protocols pass by what it has no shots for."""
-        return self._own(resolve(*self.selectors, possible=partial(has_shots, data, subjects)))
-
-    @property
-    def include(self) -> Sequence[str]:
-        """Folders of further files that say what is asked."""
-        return ()
-
-    @property
-    def allow_code(self) -> bool:
-        """Whether code that those files name may run."""
-        return False
+        if not any(MARK in selector for selector in self.selectors):
+            return dict(self.recipes)
+        return _about(self.benchmark, resolve(*self.selectors, possible=partial(has_shots, data, subjects)))
 
     @property
     def rendered(self) -> Sequence[RenderedRequests]:
@@ -104,24 +75,48 @@ class Source:
     @property
     def asked(self) -> str:
         """A digest of the protocols, and of where the data lie, with the sizes and times of their files."""
-        recipes = self._own(resolve(*self.selectors))
-        spelled = {name: signature(recipe) for name, recipe in recipes.items()}
-        content = [spelled, self.path, repr(self.columns), self.on_bad_item, self._state]
+        if self.path is not None:  # the files on this machine, or the commit on the Hub
+            on_hub = dataset_name(self.path)
+            state: object = state_of(Path(self.path)) if on_hub is None else commit_of(on_hub, DATASET)
+        else:
+            folder = local_folder(self.name)
+            state = benchmark(self.name).revision if folder is None else state_of(folder)
+        spelled = {name: signature(recipe) for name, recipe in self.recipes.items()}
+        content = [spelled, self.path, repr(self.columns), self.on_bad_item, state]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
-    @property
-    def _state(self) -> object:
-        """What changes when the data become others: files on this machine, or the commit on the Hub."""
-        if self.path is not None:
-            on_hub = dataset_name(self.path)
-            return state_of(Path(self.path)) if on_hub is None else commit_of(on_hub, DATASET)
-        folder = local_folder(self.name)
-        return benchmark(self.name).revision if folder is None else state_of(folder)
 
-    def _own(self, recipes: Mapping[str, Protocol]) -> dict[str, Protocol]:
-        if self.benchmark is None:
-            return dict(recipes)
-        return {name: recipe for name, recipe in recipes.items() if recipe.benchmark == self.benchmark}
+def sources_of(job: Job, selectors: Sequence[str] | None = None, fitting: bool = False) -> list[Source]:
+    """The datasets of ``job``: its own that name no benchmark, or else the benchmarks', its own in their place.
+
+    ``selectors``: those of its protocols that the catalogue knows; ``fitting``: as of the source.  The catalogue
+    resolves them here, once.  Raises UsageError, ProtocolError, and DataError for a benchmark that nothing is known of.
+    """
+    own, data = tuple(job.protocols if selectors is None else selectors), job.data or ()
+    recipes = resolve(*own)
+    named = {each.benchmark: each for each in data if each.benchmark is not None}
+    alone = [each for each in data if each.benchmark is None]
+    if named and alone:
+        raise UsageError(f"data: {alone[0].path} says no benchmark and others do; say it of all or of none")
+    if alone and not own:
+        raise UsageError(f"data: every protocol has data of its own, and {alone[0].path} is asked by none")
+    if alone:
+        for name in own:
+            if name in suite_names() and len(parts := suite(name).parts) > 1:
+                asked = ", ".join(part.benchmark for part in parts)
+                raise UsageError(f"{name} asks {asked}, and one dataset was named for all of them; leave it out")
+        return [Source(own, None, each.path, each.columns, job.on_bad_item, fitting, recipes) for each in alone]
+    if homeless := [name for name, recipe in recipes.items() if recipe.benchmark == ANY]:
+        raise UsageError(f"{homeless[0]} fits every dataset and has none of its own; name the data")
+    sources = []
+    for name in dict.fromkeys(benchmark(recipe.benchmark).name for recipe in recipes.values()):
+        place = named.pop(name, None)
+        path, columns = (None, None) if place is None else (place.path, place.columns)
+        sources.append(Source(own, name, path, columns, job.on_bad_item, recipes=_about(name, recipes)))
+    if named:
+        asked = ", ".join(each.name for each in sources)
+        raise UsageError(f"data: no protocol asks {min(named)}; they ask {asked}")
+    return sources
 
 
 @dataclass(frozen=True)
@@ -138,36 +133,41 @@ class OpenedSource:
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def open_source(source: Source, chosen: Chosen, progress: Download | None = None) -> OpenedSource:
-    """The dataset of ``source``.  Raises DataError for data that are not there, and items and shots that won't do."""
+def open_source(source: Source, job: Job, progress: Download | None = None, measured: bool = True) -> OpenedSource:
+    """The dataset of ``source``.  Raises DataError for data that are not there, and items and shots that won't do.
+
+    Unless ``measured``, items and shots are not looked at, and the work counts as 1.
+    """
     data = source.open(progress)
-    named = source.protocols(data, chosen.subjects)
+    named = source.protocols(data, job.subjects)
     left_out: dict[str, list[str]] = {}
     if source.fitting:
         for name, recipe in named.items():
-            if reason := misfit(recipe, data, chosen.subjects):
+            if reason := misfit(recipe, data, job.subjects):
                 left_out.setdefault(reason, []).append(name)
         if sum(map(len, left_out.values())) == len(named):
             raise DataError("no protocol can ask it", [f"{names[0]}: {why}" for why, names in left_out.items()])
         without = {name for names in left_out.values() for name in names}
         named = {name: recipe for name, recipe in named.items() if name not in without}
+    if not measured:
+        return OpenedSource(source, data, named, 1, left_out)
     recipes = {name: with_split(recipe, data) for name, recipe in named.items()}
-    sections = list_sections(data, recipes, chosen.subjects, chosen.limit)
-    work = Work(data, recipes, sections, source.rendered, chosen.skip_bad_items)
+    sections = list_sections(data, recipes, job.subjects, job.limit)
+    work = Work(data, recipes, sections, source.rendered, job.chosen["skip_bad_items"])
     stretches = list(work.stretches())
     work.check(stretches)
     return OpenedSource(source, data, named, sum(block.work for block in work.blocks(stretches)), left_out)
 
 
-def open_sources(
-    sources: Sequence[Source], chosen: Chosen, progress: Download | None = None
+def open_all(
+    sources: Sequence[Source], job: Job, progress: Download | None = None, measured: bool = True
 ) -> tuple[dict[str, OpenedSource], dict[str, DataError]]:
-    """By name every source that can be opened, and why the others can't; ``progress`` hears of downloads."""
+    """By name every source that can be opened, and why the others can't; arguments as of :func:`open_source`."""
     opened: dict[str, OpenedSource] = {}
     failed: dict[str, DataError] = {}
     for source in sources:
         try:
-            opened[source.name] = open_source(source, chosen, progress)
+            opened[source.name] = open_source(source, job, progress, measured)
         except DataError as error:
             failed[source.name] = error
     return opened, failed
@@ -192,179 +192,9 @@ def refuse(failed: Mapping[str, DataError], without_missing: bool = False) -> No
         raise MissingData(f"the questions of {len(names)} benchmarks are nowhere", [*_told(missing)], names)
 
 
+def _about(benchmark: str | None, recipes: Mapping[str, Protocol]) -> dict[str, Protocol]:
+    return {name: recipe for name, recipe in recipes.items() if benchmark in (None, recipe.benchmark)}
+
+
 def _told(missing: Sequence[MissingData]) -> list[str]:
     return list(dict.fromkeys(part for error in missing for part in (error.message, *error.problems)))
-
-
-LONGEST = 100
-"""Characters of a folder's name; file systems take 255 bytes, and tools add to it."""
-
-_DEVICES = {"CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", "LPT") for number in range(1, 10))}
-"""What no file can be called on Windows, whatever follows a dot."""
-
-
-@dataclass(frozen=True)
-class SweepModel:
-    """``name``: as :func:`choicewise.load_model` takes it, and ``options`` its further arguments that were given.
-
-    ``chat`` and ``system``: as :func:`choicewise.protocols.catalogue.in_chat` takes them.  ``memory``: bytes that it
-    needs where it computes, if somebody said so; it changes no number.
-    """
-
-    name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    chat: str | None = None
-    system: str | None = None
-    memory: int | None = field(default=None, compare=False)
-
-    @property
-    def label(self) -> str:
-        """The name, and the options where there are any: no two models of a sweep have the same."""
-        spoken = {"chat": self.chat, "system": self.system}
-        given = {**self.options, **{key: value for key, value in spoken.items() if value is not None}}
-        return ", ".join([self.name, *(f"{key} {value}" for key, value in given.items())])
-
-    @property
-    def folder(self) -> str:
-        """What the folder of its runs is called, where that is not taken."""
-        last = Path(self.name).resolve().name if os.path.isdir(self.name) else self.name
-        if last.startswith(SERVED):
-            last = last.rpartition("#")[2].removeprefix(SERVED)
-        return folder_name(last)
-
-    @property
-    def state(self) -> object:
-        """What changes when the model of that name becomes another: its files, or its commit on the Hub."""
-        on_hub = None if os.path.exists(self.name) else hub_name(self.name)
-        commit = None if on_hub is None else commit_of(on_hub, MODEL)
-        folders = [Path(name) for name in (self.name, self.options.get("adapter")) if name and os.path.isdir(name)]
-        return self.label, [state_of(folder) for folder in folders], commit
-
-    def asked(self, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
-        """The protocols as this model is asked: in a chat where that is wanted."""
-        return in_chat(protocols, self.chat, self.system)
-
-    def load(self, progress: Download | None = None, say: Callable[[str], None] = lambda line: None) -> Model:
-        """The model; ``progress`` hears of a download, and ``say`` of waits for a server.  Raises ModelError."""
-        return load_model(self.name, progress=progress, say=say, **self.options)
-
-
-def folder_name(name: str) -> str:
-    """``name`` as a folder: letters, digits, dots, hyphens, underscores and at signs, at most ``LONGEST`` of them.
-
-    No system takes it for a path, an option or a device.
-    """
-    plain = re.sub(r"[^\w.@+-]+", "-", name, flags=re.ASCII).strip("-.") or "unnamed"
-    if len(plain) > LONGEST:
-        plain = f"{plain[: LONGEST - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-    return f"_{plain}" if plain.partition(".")[0].upper() in _DEVICES else plain
-
-
-def free_name(name: str, taken: Iterable[str]) -> str:
-    """``name``, with a number where it is taken; names that differ in their case alone are one on some disks."""
-    used, number, free = {each.casefold() for each in taken}, 2, name
-    while free.casefold() in used:
-        free, number = f"{name}-{number}", number + 1
-    return free
-
-
-def benchmark_sources(selectors: Sequence[str], on_bad_item: str = "error") -> list[Source]:
-    """The benchmarks' own data that the protocols name, in their order.
-
-    Raises UsageError for protocols that fit every dataset, and so name none; DataError for a benchmark that nothing is
-    known of.
-    """
-    recipes = resolve(*selectors)
-    if homeless := [name for name, recipe in recipes.items() if recipe.benchmark == ANY]:
-        raise UsageError(f"{homeless[0]} fits every dataset and has none of its own; name the data")
-    names = [benchmark(name).name for name in dict.fromkeys(recipe.benchmark for recipe in recipes.values())]
-    return [Source(tuple(selectors), name, on_bad_item=on_bad_item) for name in names]
-
-
-def refuse_one_dataset(selectors: Sequence[str]) -> None:
-    """UsageError for a suite of several benchmarks, which no single dataset can be."""
-    for selector in selectors:
-        if selector in suite_names() and len(parts := suite(selector).parts) > 1:
-            names = ", ".join(part.benchmark for part in parts)
-            raise UsageError(f"{selector} asks {names}, and one dataset was named for all of them; leave it out")
-
-
-def state_of(path: Path) -> list[tuple[str, int, int]]:
-    """The name, size (bytes) and time (ns) of every file in the folder, or beside the file, at ``path``, in order."""
-    return sorted(_states(path))
-
-
-def _states(path: Path) -> Iterator[tuple[str, int, int]]:
-    files = path.rglob("*") if path.is_dir() else path.parent.glob("*") if path.exists() else ()
-    for file in files:
-        if file.is_file():
-            state = file.stat()
-            yield str(file), state.st_size, state.st_mtime_ns
-
-
-OF_TEXTS = ("loglikelihood", "pseudo-loglikelihood", "pseudo-loglikelihood-within-word", "encoder-decoder")
-"""Readings that score one text after another; of those that a model can be asked with, the first is its default."""
-
-
-class AskedText(NamedTuple):
-    """A choice and what the model is asked about it; None where it is missing."""
-
-    choice: ChoiceQuestion
-    question: TokenQuestion | None
-
-
-@dataclass(frozen=True, slots=True)
-class TextReading:
-    """A way to ask ``model`` about texts: a reading by its ``name``, and a boundary policy that it takes."""
-
-    model: Model
-    name: str
-    boundary: str
-    form: Form
-    encodings: Encodings
-
-    @classmethod
-    def of(cls, model: Model, reading: str | None, boundary: str | None) -> TextReading:
-        """The reading of that name, or the model's default, with the boundary or the first that the reading takes.
-
-        Raises ProtocolError for another reading or boundary, ModelError for one that the model can't be asked with.
-        """
-        if reading is not None and reading not in OF_TEXTS:
-            raise ProtocolError(f"no reading of texts is called {reading!r}; {did_you_mean(reading, OF_TEXTS)}")
-        possible = [name for name in supported_readings(model.supports) if name in OF_TEXTS]
-        if not possible or (reading is not None and reading not in possible):
-            raise ModelError(
-                f"{model.name} can't be asked with reading {reading or OF_TEXTS[0]}; "
-                f"it takes {', '.join(possible) or 'none that scores texts'}"
-            )
-        name = possible[0] if reading is None else reading
-        allowed = READINGS[name].boundaries
-        if boundary is not None and allowed and boundary not in allowed:
-            raise ProtocolError(f"reading {name} takes boundary {' or '.join(allowed)}, not {boundary}")
-        policy = boundary or next(iter(allowed), "lcp")
-        encodings = Encodings(model.tokenizer, "default", READINGS[name].enclosed)
-        return cls(model, name, policy, cast(ChoiceAsker, ASKERS[name]).form, encodings)
-
-    def ask(self, context: str, choices: Sequence[str], policy: str | None = None) -> list[AskedText]:
-        """One per choice, each within the model's window; ``policy``: another boundary than the reading's own."""
-        (located,) = choice_questions_batch(self.encodings, policy or self.boundary, [context], [choices], [()])
-        asked = []
-        for text, unfitted in zip(choices, located, strict=True):
-            choice = self.form.fit(unfitted, self.model.window, self.encodings, cut_start=False)
-            if choice.missing is not None:
-                raise ModelError(f"choice {text!r} can't be scored: {choice.missing}")
-            question = self.form.question(choice, self.encodings, context, text)
-            asked.append(AskedText(choice, cast(TokenQuestion | None, question)))
-        return asked
-
-    def ask_null(self, context: str, choices: Sequence[str], null: str, own: Sequence[AskedText]) -> list[AskedText]:
-        """The same choices after the ``null`` context; ``own`` is how they are asked after ``context``."""
-        group = NullGroup.of(ChoiceGroup(context, False, tuple(choices), (), ()), null)
-        asked = self.ask(null, group.continuations, group.policy(self.boundary))
-        if self.boundary not in COUNTING or group.spaced:
-            return asked
-        compared = comparable([one.choice for one in own], [one.choice for one in asked], self.model.tokenizer)
-        return [
-            AskedText(choice, None if choice.missing else one.question)
-            for choice, one in zip(compared, asked, strict=True)
-        ]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from choicewise.protocols.draws import MOST, VIEWS
+from choicewise.protocols.readings import MOST, VIEWS
 from choicewise.scoring.observed import Floats, Integers, Range, by_length
 
 

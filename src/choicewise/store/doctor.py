@@ -171,10 +171,14 @@ def _items(run: Path, manifest: Manifest) -> list[Fault]:
 
 
 def _put_back(run: Path, fault: Fault) -> str:
-    text = read_text(copy_of(run / MANIFEST))
-    aside = _copy_aside(run, run / MANIFEST) if (run / MANIFEST).is_file() else ""
-    write_text(run / MANIFEST, text)
-    return f"{MANIFEST} {fault.problem}: its copy was put back{f'; the old one is {aside}' if aside else ''}"
+    path, aside = run / MANIFEST, ""
+    text = read_text(copy_of(path))
+    if path.is_file():
+        free = _free(run, path)
+        shutil.copyfile(path, free)
+        aside = f"; the old one is {free.relative_to(run).as_posix()}"
+    write_text(path, text)
+    return f"{MANIFEST} {fault.problem}: its copy was put back{aside}"
 
 
 def _ask_again(run: Path, faults: Sequence[Fault]) -> Iterator[str]:
@@ -200,12 +204,6 @@ def _set_aside(run: Path, path: Path) -> str:
     """Move what is at ``path``, itself a link or not, below ``damaged/``; returns where it is, relative to the run."""
     free = _free(run, path)
     move(path, free)
-    return free.relative_to(run).as_posix()
-
-
-def _copy_aside(run: Path, path: Path) -> str:
-    free = _free(run, path)
-    shutil.copyfile(path, free)
     return free.relative_to(run).as_posix()
 
 
@@ -248,7 +246,7 @@ def _file_faults(run: Path, blocks: Sequence[BlockRecord]) -> list[Fault]:
         where = broken.path.relative_to(run).as_posix()
         split, subject, start, stop = broken.block.place
         about = f"{broken.reason}; the block holds items {start + 1} to {stop} of {subject} ({split})"
-        if broken.path.exists() and broken.reason.startswith("can't be read") and broken.path.is_file():
+        if broken.reason.startswith("can't be read") and broken.path.is_file():
             faults.append(Fault("unreadable", where, f"{about}; make it readable", Remedy.by_hand, broken.block.name))
         else:
             faults.append(Fault("damaged block", where, about, Remedy.ask_again, broken.block.name))
@@ -294,9 +292,15 @@ _FILES = frozenset(f"{table}.parquet" for table in SCHEMAS)
 
 def _stray_faults(run: Path, manifest: Manifest) -> Iterator[Fault]:
     """Everything in the folder ``run`` that its ``manifest`` does not explain; nothing outside is read."""
-    yield from _leftovers(run, manifest)
     listed = {block.name for block in manifest.blocks}
-    unlisted = {path.name for path in unlisted_blocks(run, manifest)}
+    unlisted = dict.fromkeys(unlisted_blocks(run, manifest))
+    for path in (*sorted(run.glob(f"*{PARTIAL}")), *unlisted):
+        where = path.relative_to(run).as_posix()
+        if path.name.endswith(PARTIAL):
+            yield Fault("leftover", where, "is what a write left that was killed; it counts for nothing", Remedy.remove)
+        else:
+            problem = "is a block that the manifest does not list, so that it counts for nothing"
+            yield Fault("unlisted block", where, problem, Remedy.set_aside)
     for path in sorted(run.iterdir()):
         if path.is_symlink():
             yield _link(run, path, manifest)
@@ -304,7 +308,7 @@ def _stray_faults(run: Path, manifest: Manifest) -> Iterator[Fault]:
             yield _foreign(run, path, inside=False)
     folder = run / BLOCK_FOLDER
     for path in sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ():
-        if path.name in unlisted:
+        if path in unlisted:
             continue
         if path.is_symlink():
             yield _link(run, path, manifest)
@@ -316,17 +320,6 @@ def _stray_faults(run: Path, manifest: Manifest) -> Iterator[Fault]:
                     yield _link(run, file, manifest)
                 elif file.name not in _FILES:
                     yield _foreign(run, file, inside=True)
-
-
-def _leftovers(run: Path, manifest: Manifest) -> Iterator[Fault]:
-    unfinished = sorted(run.glob(f"*{PARTIAL}"))
-    for path in (*unfinished, *unlisted_blocks(run, manifest)):
-        where = path.relative_to(run).as_posix()
-        if path.name.endswith(PARTIAL):
-            yield Fault("leftover", where, "is what a write left that was killed; it counts for nothing", Remedy.remove)
-        else:
-            problem = "is a block that the manifest does not list, so that it counts for nothing"
-            yield Fault("unlisted block", where, problem, Remedy.set_aside)
 
 
 def _link(run: Path, path: Path, manifest: Manifest) -> Fault:
@@ -363,7 +356,7 @@ _PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".joblib", ".dill")
 
 
 def _is_pickle(path: Path) -> bool:
-    if path.is_dir() or not path.is_file():
+    if not path.is_file():
         return False
     if path.suffix.lower() in _PICKLES:
         return True

@@ -294,14 +294,12 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
     blocks = usable_blocks(existing.blocks, [each.block for each in damaged_blocks(path, existing.blocks)])
     refused = {name: why for name, why in {**existing.refused, **wanted.refused}.items() if name not in protocols}
     same = (protocols, files, blocks) == (existing.protocols, existing.files, existing.blocks)
-    moved = wanted.server is not None and bool(wanted.command) and wanted.command != existing.command
+    moved = wanted.server is not None and bool(wanted.job) and wanted.job != existing.job
     if same and refused == existing.refused and not moved:
         return existing
     changes: dict[str, Any] = {} if same else {"complete": False}
     if moved or not same:  # a server's address may be another one by now
-        changes["command"] = wanted.command or existing.command
-    if (protocols, refused) != (existing.protocols, existing.refused):
-        changes["typed"] = _both_typed(existing, wanted)
+        changes["job"] = wanted.job or existing.job
     extended = replace(existing, protocols=protocols, files=files, blocks=blocks, refused=refused, **changes)
     write_manifest(path, extended)
     return extended
@@ -358,12 +356,6 @@ def unlisted_blocks(run: Path, manifest: Manifest) -> list[Path]:
     blocks = run / BLOCK_FOLDER
     there = sorted(blocks.iterdir()) if blocks.is_dir() and not blocks.is_symlink() else []
     return [path for path in there if path.name not in listed and path.name.removesuffix(PARTIAL).isdecimal()]
-
-
-def _both_typed(existing: Manifest, wanted: Manifest) -> tuple[tuple[str, ...], ...]:
-    """All lines that asked for the protocols; none where one of them is not known."""
-    new = tuple(line for line in wanted.typed if line not in existing.typed)
-    return (*existing.typed, *new) if existing.typed and wanted.typed else ()
 
 
 def _overlap(one: BlockRecord, other: BlockRecord) -> bool:

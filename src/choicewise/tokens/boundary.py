@@ -37,6 +37,8 @@ from choicewise.tokens.byte_coverings import LIMIT, ByteProbability, Spelling, c
 from choicewise.tokens.encode import Encodings, Located, spells
 from choicewise.tokens.tokenizer import Tokenizer, Vocabulary, common_prefix, count, vocabulary
 
+_Asked = TypeVar("_Asked", bound=Span | Mass | ByteProbability)
+
 
 def _bytes(request: _TokenizedRequest, choice: str, end: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
     text = end + choice.encode()
@@ -89,8 +91,6 @@ are scored, so a choice whose tokens do not spell its text is missing under them
 _END_OF_JOINED = ("joint", "moved-space", "count", "lcp", *CORRECTIONS)
 """Policies that score the last tokens of context and continuation as one text."""
 
-_Asked = TypeVar("_Asked", bound=Span | Mass | ByteProbability)
-
 
 def choice_questions(
     tokenizer: Tokenizer, policy: str, bos: str, context: str, continuations: Sequence[str], gold: Sequence[int]
@@ -115,8 +115,14 @@ def choice_questions_batch(
     if policy not in (*BOUNDARIES, APART):
         raise ProtocolError(f"boundary is {policy!r}; it must be one of {', '.join(BOUNDARIES)}")
     texts = list(zip(contexts, continuations, strict=True))
-    if policy == "moved-space":
-        texts = [_with_space_moved(*pair) for pair in texts]
+    if (
+        policy == "moved-space"
+    ):  # the white space that ends the context goes before every continuation that is not empty
+        spaces = [context[len(context.rstrip()) :] for context in contexts]
+        texts = [
+            (context.rstrip(), [space + choice if choice else "" for choice in choices])
+            for space, (context, choices) in zip(spaces, texts, strict=True)
+        ]
     if policy == "last-token":
         encodings.add_sequences(choice for _, choices in texts for choice in choices)
     if policy == APART:
@@ -280,17 +286,6 @@ def select_spans(encodings: Encodings, context: str, continuation: str, gold: bo
     )
 
 
-def _correct(policy: str, request: _TokenizedRequest, index: int, question: ChoiceQuestion) -> ChoiceQuestion:
-    """How choice ``index`` is asked under ``policy``, from its ``question`` under ``lcp``."""
-    if not isinstance(question.span, Span):
-        return question
-    choice = request.choices[index]
-    if question.unknown or (end := request.context_end(index)) is None:
-        reason = f"the tokens of continuation {choice!r} do not spell its text, which boundary:{policy} needs"
-        return question.refused(reason)
-    return CORRECTIONS[policy](request, choice, end, question, question.span)
-
-
 def fit_span(choice: ChoiceQuestion, window: int, *, cut_start: bool) -> ChoiceQuestion:
     """``choice`` as a model with ``window`` input tokens can answer it.
 
@@ -353,12 +348,10 @@ class _TokenizedRequest:
 
     @cached_property
     def shared(self) -> int:
-        """How many tokens after the stem the context and all joined texts have in common."""
         return common_prefix(self.ends)
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The tokenizer's tokens by their bytes."""
         return vocabulary(self.encodings.tokenizer)
 
     def after_shared(self) -> list[Ids]:
@@ -380,17 +373,14 @@ _Correction = Callable[[_TokenizedRequest, str, bytes, ChoiceQuestion, Span], Ch
 """From a request, a choice, the end of the context that is not shared, and the choice's question under ``lcp``."""
 
 
-def _with_space_moved(context: str, choices: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The texts of a request with the white space that ends the context before every continuation that is not empty."""
-    stripped = context.rstrip()
-    space = context[len(stripped) :]
-    return stripped, [space + choice if choice else "" for choice in choices]
-
-
 def _ask(policy: str, request: _TokenizedRequest, gold: Sequence[int]) -> list[ChoiceQuestion]:
     remembered, key = request.encodings.located, (policy, request.stem > 0, request.tail, request.choices)
     if (located := remembered.get(key)) is None:
-        located = remembered[key] = _locate(policy, request)
+        parts = zip(request.choices, request.ends[1:], _pairs(policy, request), strict=True)
+        located = remembered[key] = [  # copies, as a part of an array keeps all of it in memory
+            _located(policy, request, choice, joined, before, continuation.copy())
+            for choice, joined, (before, continuation) in parts
+        ]
     contexts = {len(request.ends[0]): request.context}  # choices share the array
     lossy = request.encodings.is_lossy(request.context_text)
     bos = count(request.context[: request.stem], request.encodings.tokenizer.bos_id)
@@ -399,37 +389,24 @@ def _ask(policy: str, request: _TokenizedRequest, gold: Sequence[int]) -> list[C
         if each.missing is not None:
             questions.append(ChoiceQuestion(None, each.merged, missing=each.missing))
             continue
-        context = _context(request, each.before, contexts)
+        if not isinstance(each.before, int):
+            context = np.concatenate([request.context[: request.stem], each.before])
+        elif each.before in contexts:
+            context = contexts[each.before]
+        else:
+            context = contexts[each.before] = request.context[: request.stem + each.before]
         span = Span(context, each.continuation, index in gold)
-        choice = ChoiceQuestion(
-            span,
-            each.merged,
-            each.unknown,
-            noncanonical=each.noncanonical,
-            lossy=lossy or each.lossy,
-            bos=bos + each.bos,
-        )
-        questions.append(choice)
-    if policy not in CORRECTIONS:
-        return questions
-    return [_correct(policy, request, index, question) for index, question in enumerate(questions)]
-
-
-def _context(request: _TokenizedRequest, before: int | Ids, contexts: dict[int, Ids]) -> Ids:
-    if not isinstance(before, int):
-        return np.concatenate([request.context[: request.stem], before])
-    if before not in contexts:
-        contexts[before] = request.context[: request.stem + before]
-    return contexts[before]
-
-
-def _locate(policy: str, request: _TokenizedRequest) -> list[Located]:
-    """Where the scored tokens of every choice are."""
-    parts = zip(request.choices, request.ends[1:], _pairs(policy, request), strict=True)
-    return [  # copies, as a part of an array keeps all of it in memory
-        _located(policy, request, choice, joined, before, continuation.copy())
-        for choice, joined, (before, continuation) in parts
-    ]
+        flags = each.noncanonical, lossy or each.lossy, bos + each.bos
+        question = ChoiceQuestion(span, each.merged, each.unknown, None, 0, None, None, *flags)
+        if policy in CORRECTIONS:
+            choice = request.choices[index]
+            if question.unknown or (end := request.context_end(index)) is None:
+                needs = f"which boundary:{policy} needs"
+                question = question.refused(f"the tokens of continuation {choice!r} do not spell its text, {needs}")
+            else:
+                question = CORRECTIONS[policy](request, choice, end, question, span)
+        questions.append(question)
+    return questions
 
 
 def _located(
@@ -438,7 +415,12 @@ def _located(
     tokenizer, own = request.encodings.tokenizer, request.ends[0]
     merged = not joined.tobytes().startswith(own.tobytes())
     if not choice or not len(continuation):
-        return Located(before, continuation, merged, missing=_nothing_to_score(policy, choice, merged))
+        reason = "leaves nothing to score: it has no tokens"
+        if policy == APART:
+            reason = "has no tokens without a space before it, which its null context holds"
+        elif choice and merged:
+            reason = "leaves nothing to score: its characters merge into the context's tokens"
+        return Located(before, continuation, merged, missing=f"continuation {choice!r} {reason}")
     tokens = np.concatenate([own[:before] if isinstance(before, int) else before, continuation])
     canonical = tokens.tobytes().endswith(joined.tobytes())
     spelled = request.encodings.lossless and (canonical or policy in _END_OF_JOINED)
@@ -451,13 +433,6 @@ def _located(
         lossy=not (spelled or spells(tokenizer, continuation, request.tail, choice)),
         bos=count(tokens, tokenizer.bos_id),
     )
-
-
-def _nothing_to_score(policy: str, choice: str, merged: bool) -> str:
-    if policy == APART:
-        return f"continuation {choice!r} has no tokens without a space before it, which its null context holds"
-    reason = "its characters merge into the context's tokens" if choice and merged else "it has no tokens"
-    return f"continuation {choice!r} leaves nothing to score: {reason}"
 
 
 def _pairs(policy: str, request: _TokenizedRequest) -> list[tuple[int | Ids, Ids]]:
@@ -488,7 +463,6 @@ def _pairs(policy: str, request: _TokenizedRequest) -> list[tuple[int | Ids, Ids
 
 
 def _spelled(tokenizer: Tokenizer, tokens: Ids) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], bytes]:
-    """Where each token's bytes end, and all the bytes."""
     pieces = [tokenizer.token_bytes[token] for token in tokens]
     return np.cumsum([len(piece) for piece in pieces], dtype=np.int64), b"".join(pieces)
 
@@ -498,7 +472,6 @@ def _misspelt(text: str) -> str:
 
 
 def _beginnings(words: Vocabulary, tokens: Ids, text: bytes) -> Iterator[Spelling]:
-    """The beginnings of ``tokens`` that spell a beginning of ``text``, but not all of it."""
     starts = (tuple(tokens[:length].tolist()) for length in range(len(tokens)))
     return takewhile(lambda start: (spelled := words.spelled(start)) != text and text.startswith(spelled), starts)
 
@@ -506,7 +479,6 @@ def _beginnings(words: Vocabulary, tokens: Ids, text: bytes) -> Iterator[Spellin
 def _tokenized_requests(
     encodings: Encodings, contexts: Sequence[str], choices: Sequence[Sequence[str]]
 ) -> list[_TokenizedRequest]:
-    """The requests of ``contexts`` and the ``choices`` after each; what is new to ``encodings`` is encoded."""
     encodings.add_sequences(contexts)
     continued = encodings.continued(contexts, choices)
     whole = [index for index, rests in enumerate(continued) if rests is None]

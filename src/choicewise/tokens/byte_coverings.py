@@ -19,11 +19,8 @@ from choicewise.tokens.tokenizer import Tokenizer, Vocabulary, per_tokenizer
 _UNLISTED = "a part of its byte probability is no more than an upper bound, and differences of bounds are none"
 """Why a byte probability has no answer."""
 
-PARTS = 50_000
-"""Spans and masses asked at once, at most, unless one byte probability has more: some hundred megabytes."""
-
-LIMIT = 4096
-"""Token sequences that one text may have before its last token: each is a row of the model."""
+PARTS = 50_000  # spans and masses asked at once, at most, unless one byte probability has more: some hundred megabytes
+LIMIT = 4096  # token sequences that one text may have before its last token: each is a row of the model
 
 Spelling = tuple[int, ...]
 """Tokens that spell a beginning of a text, but not all of it; no tokens spell its empty beginning."""
@@ -60,12 +57,6 @@ class ByteProbability:
         """How many tokens are inputs at once, at most."""
         longest = len(self.text) - 1 if self.spellings is None else max(map(len, self.spellings))
         return len(self.context) + longest
-
-    def considered(self) -> Iterator[tuple[Spelling, int]]:
-        """(spelling, how many bytes it spells) for every sequence of tokens before the last one."""
-        if self.spellings is None:
-            return all_spellings(self.vocabulary, self.text)
-        return ((spelling, len(self.vocabulary.spelled(spelling))) for spelling in self.spellings)
 
 
 TokenQuestion = Question | ByteProbability
@@ -154,19 +145,21 @@ def _batches(
 
 
 class _CoveringSum:
-    """The spans and masses that a byte probability is the sum of, and their answers."""
-
     def __init__(self, question: ByteProbability) -> None:
         self._question = question
         self.questions: list[Span | Mass] = []
         self._terms: list[tuple[int | None, int, int]] = []  # (part of the spelling, part of the mass, which offset)
-        for spelling, spelled in question.considered():
+        words = question.vocabulary
+        considered = all_spellings(words, question.text)
+        if question.spellings is not None:
+            considered = ((spelling, len(words.spelled(spelling))) for spelling in question.spellings)
+        for spelling, spelled in considered:
             tokens = np.asarray(spelling, dtype=np.int32)
             context = np.concatenate([question.context, tokens])
             span_part = None
             for number, offset in enumerate(question.offsets):
                 rest = question.text[spelled:offset]
-                if not rest or not len((members := question.vocabulary.continuing(rest)).ids):
+                if not rest or not len((members := words.continuing(rest)).ids):
                     continue
                 if spelling and span_part is None:
                     span_part = len(self.questions)

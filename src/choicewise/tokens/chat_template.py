@@ -8,15 +8,18 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from choicewise.data.items import has_half_character
 from choicewise.errors import ModelError
 from choicewise.tokens.chat_worker import CHARACTERS
 from choicewise.util.cache import BoundedCache
-from choicewise.util.isolate import BoundedProcess
-from choicewise.util.isolated import Limits
+from choicewise.util.isolate import BoundedProcess, Limits
 from choicewise.util.jsonio import exact_json, json_digest
 
 TEMPLATES = Limits(seconds=5, wait=30.0, memory=512 << 20, answer=12 * CHARACTERS)
 """Of a template; a busy machine may delay a text.  A character takes at most 12 bytes in JSON."""
+
+_MARK = "some words of the system"
+_SAID = "some words of the user"
 
 
 class Message(NamedTuple):
@@ -28,10 +31,6 @@ class Message(NamedTuple):
 
 REMEMBERED = 4096
 """Texts that are remembered: the prompts of a block are rendered when they are fitted, and some again when asked."""
-
-_MARK = "some words of the system"
-
-_SAID = "some words of the user"
 
 
 class ChatTemplate:
@@ -56,9 +55,19 @@ class ChatTemplate:
         has use for.
         """
         key = tuple(messages)
-        if (text := self._texts.get(key)) is None:
-            text = self._render(key)
-            self._texts.put(key, text)
+        if (known := self._texts.get(key)) is not None:
+            return known
+        text, refused = self._renderer.render([message._asdict() for message in key])
+        if refused is not None and key[0].role == "system":
+            text, refused = self._renderer.render([message._asdict() for message in key[1:]])
+        if refused is not None:
+            remedy = "ask without a chat, or in the other form of it: turns or message"
+            raise ModelError(f"the model's chat template refuses the messages ({refused}); {remedy}")
+        if not self._shows_the_user:
+            raise ModelError("the model's chat template leaves out what the user says; ask without a chat")
+        if has_half_character(text):
+            raise ModelError("the model's chat template gives halves of characters (surrogates); ask without a chat")
+        self._texts.put(key, text)
         return text
 
     @cached_property
@@ -69,24 +78,6 @@ class ChatTemplate:
     @cached_property
     def _renderer(self) -> ChatRenderer:
         return ChatRenderer(self.text, self.special)
-
-    def _render(self, messages: tuple[Message, ...]) -> str:
-        text, refused = self._renderer.render([message._asdict() for message in messages])
-        if refused is not None and messages[0].role == "system":
-            text, refused = self._renderer.render([message._asdict() for message in messages[1:]])
-        if refused is not None:
-            raise ModelError(
-                f"the model's chat template refuses the messages ({refused}); ask without a chat, or in the other "
-                "form of it: turns or message"
-            )
-        if not self._shows_the_user:
-            raise ModelError("the model's chat template leaves out what the user says; ask without a chat")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            reason = "the model's chat template gives halves of characters (surrogates); ask without a chat"
-            raise ModelError(reason) from error
-        return text
 
     @cached_property
     def _shows_the_user(self) -> bool:

@@ -1,4 +1,4 @@
-"""The process that renders chat templates, within :mod:`choicewise.util.isolated`.
+"""The process that renders chat templates, within :mod:`choicewise.util.isolate`.
 
 Answers ``{"template", "special", "messages"}`` with ``{"text"}``, or with ``{"refused"}`` where the template raised an
 error of its own.
@@ -11,11 +11,9 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 
-from choicewise.util.isolated import Record, Unavailable, serve
+from choicewise.util.isolate import Record, Unavailable, serve
 
-CHARACTERS = 10_000_000
-"""Of one text at most; windows of millions of tokens are shorter."""
-
+CHARACTERS = 10_000_000  # of one text at most; windows of millions of tokens are shorter
 TOO_LONG = f"gives more than {CHARACTERS} characters"
 
 _FAULTS = ("SecurityError", "TemplateSyntaxError")
@@ -29,7 +27,6 @@ It is the one that the template of Llama 3.1 takes where it is told none.
 
 
 def _renderer() -> Callable[[Record], Record]:
-    """The function that answers.  Unavailable where a library is missing."""
     sys.modules["torch"] = None  # type: ignore[assignment]  # nothing here needs it, and it is slow to import
     try:
         from jinja2.exceptions import TemplateError

@@ -28,11 +28,8 @@ _NONE: Ids = np.empty(0, dtype=np.int32)
 _REMEMBERED = 24_000_000
 """Characters of parts that are remembered: more than one subject of MMLU has; with their tokens some 100 MB."""
 
-_TEXTS = 2048
-"""Texts split at once: enough new parts for every thread, few enough to hold all parts in memory."""
-
-COMPARED = 1000
-"""Texts of which one is also encoded without splitting."""
+_TEXTS = 2048  # texts split at once: enough new parts for every thread, few enough to hold all parts in memory
+COMPARED = 1000  # texts of which one is also encoded without splitting
 
 _PROBES = (
     "Question: What?\nA. One\nB: two\n\n(C) three\n\nAnswer: A\n\nQ.E.D. is\u00a0it: \nno.\nD) 4\nE. \u0301e\nF.  x",
@@ -45,17 +42,13 @@ _PROBES = (
 _Continued = tuple[str, list[Ids]]
 """The end of a text; the tokens of that end alone, then of that end and each of the texts after it."""
 
-NEWLINE_STARTS = re.compile(r"\n(?<=[!-~]\n)")
-"""A newline after a visible ASCII character; the text is split before it."""
-
-NEWLINE_ENDS = re.compile(r"\n(?=[!-~])")
-"""A newline before a visible ASCII character; the text is split after it."""
+NEWLINE_STARTS = re.compile(r"\n(?<=[!-~]\n)")  # a newline after a visible ASCII character; the text is split before it
+NEWLINE_ENDS = re.compile(r"\n(?=[!-~])")  # a newline before a visible ASCII character; the text is split after it
 
 _WORD_STARTS = re.compile(r"(?=(?<=[!-~]) [A-Za-z])")
 """Before a space between a visible ASCII character and an ASCII letter."""
 
-_WORD = re.compile(" [A-Za-z]")
-"""What follows such a place."""
+_WORD = re.compile(" [A-Za-z]")  # what follows such a place
 
 _LABEL = re.compile(r"\n*[!-~]{1,16}(?<=[.:)])(?= [A-Za-z])")
 """What a line begins with (``Question:``, ``A.``), up to the start of a word."""
@@ -133,7 +126,6 @@ class Encodings:
         return b"".join(self.tokenizer.token_bytes[token] for token in tokens.tolist())
 
     def _encode(self, known: dict[str, Ids], texts: Iterable[str], *, special: bool) -> list[str]:
-        """The new texts, after their tokens were added to ``known``."""
         new = [text for text in dict.fromkeys(texts) if text not in known]
         if new:
             known.update(zip(new, self.tokenizer.encode(new, special=special), strict=True))
@@ -248,35 +240,27 @@ class PartwiseTokenizer:
             [start[place:], *(start[place:] + end for end in own)] if place else []
             for start, place, own in zip(starts, places, ends, strict=True)
         ]
-        parts = {text: self.rule.parts(text) for texts in wanted for text in texts}
-        self._learn(self.rule, chain.from_iterable(parts.values()))
-        tokens = {text: self._join_rest(own) for text, own in parts.items() if self._unsplittable.isdisjoint(own)}
+        parts = {text: rule.parts(text) for texts in wanted for text in texts}
+        self._learn(rule, chain.from_iterable(parts.values()))
+        tokens = {
+            text: _joined([self._tokens[part][self._dummy :] for part in own])
+            for text, own in parts.items()
+            if self._unsplittable.isdisjoint(own)
+        }
         continued = [
             (texts[0], [tokens[text] for text in texts]) if texts and all(text in tokens for text in texts) else None
             for texts in wanted
         ]
-        self._compare_longest(starts, ends, places, continued, special)
+        split = {index: rests for index, rests in enumerate(continued) if rests is not None and ends[index]}
+        if split and self._due(len(split)):
+            longest = max(split, key=lambda index: len(starts[index]))
+            front, back = self._frame if special else (_NONE, _NONE)
+            before = self._encode(rule, [starts[longest][: places[longest]]], special=False)[0]
+            whole = np.concatenate([front, before, split[longest][1][1], back])
+            self._compare(starts[longest] + ends[longest][0], whole, special)
         return continued
 
-    def _compare_longest(
-        self,
-        starts: Sequence[str],
-        ends: Sequence[Sequence[str]],
-        places: Sequence[int],
-        continued: Sequence[_Continued | None],
-        special: bool,
-    ) -> None:
-        """Compare the longest text that was split with its tokens as a whole."""
-        split = {index: rests for index, rests in enumerate(continued) if rests is not None and ends[index]}
-        if split and self.rule is not None and self._due(len(split)):
-            longest = max(split, key=lambda index: len(starts[index]))
-            front, back = self._frame if special else (np.empty(0, dtype=np.int32),) * 2
-            before = self._encode(self.rule, [starts[longest][: places[longest]]], special=False)[0]
-            tokens = np.concatenate([front, before, split[longest][1][1], back])
-            self._compare(starts[longest] + ends[longest][0], tokens, special)
-
     def _due(self, texts: int) -> bool:
-        """Whether one of so many ``texts`` is to be compared with its tokens as a whole."""
         self._uncompared += texts
         if self._uncompared < COMPARED:
             return False
@@ -323,8 +307,11 @@ class PartwiseTokenizer:
         places = [rule.last_paragraph(text) for text in texts]
         heads = [text[:place] for text, place in zip(texts, places, strict=True)]
         tails = [rule.parts(text[place:]) for text, place in zip(texts, places, strict=True)]
-        self._learn_heads(rule, heads)
-        self._learn(rule, chain.from_iterable(tails))
+        new = [head for head in dict.fromkeys(heads) if head not in self._heads]
+        parts = [rule.parts(head) for head in new]
+        self._learn(rule, chain.from_iterable([*parts, *tails]))
+        self._heads.update((head, self._join("", part, special=False)) for head, part in zip(new, parts, strict=True))
+        self._remember(new)
         encoded = [self._join(head, tail, special) for head, tail in zip(heads, tails, strict=True)]
         if self._unsplittable:
             self.lossless = False  # not looked at
@@ -338,25 +325,20 @@ class PartwiseTokenizer:
             self._forget()
 
     def _forget(self) -> None:
-        self._heads: dict[str, Ids] = {"": np.empty(0, dtype=np.int32)}
+        self._heads: dict[str, Ids] = {"": _NONE}
         self._tokens: dict[str, Ids] = {}
         self._words: dict[str, Ids] = {}
         self._unsplittable: set[str] = set()
         self.remembered = 0
-
-    def _learn_heads(self, rule: SplitRule, heads: Iterable[str]) -> None:
-        new = [head for head in dict.fromkeys(heads) if head not in self._heads]
-        parts = [rule.parts(head) for head in new]
-        self._learn(rule, chain.from_iterable(parts))
-        self._heads.update((head, self._join("", part, special=False)) for head, part in zip(new, parts, strict=True))
-        self._remember(new)
 
     def _learn(self, rule: SplitRule, parts: Iterable[str]) -> None:
         new = [part for part in dict.fromkeys(parts) if part not in self._tokens]
         if rule.words:
             words = list(map(_WORD_STARTS.split, new))
             self._encode_new(self._words, chain.from_iterable(words))
-            self._tokens.update(zip(new, map(self._join_words, words), strict=True))
+            self._tokens.update(
+                (part, _joined([self._words[word] for word in own])) for part, own in zip(new, words, strict=True)
+            )
         else:
             self._encode_new(self._tokens, new)
         self._remember(new)
@@ -365,7 +347,9 @@ class PartwiseTokenizer:
         new = [text for text in dict.fromkeys(texts) if text not in known]
         tokens = self.inner.encode(new, special=False)
         known.update(zip(new, tokens, strict=True))
-        self.lossless = self.lossless and all(map(self._spells, new, tokens))
+        for text, own in zip(new, tokens, strict=True) if self.lossless else ():
+            spelled = b"".join([self.token_bytes[token] for token in own.tolist()])
+            self.lossless &= spelled == (b" " if self._dummy and text else b"") + text.encode()
 
     def _remember(self, new: Sequence[str]) -> None:
         self._unsplittable.update(text for text in new if self._hazard.search(text))
@@ -379,18 +363,9 @@ class PartwiseTokenizer:
             tokens[first:] = [part[self._dummy :] for part in tokens[first:]]
         return np.concatenate([self._frame[0], *tokens, self._frame[1]] if special else tokens)
 
-    def _join_rest(self, parts: Sequence[str]) -> Ids:
-        """Tokens of ``parts`` that something precedes."""
-        tokens = [self._tokens[part][self._dummy :] for part in parts]
-        return tokens[0] if len(tokens) == 1 else np.concatenate(tokens)
 
-    def _join_words(self, words: Sequence[str]) -> Ids:
-        known = self._words
-        return known[words[0]] if len(words) == 1 else np.concatenate([known[word] for word in words])
-
-    def _spells(self, part: str, tokens: Ids) -> bool:
-        spelled = b"".join([self.token_bytes[token] for token in tokens.tolist()])
-        return spelled == (b" " if self._dummy and part else b"") + part.encode()
+def _joined(parts: Sequence[Ids]) -> Ids:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def spells(tokenizer: Tokenizer, tokens: Ids, context: str, continuation: str, *, complete: bool = False) -> bool:
@@ -465,7 +440,10 @@ def find_split_rule(tokenizer: Mapping[str, Any]) -> SplitRule | None:
     normalizers, splitters = (declared_steps(tokenizer.get(key)) for key in ("normalizer", "pre_tokenizer"))
     if model.get("type") != "BPE" or model.get("dropout") or not all(map(_keeps_newlines, normalizers)):
         return None
-    before = not _ends_at_newlines(splitters)
+    before = True
+    match splitters:
+        case [{"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}, level]:
+            before = not (regex in SPLITS.values() and _byte_level(level, use_regex=False))
     prefixed = any(
         step["type"] in ("Prepend", "Metaspace") and step.get("prepend_scheme") != "never"
         for step in (*normalizers, *splitters)
@@ -544,13 +522,6 @@ def _seen_in_text(token: Mapping[str, Any], normalizers: Sequence[Mapping[str, A
 def _byte_level(splitter: Mapping[str, Any], *, use_regex: bool) -> bool:
     wanted = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": use_regex}
     return {"use_regex": True, **splitter}.items() >= wanted.items()
-
-
-def _ends_at_newlines(splitters: Sequence[Mapping[str, Any]]) -> bool:
-    match splitters:
-        case [{"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}, level]:
-            return regex in SPLITS.values() and _byte_level(level, use_regex=False)
-    return False
 
 
 def _never_merges_newlines(model: Mapping[str, Any], splitters: Sequence[Mapping[str, Any]]) -> bool:

@@ -22,9 +22,12 @@ from choicewise.tokens.chat_template import ChatTemplate
 
 Value = TypeVar("Value")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
-
-BYTES = 256
-"""Tokens of :class:`ByteTokenizer` that are bytes."""
+# Fuse joins, Strip removes the dummy space of a whole text, splitters change no text.
+_SILENT = {
+    *("ByteFallback", "Fuse", "Strip", "WordPiece", "Split", "Whitespace", "WhitespaceSplit", "Punctuation", "Digits"),
+    *("BertPreTokenizer", "UnicodeScripts"),
+}
+BYTES = 256  # tokens of :class:`ByteTokenizer` that are bytes
 
 
 class Tokenizer(Hashable, Protocol):
@@ -231,7 +234,6 @@ def common_prefix(sequences: Sequence[Ids]) -> int:
 
 
 def _spelling(tokenizer: Mapping[str, Any]) -> Callable[[str], bytes]:
-    """How one vocabulary entry is spelled in bytes."""
     steps = declared_steps(tokenizer.get("decoder") or tokenizer.get("pre_tokenizer"))
     kinds = {step["type"] for step in steps}
     if "ByteLevel" in kinds:
@@ -254,7 +256,6 @@ def _spelling(tokenizer: Mapping[str, Any]) -> Callable[[str], bytes]:
 
 
 def _replacements(step: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The (old, new) texts by which one declared step changes a token."""
     match step["type"]:
         case "Metaspace":
             return [(step.get("replacement", "▁"), " ")]
@@ -262,10 +263,7 @@ def _replacements(step: Mapping[str, Any]) -> list[tuple[str, str]]:
             return [(step["pattern"]["String"], step["content"])]
         case "BPEDecoder":
             return [(step["suffix"], " ")]
-        # Fuse joins, Strip removes the dummy space of a whole text, splitters change no text.
-        case "ByteFallback" | "Fuse" | "Strip" | "WordPiece" | "Split" | "Whitespace" | "WhitespaceSplit":
-            return []
-        case "Punctuation" | "Digits" | "BertPreTokenizer" | "UnicodeScripts":
+        case kind if kind in _SILENT:
             return []
         case kind:
             raise ModelError(

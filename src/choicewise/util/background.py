@@ -14,6 +14,12 @@ from typing import TYPE_CHECKING, Self, TypeVar
 if TYPE_CHECKING:
     from anyio import CapacityLimiter
 
+BEAT = 0.2  # seconds between two beats
+Result = TypeVar("Result")
+_lock = Lock()
+_inside = 0
+_before = gc.get_threshold()
+
 
 class Ending:
     """Whether the jobs are to end; they see to it now and then."""
@@ -32,10 +38,6 @@ class Ending:
         """Raises KeyboardInterrupt in the thread of a job where that is to end."""
         if self._event.is_set():
             raise KeyboardInterrupt
-
-
-BEAT = 0.2
-"""Seconds between two beats."""
 
 
 def in_threads(jobs: int, threads: int, do: Callable[[int, Ending], None], beat: Callable[[], None]) -> None:
@@ -79,9 +81,6 @@ class Every:
             self._do()
 
 
-Result = TypeVar("Result")
-
-
 def in_time(seconds: float, ask: Callable[[], Result]) -> Result | None:
     """What ``ask`` returns within so many ``seconds``, else None; nobody waits for its thread then."""
     answers: list[Result] = []
@@ -93,12 +92,6 @@ def in_time(seconds: float, ask: Callable[[], Result]) -> Result | None:
 
 THRESHOLD = 500_000
 """New objects between two looks at the young ones; Python's own 700 costs a quarter of the time of preparing."""
-
-_lock = Lock()
-
-_inside = 0
-
-_before = gc.get_threshold()
 
 
 @contextmanager

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 Key = TypeVar("Key", bound=Hashable)
-
 Value = TypeVar("Value")
+_ANSWER_BYTES = 64_000_000
 
 
 class BoundedCache(Generic[Key, Value]):
@@ -51,9 +51,6 @@ class BoundedCache(Generic[Key, Value]):
             self._used += self._size(value)
             while self._used > self._budget and self._values:
                 self._used -= self._size(self._values.popitem(last=False)[1])
-
-
-_ANSWER_BYTES = 64_000_000
 
 
 class Answers:

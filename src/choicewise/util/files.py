@@ -19,6 +19,9 @@ from pathlib import Path
 
 from choicewise.errors import StoreError
 
+PARTIAL = ".partial"
+TABLE = 8_000_000_000  # bytes of a file with a table, as it lies on the disk
+
 
 def copy_of(path: Path) -> Path:
     """Where the copy of the file at ``path`` lies."""
@@ -84,9 +87,6 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise StoreError(f"{problem}; {advice}") from error
 
 
-PARTIAL = ".partial"
-
-
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """A temporary name that replaces ``path`` in one step when the block ends well."""
@@ -127,7 +127,17 @@ def new_folder(path: Path) -> Iterator[Path]:
                 for name in files:
                     sync(Path(folder, name))
                 sync(Path(folder))
-            _put_in_place(partial, path)
+            before = _before(path)
+            if os.path.lexists(path):
+                path.rename(before)
+            try:
+                partial.rename(path)
+            except BaseException:
+                put_back(path)
+                raise
+            sync(path.parent)
+            with suppress(OSError):  # what is new is in its place; the next write removes this
+                remove(before)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
@@ -188,9 +198,6 @@ def open_file(path: Path, limit: int | None = None) -> BufferedReader:
         raise
 
 
-TABLE = 8_000_000_000
-"""Bytes of a file with a table, as it lies on the disk."""
-
 DOCUMENT = 200_000_000
 """Bytes of a JSON document; a manifest of a million items has some hundred thousand, of a million skipped rows most."""
 
@@ -224,20 +231,6 @@ def _lock(path: Path, folder: int, kind: int) -> bool:
     return True
 
 
-def _put_in_place(partial: Path, path: Path) -> None:
-    before = _before(path)
-    if os.path.lexists(path):
-        path.rename(before)
-    try:
-        partial.rename(path)
-    except BaseException:
-        put_back(path)
-        raise
-    sync(path.parent)
-    with suppress(OSError):  # what is new is in its place; the next write removes this
-        remove(before)
-
-
 def _before(path: Path) -> Path:
     return path.with_name(f"{path.name}.before{PARTIAL}")
 
@@ -255,8 +248,4 @@ def _check(status: os.stat_result, limit: int | None) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise Refused(f"it is {_KINDS.get(stat.S_IFMT(status.st_mode), 'something else')}, not a file")
     if limit is not None and status.st_size > limit:
-        raise _too_large(status.st_size, limit)
-
-
-def _too_large(size: int, limit: int) -> Refused:
-    return Refused(f"it has {size:,} bytes, and at most {limit:,} are read")
+        raise Refused(f"it has {status.st_size:,} bytes, and at most {limit:,} are read")

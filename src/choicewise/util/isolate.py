@@ -1,32 +1,49 @@
-"""NEW the only child process: time, CPU, memory and environment limits; JSON or pickle over a pipe."""
+"""A process with limits of time, memory and environment: from outside, and what runs in it; lines of JSON between."""
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import subprocess
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
-from threading import Lock
+from dataclasses import asdict, dataclass
+from queue import SimpleQueue
+from threading import Lock, Thread
 from time import monotonic
 from typing import Any, ClassVar, NoReturn
 
 from choicewise.errors import ChoicewiseError
-from choicewise.util.isolated import CPU_SIGNAL, Limits
 
-_START = 120.0
-"""Seconds until the process is there; it may import a part of transformers."""
+Record = dict[str, Any]
+CPU_SIGNAL = 24  # SIGXCPU, which ends the process when its time is over
+_START = 120.0  # seconds until the process is there; it may import a part of transformers
 
 _ENVIRONMENT = ("PATH", "HOME", "LD_LIBRARY_PATH", "LANG", "OMP_NUM_THREADS")
 """What the process sees of the environment, which may hold tokens and passwords."""
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What one answer may take.
+
+    ``seconds`` of the processor, and ``wait`` in all; ``memory``: bytes of data beyond what the process has before the
+    first question; ``answer``: bytes of JSON; ``written``: bytes of a file.
+    """
+
+    seconds: int
+    wait: float
+    memory: int
+    answer: int
+    written: int = 0
+
+
 class BoundedProcess:
-    """The process of ``module``, which answers by :func:`choicewise.util.isolated.serve`.
+    """The process of ``module``, which answers by :func:`choicewise.util.isolate.serve`.
 
     For what strangers wrote: a template can loop for ever, a file can unpack to gigabytes, and nothing in the same
     process stops either.  So another process has to do with it, within ``limits``; one that exceeds them is ended, and
@@ -55,10 +72,7 @@ class BoundedProcess:
             self._drop()
 
     def _ask(self, question: Mapping[str, Any], wait: float | None = None) -> dict[str, Any]:
-        """The answer; ``error`` where it says that it failed, or where the process ends or exceeds a limit.
-
-        ``wait``: seconds that this one may take in all, where that is less than the limit.
-        """
+        """The answer; ``error`` where it says that it failed, or where the process ends or exceeds a limit."""
         with self._lock:
             process = self._process or self._start()
             try:
@@ -115,8 +129,46 @@ class BoundedProcess:
             self._end()
 
 
+class Unavailable(Exception):
+    """The process can't answer anything, for this reason."""
+
+
+def serve(prepare: Callable[[], Callable[[Record], Record]]) -> None:
+    """Answer questions by the function that ``prepare`` returns, until the process that asks is gone.
+
+    The limits are the argument of the process.  An answer with ``failed``, a reason, is the last one.
+    """
+    limits = Limits(**json.loads(sys.argv[1]))
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    questions = SimpleQueue[bytes]()
+    Thread(target=_read, args=(questions,), daemon=True).start()
+
+    def send(reply: Record) -> None:
+        answers.write(json.dumps(reply).encode() + b"\n")
+        answers.flush()
+
+    try:
+        answer, ready = prepare(), {"ready": "yes"}
+    except Unavailable as reason:
+        ready = {"failed": str(reason)}
+    _limit_process(limits)
+    send(ready)
+    while True:
+        question = json.loads(questions.get())
+        _limit_time(limits)
+        try:
+            reply = answer(question)
+        except MemoryError:
+            reply = {"failed": f"takes more than {limits.memory >> 20} MB of memory"}
+        except RecursionError:
+            reply = {"failed": "calls itself without end"}
+        except Exception as error:
+            reply = {"failed": f"fails ({type(error).__name__}: {str(error)[:200]})"}
+        send(reply)
+
+
 def _reason(status: int) -> str:
-    """Why the process ended, from its exit status: a signal where it is negative."""
     return "takes more than its time on the processor" if status == -CPU_SIGNAL else "ended its process"
 
 
@@ -127,3 +179,31 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         if pipe is not None:
             with suppress(OSError):  # what was still to be written has no reader any more
                 pipe.close()
+
+
+def _read(questions: SimpleQueue[bytes]) -> None:
+    """Pass the questions on; their end is the end of this process, whatever it is at."""
+    for line in sys.stdin.buffer:
+        questions.put(line)
+    os._exit(0)
+
+
+def _limit_process(limits: Limits) -> None:
+    """Bound memory and the size of files, where the system can do that.
+
+    Memory is what can be written to: address space alone costs nothing, and V8, which draws charts, reserves 34 GB.
+    """
+    try:
+        with open("/proc/self/statm") as file:
+            data = int(file.read().split()[5]) * resource.getpagesize()
+    except OSError:  # macOS bounds neither
+        return
+    resource.setrlimit(resource.RLIMIT_DATA, (data + limits.memory, data + limits.memory))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limits.written, limits.written))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _limit_time(limits: Limits) -> None:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + 1 + limits.seconds, hard))

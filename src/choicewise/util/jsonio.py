@@ -11,6 +11,8 @@ from typing import Any
 
 from choicewise.util.text import disarmed
 
+_ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+
 
 def exact_json(value: Any, *, indent: int | None = None, sort: bool = False) -> str:
     """``value`` as JSON that reads back as the same, its keys in order where ``sort``; ValueError for NaN."""
@@ -48,9 +50,6 @@ def json_value(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: json_value(inner) for key, inner in value.items()}
     return [json_value(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-_ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
 def page_json(content: Any, plain: bool = False) -> str:

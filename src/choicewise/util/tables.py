@@ -17,6 +17,16 @@ import pyarrow.parquet as pq
 
 from choicewise.util.files import Refused
 
+_FOOTER = 10_000_000  # bytes of the end of a file that says where everything lies
+IN_ALL = 100_000_000_000  # bytes that it may take in all, where it is read piece by piece
+_RATIO = 20
+_PAGES = 1_000_000  # pages of a file
+_BOOLEAN, _INT32, _INT64, _INT96, _FLOAT, _DOUBLE, _TEXT, _FIXED = range(8)
+_WIDTHS = {_BOOLEAN: 1, _INT32: 4, _INT64: 8, _INT96: 12, _FLOAT: 4, _DOUBLE: 8, _TEXT: 4}
+_LEVELS = 4  # bytes of what says of a value whether it is there and which list it belongs to
+_DATA, _INDEX, _DICTIONARY, _DATA_2 = range(4)
+_HEADS = (1 << 12, 1 << 17, 1 << 24)  # bytes that are read to have the head of a page, until it is there
+
 
 def write_parquet(
     out: Path | BinaryIO,
@@ -39,10 +49,6 @@ def write_parquet(
             writer.write_table(table)
 
 
-_FOOTER = 10_000_000
-"""Bytes of the end of a file that says where everything lies."""
-
-
 def open_parquet(file: BinaryIO) -> pq.ParquetFile:
     """The Parquet file.  Raises Refused where its footer is too large, ArrowException or OSError for what is none."""
     content = _tail(file)[0]
@@ -56,14 +62,6 @@ def open_parquet(file: BinaryIO) -> pq.ParquetFile:
 
 AT_ONCE = 4_000_000_000
 """Bytes that a table may take in memory at once; more where it has a twentieth of that on the disk."""
-
-IN_ALL = 100_000_000_000
-"""Bytes that it may take in all, where it is read piece by piece."""
-
-_RATIO = 20
-
-_PAGES = 1_000_000
-"""Pages of a file."""
 
 
 def unpacked(file: BinaryIO, columns: Sequence[str] | None = None, whole: bool = True) -> int:
@@ -123,41 +121,27 @@ def _row_groups(footer: bytes) -> Iterator[list[_Chunk]]:
         content, _ = _structure(footer, 0, 0)
         lengths = [element.get(2, 0) for element in content[2] if not element.get(5)]
         for group in content[4]:
-            yield [_chunk(place, column[3], lengths[place]) for place, column in enumerate(group[1])]
+            chunks = []
+            for place, column in enumerate(group[1]):
+                about, kind = column[3], column[3][1]
+                start, dictionary = about[9], about.get(11, 0)
+                start = dictionary if 0 < dictionary < start else start
+                width, path = lengths[place] if kind == _FIXED else _WIDTHS[kind], [part.decode() for part in about[3]]
+                chunks.append(_Chunk(place, kind, width, path, start, about[7], about[5]))
+                if min(width, start, about[7], about[5]) < 0:
+                    raise ValueError(chunks[-1])
+            yield chunks
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise Refused("its footer is damaged") from error
 
 
-_BOOLEAN, _INT32, _INT64, _INT96, _FLOAT, _DOUBLE, _TEXT, _FIXED = range(8)
-
-_WIDTHS = {_BOOLEAN: 1, _INT32: 4, _INT64: 8, _INT96: 12, _FLOAT: 4, _DOUBLE: 8, _TEXT: 4}
-
-
-def _chunk(place: int, about: dict[int, Any], length: int) -> _Chunk:
-    start, dictionary = about[9], about.get(11, 0)
-    start = dictionary if 0 < dictionary < start else start
-    width = length if about[1] == _FIXED else _WIDTHS[about[1]]
-    chunk = _Chunk(place, about[1], width, [part.decode() for part in about[3]], start, about[7], about[5])
-    if min(chunk.width, chunk.start, chunk.length, chunk.values) < 0:
-        raise ValueError(chunk)
-    return chunk
-
-
 class _Size(NamedTuple):
-    """Bytes that a column of a row group takes in memory.
-
-    ``sure``: all but the texts that are references to a dictionary, which take ``referred`` bytes at most.
-    """
+    """Bytes that a column of a row group takes in memory."""
 
     sure: int
     referred: int
     pages: int
 
-
-_LEVELS = 4
-"""Bytes of what says of a value whether it is there and which list it belongs to."""
-
-_DATA, _INDEX, _DICTIONARY, _DATA_2 = range(4)
 
 _PLAIN, _PLAIN_DICTIONARY, _LENGTHS, _REFERENCES = 0, 2, 6, 8
 """Encodings of texts: as they are, as references (of both versions), lengths and then texts."""
@@ -234,12 +218,7 @@ def _pages(file: BinaryIO, chunk: _Chunk) -> Iterator[_Page]:
         place += length + packed
 
 
-_HEADS = (1 << 12, 1 << 17, 1 << 24)
-"""Bytes that are read to have the head of a page, until it is there."""
-
-
 def _head(file: BinaryIO, place: int) -> tuple[dict[int, Any], int]:
-    """The head of the page at ``place``, and its length."""
     for most in _HEADS:
         try:
             file.seek(place)

@@ -10,8 +10,12 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-_SIGNS = str.maketrans("␠␉", "␣⇥")
-"""The terminal's signs for a space and a tab, of which many fonts have no picture."""
+_SIGNS = str.maketrans("␠␉", "␣⇥")  # the terminal's signs for a space and a tab, of which many fonts have no picture
+_SPACES = re.compile(r"^ +| +$| {2,}", re.MULTILINE)
+_LONGEST_NAME = 60  # characters of a name that a page shows where there is little room
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+NAME, REASON = 60, 120  # characters that a line gives to a name, and to a reason; of longer ones the middle is left out
+SEVERAL = 3  # so many models, or datasets, are named one by one
 
 
 def shown(text: str) -> str:
@@ -54,9 +58,6 @@ def json_safe(text: str) -> str:
 def disarmed(text: str) -> str:
     r"""``text`` over as many lines as it has, with control and invisible characters as escapes, and ``\t``."""
     return _escaped(text).replace("\t", r"\t")
-
-
-_SPACES = re.compile(r"^ +| +$| {2,}", re.MULTILINE)
 
 
 def visible(text: str) -> str:
@@ -140,10 +141,6 @@ def listed(words: Sequence[str], most: int = 3) -> str:
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
 
 
-_LONGEST_NAME = 60
-"""Characters of a name that a page shows where there is little room."""
-
-
 def shortened(text: str, most: int = _LONGEST_NAME, start: int = 0) -> str:
     """``text`` in at most so many characters, of longer ones those from ``start`` on, with … for what is left out."""
     if len(text) <= most:
@@ -171,9 +168,6 @@ def quoted(word: str | Path) -> str:
     return f"$'{''.join(spelled)}'"
 
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-
-
 def bytes_of(text: str) -> int:
     """Bytes from ``20GB``, ``500 MB`` or ``1.5TB``; 0 for anything else."""
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*([KMGT]?)B?", text.strip(), re.IGNORECASE | re.ASCII)
@@ -184,10 +178,3 @@ def _escaped(text: str) -> str:
     return _CONTROLS.sub(
         lambda control: f"\\x{ord(control[0]):02x}" if ord(control[0]) < 0x100 else f"\\u{ord(control[0]):04x}", text
     )
-
-
-NAME, REASON = 60, 120
-"""Characters that a line gives to a name, and to a reason; of longer ones the middle is left out."""
-
-SEVERAL = 3
-"""So many models, or datasets, are named one by one."""

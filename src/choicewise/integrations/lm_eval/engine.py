@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,7 +15,6 @@ import numpy as np
 from choicewise.errors import ModelError, UsageError, did_you_mean
 from choicewise.models.load import load_model
 from choicewise.models.local.files import ENCODER_DECODER, MASKED
-from choicewise.models.model import Model
 from choicewise.protocols.protocol import BOUNDARIES
 from choicewise.questions import Ids
 from choicewise.tokens.chat_template import ChatTemplate
@@ -24,13 +24,6 @@ from choicewise.tokens.tokenizer import Tokenizer, token_bytes
 if TYPE_CHECKING:
     from choicewise.models.local.local_model import LocalModel
     from choicewise.models.local.other_kinds import EncoderDecoder
-
-
-MAX_LENGTH = 2048
-"""The most input tokens where neither configuration nor tokenizer says how many fit."""
-
-LENGTHS = ("n_positions", "max_position_embeddings", "n_ctx")
-"""The names under which the harness looks for them, in order (``resolve_max_length``, ``lm_eval/models/utils.py``)."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +59,27 @@ def load_engine(arguments: ModelArguments) -> Engine:
     Raises ModelError when there is none, when it can't be used, and when it is a masked model, which gives no
     log-likelihoods of continuations.
     """
-    try:
-        folder = _load(arguments, arguments.max_length)
-    except ModelError:
-        if arguments.max_length is not None:
-            raise
-        folder = _load(arguments, MAX_LENGTH)  # the configuration may not say how many tokens fit
+    from lm_eval.models.utils import DEFAULT_MAX_LENGTH, resolve_max_length
     from transformers import AutoTokenizer
 
     from choicewise.models.local.folder_model import FolderModel
 
+    load = partial(
+        load_model,
+        _name(arguments),
+        dtype=arguments.dtype,
+        device=arguments.device,
+        rung=arguments.rung,
+        batch_tokens=arguments.batch_tokens,
+        trust_remote_code=arguments.trust_remote_code,
+        adapter=arguments.peft,
+    )
+    try:
+        folder = load(window=arguments.max_length)
+    except ModelError:
+        if arguments.max_length is not None:
+            raise
+        folder = load(window=DEFAULT_MAX_LENGTH)  # the configuration may not say how many tokens fit
     if not isinstance(folder, FolderModel):
         raise ModelError(f"{arguments.pretrained} has no tokenizer that the harness could use; pass a model folder")
     if folder.kind is MASKED:
@@ -83,29 +87,18 @@ def load_engine(arguments: ModelArguments) -> Engine:
             f"{folder.name} is a masked language model, and the harness asks for continuations; `choicewise run` scores"
             " it with reading:pseudo-loglikelihood"
         )
-    _check_backend(arguments, folder.kind is ENCODER_DECODER)
+    own = "seq2seq" if folder.kind is ENCODER_DECODER else "causal"
+    if arguments.backend not in ("default", own):
+        raise ModelError(f"backend is {arguments.backend}, but {arguments.pretrained} is {own}; leave the backend out")
     chosen = {} if arguments.add_bos_token is None else {"add_bos_token": arguments.add_bos_token}
     where = folder.folder if arguments.tokenizer is None else arguments.tokenizer
     tokenizer = AutoTokenizer.from_pretrained(
         where, trust_remote_code=arguments.trust_remote_code, use_fast=arguments.use_fast_tokenizer, **chosen
     )
     local = cast("LocalModel | EncoderDecoder", folder.local)
-    window = arguments.max_length or _window(local.model.config, tokenizer)
+    window = arguments.max_length or resolve_max_length(local.model.config, tokenizer)
     model = replace(local, tokenizer=adopt(tokenizer), window=window)
     return Engine(model, local.model, tokenizer, window, folder.source.rpartition("@")[2])
-
-
-def _load(arguments: ModelArguments, window: int | None) -> Model:
-    return load_model(
-        _name(arguments),
-        dtype=arguments.dtype,
-        device=arguments.device,
-        window=window,
-        rung=arguments.rung,
-        batch_tokens=arguments.batch_tokens,
-        trust_remote_code=arguments.trust_remote_code,
-        adapter=arguments.peft,
-    )
 
 
 def _name(arguments: ModelArguments) -> str:
@@ -121,24 +114,6 @@ def _name(arguments: ModelArguments) -> str:
             f"run `hf download {name}` and pass the folder it names"
         )
     return name if arguments.revision == "main" or "@" in name else f"{name}@{arguments.revision}"
-
-
-def _check_backend(arguments: ModelArguments, is_encoder_decoder: bool) -> None:
-    own = "seq2seq" if is_encoder_decoder else "causal"
-    if arguments.backend not in ("default", own):
-        raise ModelError(f"backend is {arguments.backend}, but {arguments.pretrained} is {own}; leave the backend out")
-
-
-def _window(config: Any, tokenizer: Any) -> int:
-    """The most input tokens as the harness finds them: in the configuration, else of the tokenizer, else 2048."""
-    from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
-
-    own = getattr(config, "text_config", None) or config
-    stated = next((int(value) for name in LENGTHS if (value := getattr(own, name, None)) is not None), None)
-    if stated is not None:
-        return stated
-    known = getattr(tokenizer, "model_max_length", None)
-    return MAX_LENGTH if known is None or known == VERY_LARGE_INTEGER else int(known)
 
 
 class AdoptedTokenizer:
@@ -212,10 +187,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "truncation": ((False,), "contexts are cut at their start alone"),
     "delta": ((), "add the weights up, save the model, and pass its folder"),
     **dict.fromkeys(
-        ("autogptq", "gptqmodel"), ((False,), "quantised weights are read as config.json of the model says")
-    ),
-    **dict.fromkeys(
-        ("load_in_4bit", "load_in_8bit", "quantization_config"),
+        ("autogptq", "gptqmodel", "load_in_4bit", "load_in_8bit", "quantization_config"),
         ((False,), "quantised weights are read as config.json of the model says"),
     ),
     "gguf_file": ((), "only safetensors are read"),
@@ -322,12 +294,7 @@ def _read(value: Any, kind: str) -> Any:
         if not isinstance(value, Mapping):
             raise ValueError(value)
         return dict(value)
-    return _text(value)
-
-
-def _text(value: Any) -> str:
-    """``value`` as text: names that look like numbers arrive as such, and torch has dtypes of its own."""
-    if isinstance(value, bool | int | float | str):
+    if isinstance(value, bool | int | float | str):  # names that look like numbers arrive as such
         return str(value)
     if str(value).startswith("torch."):
         return str(value).removeprefix("torch.")

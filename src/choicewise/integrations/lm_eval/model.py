@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from lm_eval.api.model import TemplateLM
 from lm_eval.models.utils import configure_pad_token
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from choicewise import __version__
 from choicewise.errors import ModelError, UsageError
@@ -29,7 +30,6 @@ from choicewise.integrations.lm_eval.scoring import (
     ask_rendition,
     ask_span,
     ask_with_boundary,
-    rolling_windows,
     score,
 )
 from choicewise.running.progress import print_line
@@ -125,7 +125,8 @@ class ChoicewiseLM(TemplateLM):
             raise UsageError(
                 "enable_thinking has no meaning for log-likelihoods; leave it out, or ask generative tasks"
             )
-        asked = [_request(each) for each in requests]
+        texts = map(_texts, requests)
+        asked = [Request(*own, _where(each), _group(each)) for own, each in zip(texts, requests, strict=True)]
         if self.arguments.boundary == HARNESS:
             questions = ask_as_harness(self._encoder, asked, self.max_length, self._engine.is_encoder_decoder)
         else:
@@ -147,7 +148,8 @@ class ChoicewiseLM(TemplateLM):
         questions: list[Asked] = []
         owners: list[int] = []
         for owner, tokens in enumerate(self._encoder.texts(texts)):
-            for context, scored in rolling_windows(tokens, self.prefix_token_id, self.max_length):
+            windows = get_rolling_token_windows(tokens.tolist(), self.prefix_token_id, self.max_length, context_len=1)
+            for context, scored in map(make_disjoint_window, windows):
                 questions.append(self._ask(context, scored))
                 owners.append(owner)
         totals, remaining = np.zeros(len(texts)), np.bincount(owners, minlength=len(texts))
@@ -166,14 +168,13 @@ class ChoicewiseLM(TemplateLM):
     def _loglikelihood_tokens(
         self, requests: list[tuple[Any, list[int], list[int]]], disable_tqdm: bool = False, **_: Any
     ) -> list[tuple[float, bool]]:
-        pairs = [(np.asarray(context, np.int32), np.asarray(own, np.int32)) for _, context, own in requests]
-        questions = [self._ask(*pair) for pair in pairs]
+        questions = [self._ask(context, own) for _, context, own in requests]
         scores = score(self._engine.model, questions, lambda index: f"request {index}", "loglikelihood")
         return [(each.total, each.greedy) for each in scores]
 
-    def _ask(self, context: Any, continuation: Any) -> Asked:
+    def _ask(self, context: list[int], continuation: list[int]) -> Asked:
         ask = ask_rendition if self._engine.is_encoder_decoder else ask_span
-        return ask(context, continuation, self.max_length)
+        return ask(np.asarray(context, np.int32), np.asarray(continuation, np.int32), self.max_length)
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """What the model writes after each context, up to a stop."""
@@ -237,16 +238,12 @@ class ChoicewiseLM(TemplateLM):
         return json.dumps([*parts, *own])
 
 
-def _texts(request: Instance) -> Any:
+def _texts(request: Instance) -> tuple[str, Any]:
     """The two arguments of a request; UsageError where it has others, such as images."""
     if len(request.args) != 2:
         raise UsageError(f"{_where(request)} has inputs beside text, which the model choicewise does not take")
-    return request.args
-
-
-def _request(request: Instance) -> Request:
-    context, continuation = _texts(request)
-    return Request(context, continuation, _where(request), _group(request))
+    context, wanted = request.args
+    return context, wanted
 
 
 def _where(request: Instance) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
@@ -20,6 +20,10 @@ from choicewise.tokens.tokenizer import Tokenizer
 
 SHOWN = 3
 """Requests that an error names."""
+
+_TOO_LONG = "its continuation has {} tokens, more than fit (max_length={})"
+_MERGED = "the scored tokens do not spell the continuation (boundary=lcp scores all of its text)"
+_CUT = "the context is longer than max_length, and its beginning was cut off"
 
 
 @dataclass(frozen=True)
@@ -61,14 +65,14 @@ def ask_span(context: Ids, continuation: Ids, window: int, merged: bool = False)
     """A continuation in tokens; of both together the last ``window + 1`` tokens are kept, as in the harness."""
     dropped = max(len(context) + len(continuation) - 1 - window, 0)
     if dropped >= len(context):
-        return Asked(None, _too_long(continuation, window))
+        return Asked(None, _TOO_LONG.format(len(continuation), window))
     return Asked(Span(context[dropped:] if dropped else context, continuation), None, merged, dropped)
 
 
 def ask_rendition(context: Ids, continuation: Ids, window: int) -> Asked:
     """A continuation that the decoder writes; of the context the last ``window`` tokens are kept."""
     if len(continuation) > window:
-        return Asked(None, _too_long(continuation, window))
+        return Asked(None, _TOO_LONG.format(len(continuation), window))
     dropped = max(len(context) - window, 0)
     return Asked(Rendition(context[dropped:], continuation), None, False, dropped)
 
@@ -119,8 +123,19 @@ def score(
     ``where`` names a request.  Raises ModelError, before anything is computed, where some can't be scored, and in the
     end where some came out as NaN, which the harness would take for the best choice.
     """
-    _refuse([f"{where(index)}: {each.missing}" for index, each in enumerate(asked) if each.missing is not None])
-    _note(asked, where)
+    if problems := [f"{where(index)}: {each.missing}" for index, each in enumerate(asked) if each.missing is not None]:
+        more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
+        raise ModelError(
+            f"{len(problems)} requests can't be scored, and the harness's own model would stop at them, too "
+            "(boundary=lcp scores those whose tokens merge)",
+            [*problems[:SHOWN], *more],
+        )
+    for reason, those in (
+        (_MERGED, [index for index, each in enumerate(asked) if each.merged]),
+        (_CUT, [index for index, each in enumerate(asked) if each.dropped]),
+    ):
+        if those:
+            print_line(f"choicewise: {len(those)} of {len(asked)} requests, first {where(those[0])}: {reason}")
     questions: list[TokenQuestion] = []
     parts: list[tuple[int, int]] = []
     for index, each in enumerate(asked):
@@ -146,34 +161,6 @@ def score(
     return [Score(float(total), bool(likeliest)) for total, likeliest in zip(totals, greedy, strict=True)]
 
 
-def _refuse(problems: Sequence[str]) -> None:
-    if problems:
-        more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
-        raise ModelError(
-            f"{len(problems)} requests can't be scored, and the harness's own model would stop at them, too "
-            "(boundary=lcp scores those whose tokens merge)",
-            [*problems[:SHOWN], *more],
-        )
-
-
-def _note(asked: Sequence[Asked], where: Callable[[int], str]) -> None:
-    """What a reader of the numbers must know, on stderr."""
-    for reason, those in (
-        ("the scored tokens do not spell the continuation (boundary=lcp scores all of its text)", _places(asked, 2)),
-        ("the context is longer than max_length, and its beginning was cut off", _places(asked, 3)),
-    ):
-        if those:
-            print_line(f"choicewise: {len(those)} of {len(asked)} requests, first {where(those[0])}: {reason}")
-
-
-def _places(asked: Sequence[Asked], field: int) -> list[int]:
-    return [index for index, each in enumerate(asked) if each[field]]
-
-
-def _too_long(continuation: Ids, window: int) -> str:
-    return f"its continuation has {len(continuation)} tokens, more than fit (max_length={window})"
-
-
 PORTION = 16_000_000
 """Input tokens of the questions that are asked at once, at most, counted before what they share: some gigabyte."""
 
@@ -184,44 +171,28 @@ def answers(model: Model, questions: Sequence[TokenQuestion], title: str) -> Ans
     All questions are one tree of tokens, cut only where that would outgrow memory.
     """
     work = [question.inputs for question in questions]
-    meter = _Meter(model, title, sum(work))
-    with Pulse(meter.show) as pulse:
+    total, report = sum(work), ProgressReport(title, computed=lambda: model.computed)
+    finished = size = answered = 0  # input tokens, counted before what questions share, and questions of a portion
+    portion, before = list[int](), (0, 0)
+
+    def counts() -> tuple[int, int]:
+        return model.computed or 0, model.planned or 0
+
+    def show() -> None:  # from another thread, too
+        computed, planned = (now - start for now, start in zip(counts(), before, strict=True))
+        share = min(computed / planned, 1.0) if planned > 0 else answered / max(len(portion), 1)
+        report(finished + int(share * size), total)
+
+    with Pulse(show) as pulse:
         for portion in portions(questions, work):
-            meter.begin(sum(work[index] for index in portion), len(portion))
-            for number, scores in answer_with_bytes(model.answer, [questions[index] for index in portion]):
-                meter.answered += 1
+            size, answered, before = sum(work[index] for index in portion), 0, counts()
+            report(finished, total)
+            scores_of = answer_with_bytes(model.answer, [questions[index] for index in portion])
+            for answered, (number, scores) in enumerate(scores_of, 1):  # noqa: B007 (`show` reads it)
                 yield portion[number], scores
                 pulse.beat()
-            meter.end()
-
-
-class _Meter:
-    """Shows how much of ``total`` input tokens, counted before what questions share, is done."""
-
-    def __init__(self, model: Model, title: str, total: int) -> None:
-        self._model, self._total = model, total
-        self._report = ProgressReport(title, computed=lambda: model.computed)
-        self._finished = self._size = self._questions = self.answered = 0
-        self._before = (0, 0)
-
-    def begin(self, size: int, questions: int) -> None:
-        """The next portion has so many tokens and questions."""
-        self._size, self._questions, self.answered, self._before = size, questions, 0, self._counts()
-        self._report(self._finished, self._total)
-
-    def end(self) -> None:
-        """The portion is answered."""
-        self._finished, self._size = self._finished + self._size, 0
-        self._report(self._finished, self._total)
-
-    def show(self) -> None:
-        """Report; may be called from another thread."""
-        computed, planned = (now - start for now, start in zip(self._counts(), self._before, strict=True))
-        share = min(computed / planned, 1.0) if planned > 0 else self.answered / max(self._questions, 1)
-        self._report(self._finished + int(share * self._size), self._total)
-
-    def _counts(self) -> tuple[int, int]:
-        return self._model.computed or 0, self._model.planned or 0
+            finished, size = finished + size, 0
+            report(finished, total)
 
 
 def portions(questions: Sequence[TokenQuestion], work: Sequence[int]) -> Iterator[list[int]]:
@@ -306,20 +277,22 @@ class Encoder:
 
     def _pairs(self, requests: Sequence[tuple[str, str]]) -> list[Pair]:
         moved = [space_moved(*request) for request in requests]
-        alone = dict.fromkeys(continuation for context, continuation in moved if self._apart or not context)
-        bare = dict(zip(alone, self.texts(list(alone), special=False), strict=True))
-        contexts = dict.fromkeys(context for context, _ in requests_with_context(requests, moved))
-        known = dict(zip(contexts, self.texts(list(contexts)), strict=True))
-        joined = [] if self._apart else [own + after for own, after in requests_with_context(requests, moved)]
-        whole = dict(zip(dict.fromkeys(joined), self.texts(list(dict.fromkeys(joined))), strict=True))
+        alone = [after for before, after in moved if self._apart or not before]
+        contexts = [before for (given, _), (before, _) in zip(requests, moved, strict=True) if given]
+        joined = [before + after for (given, _), (before, after) in zip(requests, moved, strict=True) if given]
+        bare = dict(zip(alone, self.texts(alone, special=False), strict=True))
+        texts = [*contexts, *([] if self._apart else joined)]
+        known = dict(zip(texts, self.texts(texts), strict=True))
         pairs = []
-        for (text, _), (context, continuation) in zip(requests, moved, strict=True):
-            if not text:
-                pairs.append(self._after_nothing(bare[continuation], continuation))
+        for (given, _), (before, after) in zip(requests, moved, strict=True):
+            if not given:
+                pairs.append(self._after_nothing(bare[after], after))
             elif self._apart:
-                pairs.append(checked(known[context], bare[continuation], continuation, False))
+                pairs.append(_checked(known[before], bare[after], after))
             else:
-                pairs.append(split(known[context], whole[context + continuation], continuation))
+                context, whole = known[before], known[before + after]
+                merged = not np.array_equal(whole[: len(context)], context)
+                pairs.append(_checked(context, whole[len(context) :].copy(), after, merged))
         return pairs
 
     def _after_nothing(self, tokens: Ids, text: str) -> Pair:
@@ -327,8 +300,8 @@ class Encoder:
             reason = "its context is empty and the tokenizer names neither a BOS nor an EOS (prefix_token_id names one)"
             return Pair(tokens[:0], tokens, reason)
         if tokens[:1].tolist() == [self._prefix]:
-            return checked(tokens[:1], tokens[1:], text, False)
-        return checked(np.asarray([self._prefix], dtype=np.int32), tokens, text, False)
+            return _checked(tokens[:1], tokens[1:], text)
+        return _checked(np.asarray([self._prefix], dtype=np.int32), tokens, text)
 
     def _adds(self, text: str) -> bool:
         """Whether ``text`` gets what the tokenizer adds by default."""
@@ -341,20 +314,7 @@ def space_moved(context: str, continuation: str) -> tuple[str, str]:
     return kept, context[len(kept) :] + continuation
 
 
-def requests_with_context(
-    requests: Iterable[tuple[str, str]], moved: Iterable[tuple[str, str]]
-) -> Iterable[tuple[str, str]]:
-    """Those of ``moved`` whose request has a context, though it may be white space alone."""
-    return (pair for (context, _), pair in zip(requests, moved, strict=True) if context)
-
-
-def split(context: Ids, whole: Ids, text: str) -> Pair:
-    """The tokens of the ``whole`` text after as many as the ``context`` has."""
-    merged = not np.array_equal(whole[: len(context)], context)
-    return checked(context, whole[len(context) :].copy(), text, merged)
-
-
-def checked(context: Ids, continuation: Ids, text: str, merged: bool) -> Pair:
+def _checked(context: Ids, continuation: Ids, text: str, merged: bool = False) -> Pair:
     """The pair, or why it can't be scored: where the harness stops with an assertion."""
     missing = None
     if not len(context):
@@ -363,19 +323,3 @@ def checked(context: Ids, continuation: Ids, text: str, merged: bool) -> Pair:
         reason = "its characters merge into the context's last token" if merged else "it has no tokens"
         missing = f"continuation {text!r} leaves nothing to score: {reason}"
     return Pair(context, continuation, missing, merged)
-
-
-def rolling_windows(tokens: Ids, prefix: int, window: int) -> Iterator[tuple[Ids, Ids]]:
-    """(context, scored tokens) of each window of at most ``window`` input tokens.
-
-    The first is scored after the ``prefix`` token; every later one begins with one token that was scored before, and
-    the last one is filled up with as many of those as fit.  Source: ``lm_eval/utils.py``,
-    ``get_rolling_token_windows`` with ``context_len=1`` and ``make_disjoint_window``.
-    """
-    if not len(tokens):
-        return
-    yield np.asarray([prefix], dtype=np.int32), tokens[:window]
-    for start in range(window, len(tokens), window):
-        scored = tokens[start : start + window]
-        end = start + len(scored)
-        yield tokens[end - window - 1 : start], scored

@@ -1,20 +1,32 @@
-"""Load by the harness's TaskManager."""
+"""The harness's own TaskManager finds tasks and loads them; its templates are filled within bounds."""
 
 from __future__ import annotations
 
 import json
 import logging
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
-from choicewise.errors import ChoicewiseError, DataError, ProtocolError, UsageError
-from choicewise.interchange.harness_tasks.files import TaskTree
+from choicewise.errors import ChoicewiseError, DataError, ProtocolError, UsageError, did_you_mean
+from choicewise.interchange.harness_tasks.files import (
+    GROUP_KEYS,
+    Code,
+    Keys,
+    Leaf,
+    Place,
+    TaskFile,
+    check_folder,
+    further_code,
+    read_task_file,
+)
 from choicewise.tokens.chat_template import TEMPLATES
 from choicewise.util.cache import BoundedCache
 from choicewise.util.isolate import BoundedProcess
@@ -24,17 +36,6 @@ OLDEST = (0, 4, 12)
 
 SEEDS = {"random": 0, "numpy": 1234, "shots": 1234}
 """How the harness seeds what it draws with, unless told otherwise (lm_eval/evaluator.py, simple_evaluate)."""
-
-_OFFLINE = ("OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectionError", "ConnectTimeout", "ConnectError")
-_ABSENT = ("DatasetNotFoundError", "DataFilesNotFoundError", "FileNotFoundError", "RepositoryNotFoundError", *_OFFLINE)
-
-
-@dataclass(frozen=True)
-class LoadedTasks:
-    """The harness's task objects in their order, and its group object; None for a task or a tag."""
-
-    tasks: tuple[Any, ...]
-    group: Any | None
 
 
 def harness_version() -> str:
@@ -57,37 +58,189 @@ def shipped_tasks() -> Path:
         import lm_eval.tasks
     except ImportError as error:
         raise UsageError(f"the package lm_eval can't be imported ({error}); install it with all it needs") from error
-    return Path(lm_eval.tasks.__file__).parent
+    return Path(lm_eval.tasks.__file__).resolve().parent
 
 
-def load_tree(tree: TaskTree, spelled: str, include: Sequence[Path], templates: TaskTemplates) -> LoadedTasks:
-    """What ``spelled``, a name or the path of a file, means to the harness, with its data; ``tree``: as checked before.
+@dataclass(frozen=True)
+class TaskTree:
+    """The tasks (``leaves``) of what was named, in the harness's order.
+
+    ``group``: the keys of the group, None for a task and a tag; ``is_tag``: whether it is one.  ``files``: all that
+    will be read; ``code``: all that would run of files that the harness does not come with.  ``names``: of which it is.
+    """
+
+    name: str
+    group: tuple[str, ...] | None
+    is_tag: bool
+    leaves: tuple[Leaf, ...]
+    files: tuple[Path, ...]
+    code: tuple[Code, ...]
+    names: TaskNames
+
+
+class TaskNames:
+    """The tasks, groups and tags of the folders ``include`` and of the harness, as its own TaskManager lists them.
+
+    The harness reads all its 13,000 files for that, which takes ten seconds; so it is asked, once a process, for names
+    that the folders lack.
+    """
+
+    def __init__(self, include: Sequence[Path]) -> None:
+        self._shipped, self._include = shipped_tasks(), include
+        from lm_eval.tasks import TaskManager
+
+        for folder in include:
+            check_folder(folder)
+        with quiet():
+            self.manager = TaskManager(include_defaults=False, include_path=[str(folder) for folder in include])
+
+    def tree(self, name: str) -> TaskTree:
+        """The tree of a task, group or tag, or of a task file; nothing of it is run.
+
+        Raises ProtocolError for a name that stands nowhere, a group that holds itself, and what is no task file.
+        """
+        if name.endswith((".yaml", ".yml")):
+            path = Path(name)
+            if not path.is_file():
+                raise ProtocolError(f"{path} is no file; name a task file, or a task of the harness by its name")
+            top: TaskFile | None = (file := read_task_file(path))
+            own = file.config.get("group") or file.config.get("task")
+            if not isinstance(own, str):
+                raise ProtocolError(
+                    f"{path} has neither `task: NAME` nor `group: NAME`, so it is a template; name a task"
+                )
+            name = own
+        elif (entry := self._entry(name)) is None:
+            raise self._unknown(name)
+        else:
+            top = None if entry.yaml_path is None else read_task_file(entry.yaml_path)
+        read: list[TaskFile] = []
+        leaves = tuple(self._named(name, {}, (), read) if top is None else self._tasks(name, top, {}, (), read))
+        calls = [
+            *(each for file in read for each in file.code),
+            *(each for leaf in leaves for each in further_code(leaf)),
+        ]
+        code = dict.fromkeys(each for each in calls if not each.place.file.is_relative_to(self._shipped))
+        files = dict.fromkeys(path for file in read for path in file.files)
+        group = tuple(top.keys) if top is not None and top.is_group else None
+        return TaskTree(name, group, top is None, leaves, tuple(files), tuple(code), self)
+
+    def _named(self, name: str, overrides: Keys, above: tuple[str, ...], read: list[TaskFile]) -> Iterator[Leaf]:
+        """The tasks under a name, with ``overrides`` over their own keys.
+
+        ``above``: the groups that it is in; ``read`` gets the files that the harness will read for it.
+        """
+        if (entry := self._entry(name)) is None:
+            raise self._unknown(name)
+        if entry.yaml_path is not None:
+            yield from self._tasks(name, read_task_file(entry.yaml_path), overrides, above, read)
+        for each in sorted(entry.tags) if entry.yaml_path is None else ():
+            yield from self._named(each, overrides, above, read)
+
+    def _tasks(
+        self, name: str, file: TaskFile, overrides: Keys, above: tuple[str, ...], read: list[TaskFile]
+    ) -> Iterator[Leaf]:
+        """Those of a file, likewise."""
+        if name in above:
+            raise ProtocolError(f"{' holds '.join((*above, name))}: groups in a circle; remove one of them")
+        read.append(file)
+        keys = {**file.keys, **overrides}
+        if file.is_group:
+            here = file.keys["task"][1] if "task" in file.keys else Place(file.files[0], 1)
+            yield from self._members(name, file.keys, here, overrides, (*above, name), read)
+        else:
+            yield Leaf(str(keys["task"][0]) if "task" in keys else name, keys)
+
+    def _members(
+        self, group: str, keys: Keys, here: Place, overrides: Keys, above: tuple[str, ...], read: list[TaskFile]
+    ) -> Iterator[Leaf]:
+        """Those of a group with these ``keys``; its list of them stands ``here``."""
+        merged = {**{key: each for key, each in keys.items() if key not in GROUP_KEYS}, **overrides}
+        members = keys["task"][0] if "task" in keys else None
+        if not isinstance(members, str | list) or not members:
+            raise ProtocolError(f"{here}: group {group} names no tasks; write `task:` and a list of names")
+        for member in [members] if isinstance(members, str) else members:
+            own: Keys = {key: (value, here) for key, value in member.items()} if isinstance(member, dict) else {}
+            kind = "group" if "group" in own else "task"
+            name = own[kind][0] if kind in own else member
+            if not isinstance(name, str):
+                raise ProtocolError(f"{here}: group {group} holds {member!r}; it must be a name, or keys with `task`")
+            more = {**merged, **{key: each for key, each in own.items() if key != "group"}}
+            if self._entry(name) is not None:
+                yield from self._named(name, more, above, read)
+            elif kind == "group":  # one that is spelled out
+                yield from self._members(f"{group}::{name}", own, here, merged, above, read)
+            elif "dataset_path" in more or "class" in more:  # likewise a task
+                yield Leaf(f"{group}::{name}", {**more, "task": (f"{group}::{name}", here)})
+            else:
+                raise self._unknown(name).within(f"{here}: group {group}")
+
+    def _entry(self, name: str) -> Any | None:
+        """What the harness lists under a name; None where that is nothing."""
+        index = self.manager.task_index
+        if name not in index:
+            for known, entry in _shipped_index().items():
+                index.setdefault(known, entry)
+        return index.get(name)
+
+    def _unknown(self, name: str) -> ProtocolError:
+        """The error about a name that stands nowhere, or in a file that the harness left out as it can't be read."""
+        for path in (path for folder in self._include for path in sorted(folder.rglob("*.yaml"))):
+            try:
+                if re.search(rf"\b{re.escape(name)}\b", path.read_text(encoding="utf-8", errors="replace")):
+                    read_task_file(path)
+            except ProtocolError as error:
+                return error.within(f"task {name}")
+            except OSError:
+                continue
+        return ProtocolError(
+            f"no task, group or tag of the harness is called {name!r}; {did_you_mean(name, self.manager.task_index)} "
+            "(a task file's name ends in .yaml, and further folders of task files can be named)"
+        )
+
+
+@lru_cache(maxsize=1)
+def _shipped_index() -> Mapping[str, Any]:
+    from lm_eval.tasks import TaskManager
+
+    with quiet():
+        index = TaskManager().task_index
+    for entry in index.values():
+        entry.cfg = None  # the harness reads the file when it loads it, and the keys of all take 100 MB
+    return index
+
+
+def load_tree(tree: TaskTree, spelled: str, templates: TaskTemplates) -> tuple[list[Any], Any | None]:
+    """The harness's task objects in their order, with their data, and its group object; None for a task or a tag.
+
+    ``spelled``: the name or the path of the file whose ``tree`` was checked before.
 
     Raises DataError for data that are not there, ProtocolError for what the harness itself refuses.
     """
-    from lm_eval.tasks import TaskManager
-
-    wanted = {path.resolve() for path in tree.files}
-    with quiet(), bounded_templates(templates), _only(wanted):
+    with quiet(), bounded_templates(templates):
         try:
-            manager = TaskManager(include_path=[str(path) for path in include])
-            loaded = manager.load(spelled)
+            loaded = tree.names.manager.load(spelled)
         except ChoicewiseError as error:
             raise error.within(f"task {tree.name}") from error
         except Exception as error:
             raise _explained(error, tree) from error
     groups = loaded.get("groups") or {}
-    return LoadedTasks(tuple(loaded["tasks"].values()), groups.get(tree.name) if tree.group is not None else None)
+    return list(loaded["tasks"].values()), groups.get(tree.name) if tree.group is not None else None
 
 
-def _explained(error: Exception, tree: TaskTree) -> ChoicewiseError:
-    names = {kind.__name__ for each in _chain(error) for kind in type(each).__mro__}
-    first = list(_chain(error))[-1]
-    said = f"{type(first).__name__}: {' '.join(str(first).split())[:300]}"
-    if names.intersection(_ABSENT):
+def _explained(error: BaseException, tree: TaskTree) -> ChoicewiseError:
+    import httpx2
+    from datasets.exceptions import DatasetGenerationError
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    absent = (FileNotFoundError, ConnectionError, RepositoryNotFoundError, httpx2.ConnectError, httpx2.ConnectTimeout)
+    chain = [error]
+    while (cause := chain[-1].__cause__) is not None:
+        chain.append(cause)
+    said = f"{type(chain[-1]).__name__}: {' '.join(str(chain[-1]).split())[:300]}"
+    if any(isinstance(each, absent) for each in chain):
         paths = dict.fromkeys(
-            " ".join(filter(None, (str(leaf.config.get("dataset_path")), leaf.config.get("dataset_name"))))
-            for leaf in tree.leaves
+            " ".join(filter(None, (str(leaf.get("dataset_path")), leaf.get("dataset_name")))) for leaf in tree.leaves
         )
         more = f" and {len(paths) - 1} more" * (len(paths) > 1)
         return DataError(
@@ -95,34 +248,9 @@ def _explained(error: Exception, tree: TaskTree) -> ChoicewiseError:
             "network, or let a task file that includes this one name local files: `dataset_path: json` and "
             "`dataset_kwargs: {data_files: {test: FILE.jsonl}}`"
         )
-    if "DatasetGenerationError" in names:
+    if any(isinstance(each, DatasetGenerationError) for each in chain):
         return DataError(f"task {tree.name}: its data can't be read ({said}); correct the files")
     return ProtocolError(f"task {tree.name}: the harness can't load it ({said})")
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, what it came from, and so on."""
-    while error is not None:
-        yield error
-        error = error.__cause__
-
-
-@contextmanager
-def _only(files: set[Path]) -> Iterator[None]:
-    """The harness looks at no other task files than ``files``; a release that looks in another way looks at all."""
-    from lm_eval.tasks import _index
-
-    listed = getattr(_index.TaskIndex, "_iter_yaml_files", None)
-    if listed is None:
-        yield
-        return
-
-    def chosen(root: Path) -> Iterator[Path]:
-        inside = (path for path in files if path.is_relative_to(root.resolve()) and path.suffix == ".yaml")
-        return iter(sorted((root / path.relative_to(root.resolve()) for path in inside), key=Path.as_posix))
-
-    with mock.patch.object(_index.TaskIndex, "_iter_yaml_files", staticmethod(chosen)):
-        yield
 
 
 @contextmanager
@@ -173,9 +301,9 @@ class TaskTemplates(BoundedProcess):
         self.filters: dict[str, Any] = {}
         self._texts = BoundedCache[tuple[str, str], str](REMEMBERED)
 
-    def from_string(self, template: str) -> FilledTemplate:
+    def from_string(self, template: str) -> SimpleNamespace:
         """The template, as an environment of Jinja gives it."""
-        return FilledTemplate(self, template)
+        return SimpleNamespace(render=lambda **doc: self.fill(template, doc))
 
     def fill(self, template: str, doc: Mapping[str, Any]) -> str:
         """``template`` filled with the fields of ``doc``.  Raises ProtocolError where it fails or exceeds a bound."""
@@ -195,17 +323,6 @@ class TaskTemplates(BoundedProcess):
         for start in range(0, len(docs), PORTION):
             portion = [json.loads(_spelled(doc)) for doc in docs[start : start + PORTION]]
             yield from self._ask({"templates": list(templates), "docs": portion})["texts"]
-
-
-class FilledTemplate:
-    """One template, to be filled with the fields of a row."""
-
-    def __init__(self, templates: TaskTemplates, text: str) -> None:
-        self._templates, self._text = templates, text
-
-    def render(self, **doc: Any) -> str:
-        """The text."""
-        return self._templates.fill(self._text, doc)
 
 
 @contextmanager

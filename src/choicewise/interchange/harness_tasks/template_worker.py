@@ -1,4 +1,4 @@
-"""The process that fills the templates of task files, within :mod:`choicewise.util.isolated`.
+"""The process that fills the templates of task files, within :mod:`choicewise.util.isolate`.
 
 Answers ``{"templates", "docs"}`` with ``{"texts"}``, a list for each document.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from choicewise.tokens.chat_worker import CHARACTERS, TOO_LONG
-from choicewise.util.isolated import Record, serve
+from choicewise.util.isolate import Record, serve
 
 
 def regex_replace(string: str, pattern: str, repl: str, count: int = 0) -> str:

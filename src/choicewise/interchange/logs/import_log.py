@@ -38,7 +38,7 @@ from choicewise.records import (
 )
 from choicewise.requests.blocks import list_asks
 from choicewise.results.run import Run, open_run
-from choicewise.running.sources import folder_name, free_name
+from choicewise.running.job import folder_name, free_name
 from choicewise.running.sweep import begun_sweep
 from choicewise.scoring.observed import Continuations
 from choicewise.scoring.scores import SCORES as SCORED

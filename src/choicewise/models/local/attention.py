@@ -17,7 +17,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from choicewise.engine import Pack, Places, Tree, segments
-from choicewise.models.local.causal_lm import CausalLM, to_device
+from choicewise.models.local.devices import to_device
 from choicewise.questions import Ids
 
 NAME = "choicewise_tree"
@@ -28,7 +28,7 @@ SEGMENT = 256
 KeysValues = list[tuple[Tensor, Tensor]]
 """Keys and values, one pair per layer, each of shape [1, heads, tokens, width]."""
 
-_attend: ContextVar[_Attend] = ContextVar("choicewise_tree_attention")
+_attend: ContextVar[Attend] = ContextVar("choicewise_tree_attention")
 
 
 @dataclass(eq=False)
@@ -106,20 +106,14 @@ class DecodePass:
         index = {device: to_device(remaining, device) for device in {key.device for key, _ in self.generated}}
         self.generated = [tuple(each.index_select(0, index[each.device]) for each in pair) for pair in self.generated]
 
-    def forward(self, lm: CausalLM, tokens: Sequence[int]) -> Tensor:
-        """Hidden states after one more token of every generation, shape [generations, width]."""
+    def begin_token(self) -> Ids:
+        """Be ready for the layers of one more token of every generation; the depth of each."""
         self.calls = 0
         self.masks.clear()
-        inputs, depth = lm.tensor(np.asarray(tokens)), lm.tensor(self._depth)
-        with lm.attention(NAME), running(self.attend):
-            ones = torch.ones_like(inputs[None])
-            output = lm.body(input_ids=inputs[None], position_ids=depth[None], attention_mask=ones, use_cache=False)
-        self.tokens += 1
-        hidden: Tensor = output[0][0]
-        return hidden
+        return self._depth
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
-        """The next layer's attention, shapes as in :data:`_Attend`."""
+        """The next layer's attention, shapes as in :data:`Attend`."""
         own = key[0].transpose(0, 1)[:, :, None], value[0].transpose(0, 1)[:, :, None]
         if self.tokens:
             past = self.generated[self.calls]
@@ -182,7 +176,7 @@ class AttentionOptions:
 
 
 @contextmanager
-def running(attend: _Attend) -> Iterator[None]:
+def running(attend: Attend) -> Iterator[None]:
     """Meanwhile ``attend`` computes the attention of one layer after another."""
     token = _attend.set(attend)
     try:
@@ -241,7 +235,7 @@ def tree_reach(*, mask_function: Any, local_size: int | None = None, **other: An
     return Reach(window=local_size) if bool(mask_function(0, 0, row, before)) else Reach(chunk=local_size)
 
 
-_Attend = Callable[[Tensor, Tensor, Tensor, AttentionOptions], Tensor]
+Attend = Callable[[Tensor, Tensor, Tensor, AttentionOptions], Tensor]
 """A layer's attention from its query, key, value, shapes [1, heads, rows, width]; [1, rows, heads, value width] out."""
 
 
@@ -272,16 +266,8 @@ def _view(tree: Tree, pack: Pack, rows: Ids, places: Places, reach: Reach, group
 
 def _step_by_step(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: AttentionOptions) -> Tensor:
     """Attention with capped weights, or with sinks: one weight per head that takes a share and has no value."""
-    scaling = query.shape[-1] ** -0.5 if options.scaling is None else options.scaling
-    weights = torch.matmul(query, key.transpose(2, 3)).float() * scaling
-    if options.softcap is not None:
-        weights = torch.tanh(weights / options.softcap) * options.softcap
-    weights = weights + mask
-    if options.sinks is not None:
-        heads = options.sinks.float().reshape(1, key.shape[1], -1, 1)
-        sinks = heads.repeat_interleave(query.shape[2] // heads.shape[2], dim=2)
-        weights = torch.cat([weights, sinks], dim=-1)
-    shares = torch.softmax(weights, dim=-1)[..., : key.shape[2]]
+    weights = torch.matmul(query, key.transpose(2, 3))
+    shares = _shares(weights, query.shape[3], mask, options)[..., : key.shape[2]]
     return torch.matmul(shares.to(value.dtype), value)
 
 
@@ -303,20 +289,27 @@ def _attend_with_own(
         ],
         dim=-1,
     )
-    weights = weights.float() * (width**-0.5 if options.scaling is None else options.scaling)
-    if options.softcap is not None:
-        weights = torch.tanh(weights / options.softcap) * options.softcap
-    weights = weights + mask
-    if options.sinks is not None:
-        sinks = options.sinks.float().reshape(key_heads, -1, 1, 1).expand(-1, -1, rows, 1)
-        weights = torch.cat([weights, sinks], dim=-1)
-    shares = torch.softmax(weights, dim=-1).to(shared[1].dtype)
+    shares = _shares(weights, width, mask, options).to(shared[1].dtype)
     output = (shares[..., :keys].flatten(1, 2) @ shared[1]).reshape(key_heads, -1, rows, shared[1].shape[-1])
     output = output + torch.einsum("kgrt,rktw->kgrw", shares[..., keys : mask.shape[1]], own[1])
     return output.reshape(1, heads, rows, -1).transpose(1, 2)
 
 
+def _shares(weights: Tensor, width: int, mask: Tensor, options: AttentionOptions) -> Tensor:
+    """The softmax of ``weights`` as the layer scales and caps them, with ``mask``, and with a column for its sinks.
+
+    The first dimensions but the last are heads, by key heads, and rows.
+    """
+    weights = weights.float() * (width**-0.5 if options.scaling is None else options.scaling)
+    if options.softcap is not None:
+        weights = torch.tanh(weights / options.softcap) * options.softcap
+    weights = weights + mask
+    if options.sinks is not None:
+        before = weights.shape[:-1]
+        sinks = options.sinks.float()[:, None].expand(-1, before.numel() // len(options.sinks))
+        weights = torch.cat([weights, sinks.reshape(*before, 1)], dim=-1)
+    return torch.softmax(weights, dim=-1)
+
+
 AttentionInterface.register(NAME, tree_attention)
-
-
 AttentionMaskInterface.register(NAME, tree_reach)

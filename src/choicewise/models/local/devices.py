@@ -1,14 +1,26 @@
-"""The names of devices, one or several, and whether they are there."""
+"""Devices: their names, one or several, whether they are there, and what models take of their memory.
+
+What computing takes beside the weights is an allowance: where it is too small, packs of questions get smaller and the
+answers stay the same (``engine``), so it errs on the side of starting.  ``benchmarks/footprint.py`` compares it with
+measured peaks.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from choicewise.errors import ModelError
+
+if TYPE_CHECKING:
+    import torch
 
 _DRIVERS = ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg", "/dev/kfd")
 """What exists on a Linux machine with a device that torch calls CUDA."""
@@ -19,6 +31,29 @@ AUTO = "auto"
 _SEVERAL = re.compile(r"([a-z]+):(\d+)\.\.(\d+)")
 
 
+DEEPEST: Final = 4096
+"""Tokens of the longest question where nobody says: few published protocols send more."""
+
+PROBE: Final = 1024
+"""Tokens of the longest sequence of a self-check that are allowed for: 128 in most models, more where layers look
+back at a window; three of them are computed as one batch with all their logits."""
+
+TOGETHER: Final = 128
+"""Generations that go on together: more gain little, and each needs memory for its keys and values."""
+
+PACKS: Final = {"cpu": 2048, "cuda": 16384}
+"""Tokens of a pack at first, halved where memory runs out: on a CPU few, because its caches are small."""
+
+LOGITS: Final = {"cpu": 25_000_000, "cuda": 1_000_000_000}
+"""Bytes of logits in float32 that are held at once: what a last-level cache holds, or what fits easily."""
+
+CONTEXT: Final = {"cpu": 0, "cuda": 1_000_000_000}
+"""Bytes of a device that a process takes before it computes: of CUDA its context, the kernels and their workspace."""
+
+HOST: Final = {"cpu": 750_000_000, "cuda": 3_000_000_000}
+"""Bytes of main memory of a process with torch and transformers, questions and answers; with CUDA its libraries."""
+
+
 def device_of(name: str | None) -> str:
     """``cpu``, ``cuda:0`` or the like, by default a CUDA device where there is one.
 
@@ -26,7 +61,8 @@ def device_of(name: str | None) -> str:
     is one.  Raises ModelError for a device that torch does not know or does not have, and for several where accelerate
     is not installed.
     """
-    if name == "cpu" or (name in (None, AUTO) and sys.platform == "linux" and not any(map(_exists, _DRIVERS))):
+    without_driver = sys.platform == "linux" and not any(Path(driver).exists() for driver in _DRIVERS)
+    if name == "cpu" or (name in (None, AUTO) and without_driver):
         return "cpu"
     import torch
 
@@ -34,7 +70,11 @@ def device_of(name: str | None) -> str:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         name = _several("cuda", 0, count - 1) if count > 1 else None
     if name is not None and (each := devices_of(name)):
-        _refuse_without_accelerate(name)
+        if find_spec("accelerate") is None:
+            raise ModelError(
+                f"accelerate spreads a model over {name}, and it is not installed; run: pip install "
+                f"'choicewise[spread]', or choose one device: {each[0]}"
+            )
         for one in each:
             if (own := device_of(one)) != one:
                 raise ModelError(
@@ -62,11 +102,6 @@ def device_of(name: str | None) -> str:
     return str(tensor.device)
 
 
-def _several(kind: str, first: int, last: int) -> str:
-    """Their name: ``cuda:0..7``."""
-    return f"{kind}:{first}..{last}"
-
-
 def devices_of(device: str) -> list[str]:
     """Their own names, at least two; none where ``device`` is one alone.  ModelError for a name that means nothing."""
     match = _SEVERAL.fullmatch(device)
@@ -88,15 +123,49 @@ def device_name(model: Any) -> str:
     return str(model.device) if one else _several(model.device.type, numbers[0], numbers[-1])
 
 
-def _exists(path: str) -> bool:
-    return Path(path).exists()
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes of a device that a model needs: ``weights``; ``workspace``, an allowance for the keys, values, activations
+    and logits of a pack of questions; ``context``, what a process takes there at all.
+
+    ``layer``: the weights of its largest part that lies on one device.  ``host``: bytes of main memory; on a CPU, the
+    device's are among them.
+    """
+
+    weights: int
+    workspace: int
+    context: int
+    layer: int
+    host: int
+
+    @property
+    def device(self) -> int:
+        """Bytes of the one device that it is loaded on."""
+        return self.weights + self.workspace + self.context
+
+    def on_each(self, devices: int) -> int:
+        """Bytes of each of so many devices that it is spread over: none splits a layer, and each computes a pack."""
+        if devices == 1:
+            return self.device
+        return -(-self.weights // devices) + self.layer + self.workspace + self.context
+
+    def devices(self, size: int, most: int) -> int | None:
+        """The fewest devices of ``size`` bytes each that hold it, at most ``most``; None where those are too few."""
+        return next((count for count in range(1, most + 1) if self.on_each(count) <= size), None)
 
 
-def _refuse_without_accelerate(device: str) -> None:
-    """ModelError where a model can't be spread for want of accelerate."""
-    if find_spec("accelerate") is None:
-        one = devices_of(device)[0]
-        raise ModelError(
-            f"accelerate spreads a model over {device}, and it is not installed; run: pip install "
-            f"'choicewise[spread]', or choose one device: {one}"
-        )
+NOTHING: Final = Footprint(0, 0, 0, 0, 200_000_000)
+"""Of a model without weights: a process with the package."""
+
+
+def to_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """A copy of ``array`` on ``device``, its dtype and shape kept; a CUDA device fetches it while the host goes on."""
+    import torch
+
+    host = torch.from_numpy(np.ascontiguousarray(array))
+    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
+
+
+def _several(kind: str, first: int, last: int) -> str:
+    """Their name: ``cuda:0..7``."""
+    return f"{kind}:{first}..{last}"

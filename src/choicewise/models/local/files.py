@@ -244,7 +244,7 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
     named ones, of which ``default`` is taken.  Raises ModelError when there are named ones and none of that name.
     """
     path = folder / "tokenizer_config.json"
-    config = _object(path)
+    config = read_object(path)
     stated, source = config.get("chat_template"), str(path)
     file = folder / "chat_template.jinja"
     if file.is_file():
@@ -254,7 +254,11 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
     if stated is None:
         return None
     if isinstance(stated, list):
-        stated = {each["name"]: each["template"] for each in stated if {"name", "template"} <= set(_keys(each))}
+        stated = {
+            each["name"]: each["template"]
+            for each in stated
+            if isinstance(each, dict) and {"name", "template"} <= each.keys()
+        }
     if isinstance(stated, dict):
         if "default" not in stated:
             raise ModelError(
@@ -264,8 +268,8 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
         stated = stated["default"]
     if not isinstance(stated, str) or len(stated) > LONGEST:
         raise ModelError(f"the chat template in {source} is no text of at most {LONGEST} characters; fetch it again")
-    names = _object(folder / "special_tokens_map.json") | config
-    special = {role: text for role in _SPECIAL if (text := _text(names.get(role))) is not None}
+    names = read_object(folder / "special_tokens_map.json") | config
+    special = {role: text for role in _SPECIAL if (text := token_text(names.get(role))) is not None}
     return ChatTemplate(stated, special)
 
 
@@ -292,6 +296,18 @@ def read_json(path: Path) -> Any:
         raise ModelError(f"{path} is not JSON: {error}; fetch the file again") from error
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty where there is no file or another value."""
+    content = read_json(path) if path.is_file() else {}
+    return content if isinstance(content, dict) else {}
+
+
+def token_text(token: Any) -> str | None:
+    """The text of a special token, which the files name by it or as an object with ``content``."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
+
+
 def window_of(config: Mapping[str, Any], folder: Path, window: int | None = None) -> int:
     """``window`` input tokens, or as many as the configuration states.
 
@@ -307,8 +323,9 @@ def window_of(config: Mapping[str, Any], folder: Path, window: int | None = None
             )
         return window
     name, known = stated[0]
-    known -= _unused_positions(config)
-    if window is not None and window > known and not _has_relative_positions(config):
+    kind, padding = config.get("model_type"), config.get("pad_token_id", 1)
+    known -= padding + 1 if kind in _AFTER_PADDING and isinstance(padding, int) else 0
+    if window is not None and window > known and kind not in _RELATIVE:
         raise ModelError(
             f"the model knows {known} positions ({name} in {folder}/config.json), not {window}; "
             f"leave the window out or pass at most {known}"
@@ -438,7 +455,9 @@ def read_quantisation(config: Mapping[str, Any], folder: Path) -> Quantisation |
             f"quantization_config in {folder / 'config.json'} names no quant_method, so nobody knows what its weights "
             "mean; fetch the file again"
         )
-    known = {each.value for each in _methods()}
+    from transformers.utils.quantization_config import QuantizationMethod
+
+    known = {each.value for each in QuantizationMethod}
     if method not in known:
         raise ModelError(
             f"the weights in {folder} are quantised with {method!r}, which this transformers does not know (it knows "
@@ -497,21 +516,6 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _keys(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(token: Any) -> str | None:
-    """The text of a special token, which the files name by it or as an object with ``content``."""
-    text = token.get("content") if isinstance(token, dict) else token
-    return text if isinstance(text, str) else None
-
-
-def _object(path: Path) -> dict[str, Any]:
-    content = read_json(path) if path.is_file() else {}
-    return content if isinstance(content, dict) else {}
-
-
 def _chunks(file: Path) -> Iterator[bytes]:
     size = file.stat().st_size
     with file.open("rb") as stream:
@@ -521,12 +525,6 @@ def _chunks(file: Path) -> Iterator[bytes]:
         for number in range(CHUNKS):
             stream.seek((size - CHUNK) * number // (CHUNKS - 1))
             yield stream.read(CHUNK)
-
-
-def _methods() -> Any:
-    from transformers.utils.quantization_config import QuantizationMethod
-
-    return QuantizationMethod
 
 
 def _weights(stated: Mapping[str, Any], method: str) -> Iterator[str]:
@@ -550,14 +548,3 @@ def _weights(stated: Mapping[str, Any], method: str) -> Iterator[str]:
         yield stated["weights"]
     if method in _SELF_EVIDENT:
         yield _SELF_EVIDENT[method]
-
-
-def _has_relative_positions(config: Mapping[str, Any]) -> bool:
-    """Whether a text may be longer than the positions that ``config`` states."""
-    return config.get("model_type") in _RELATIVE
-
-
-def _unused_positions(config: Mapping[str, Any]) -> int:
-    """How many of the positions that ``config`` states no token can have."""
-    padding = config.get("pad_token_id", 1)
-    return padding + 1 if config.get("model_type") in _AFTER_PADDING and isinstance(padding, int) else 0

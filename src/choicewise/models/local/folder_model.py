@@ -6,18 +6,31 @@ import gc
 import hashlib
 import importlib
 import json
+import math
 import sys
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from choicewise.errors import ModelError
-from choicewise.models.footprint import NOTHING, Footprint, adapter_bytes, footprint
 from choicewise.models.local import files as model_files
-from choicewise.models.local.devices import device_of, devices_of
+from choicewise.models.local.devices import (
+    CONTEXT,
+    DEEPEST,
+    HOST,
+    LOGITS,
+    NOTHING,
+    PACKS,
+    PROBE,
+    TOGETHER,
+    Footprint,
+    device_of,
+    devices_of,
+)
 from choicewise.models.local.files import (
     ENCODER_DECODER,
     MASKED,
@@ -42,6 +55,12 @@ if TYPE_CHECKING:
 
 
 _DTYPES = ("float32", "bfloat16", "float16", "auto")
+
+_UNUSED: Final = 1.25
+"""How many times as much an allocator takes as is in use: as measured on CPUs, with vocabularies of 128,000 tokens."""
+
+_FLOATS: Final = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+_BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 _HEAVY = tuple(f"choicewise.models.local.{name}" for name in ("loading", "local_model", "other_kinds"))
 """What imports torch and transformers."""
@@ -154,10 +173,9 @@ class FolderModel:
     @cached_property
     def _local(self) -> LocalModel | PaddedModel:
         _import_transformers()
-        from choicewise.models.local.loading import Spread, load_network
+        from choicewise.models.local.loading import PathCache, Spread, load_network
         from choicewise.models.local.local_model import LocalModel
         from choicewise.models.local.other_kinds import EncoderDecoder, MaskedLM
-        from choicewise.models.local.selfcheck import PathCache
 
         is_spread = bool(devices_of(self.device))
         spread = Spread(self.folder, self.device, footprint_of(self)) if is_spread else None
@@ -212,16 +230,6 @@ class FolderModel:
         return f"FolderModel({json.dumps(str(self.folder))}, {self.dtype} on {self.device})"
 
 
-def load(path: str | Path, *args: Any, **options: Any) -> LocalModel:
-    """The causal model in the folder ``path`` with its weights; arguments and errors as in :class:`FolderModel`."""
-    model = FolderModel(path, *args, **options)
-    from choicewise.models.local.local_model import LocalModel
-
-    if not isinstance(model.local, LocalModel):
-        raise ModelError(f"{path} holds no causal language model but {model.kind.name}")
-    return model.local
-
-
 def footprint_of(model: Model, *, deepest: int | None = None, generated: int = 0) -> Footprint:
     """What ``model`` needs where it is loaded; arguments as of :func:`footprint`."""
     if not isinstance(model, FolderModel):
@@ -238,6 +246,46 @@ def footprint_of(model: Model, *, deepest: int | None = None, generated: int = 0
     added = 0 if model.adapter is None else adapter_bytes(model.adapter.folder / WEIGHTS)
     host = needed.host + (added if needed.context == 0 else 0)
     return Footprint(needed.weights + added, needed.workspace, needed.context, needed.layer, host)
+
+
+def footprint(
+    folder: Path,
+    *,
+    dtype: str = "auto",
+    device: str = "cpu",
+    window: int | None = None,
+    batch_tokens: int | None = None,
+    deepest: int | None = None,
+    generated: int = 0,
+) -> Footprint:
+    """What the model in ``folder`` needs on a kind of device, ``cpu`` or else as ``cuda``, with weights in ``dtype``.
+
+    ``dtype``: ``float32``, ``bfloat16``, ``float16``, or ``auto`` for the files' own; quantised weights stay as they
+    are.  ``window``: input tokens of the model, by default what its configuration states; ``deepest``: of the longest
+    question, by default up to :data:`DEEPEST`; ``generated``: of the longest generation.  ``batch_tokens``: as in
+    :class:`~choicewise.models.local.local_model.LocalModel`.  Raises ModelError when files are missing or damaged.
+    """
+    device = "cpu" if device == "cpu" else "cuda"
+    with model_files.readable(folder):
+        config = model_files.read_config(folder)
+        quantised = "quantization_config" in config
+        each = None if quantised else _BYTES.get(dtype) or _BYTES.get(model_files.dtype_of(config, folder) or "")
+        layers = defaultdict[str, int](int)
+        for name, size, numbers, kind in _tensors(model_files.weight_files(folder)):
+            layers[_part(name)] += size if each is None or kind not in _FLOATS else numbers * each
+        known = window or model_files.window_of(config, folder)
+    weights = sum(layers.values())
+    size = each or _BYTES.get(dtype, 2 if quantised else 4)
+    path, pack = min(known, deepest or DEEPEST), batch_tokens or PACKS[device]
+    workspace = _workspace(config, size, path, pack, min(known, PROBE), LOGITS[device], generated)
+    layer = max(layers.values(), default=0)
+    host = HOST[device] + (weights + workspace if device == "cpu" else layer)
+    return Footprint(weights, workspace, CONTEXT[device], layer, host)
+
+
+def adapter_bytes(file: Path) -> int:
+    """Memory that the weights of an adapter take: PEFT computes adapters in float32."""
+    return sum(numbers * 4 if kind in _FLOATS else size for _, size, numbers, kind in _tensors([file]))
 
 
 def _import_transformers() -> None:
@@ -258,3 +306,52 @@ def _import_transformers() -> None:
             gc.freeze()
             if collecting:
                 gc.enable()
+
+
+def _workspace(
+    config: Mapping[str, Any], size: int, path: int, pack: int, probe: int, logits: int, generated: int
+) -> int:
+    """Keys and values, and the larger of what a pack and a self-check take in passing; ``size``: bytes of a number.
+
+    Those of the path to a pack, and of the path to the next one; while generations go on, of path and pack once
+    more, and of what is generated.  In a layer a token has its hidden state six times (residual, normed, in and out
+    of both halves), three rows of the inner layer, and queries, keys, values and their result, rotated and not.  An
+    entry of the logits is there as it is, compared, as a bit, and as a float32 log-probability: at most 13 bytes;
+    while tokens are drawn, 24.  A self-check has three sequences with all their logits.
+    """
+    text = {**config, **(config.get("text_config") or {})}
+
+    def number(*names: str, default: int) -> int:
+        return next((text[name] for name in names if isinstance(text.get(name), int) and text[name] > 0), default)
+
+    hidden = number("hidden_size", "n_embd", "d_model", default=1024)
+    heads = number("num_attention_heads", "n_head", "n_heads", "num_heads", default=max(1, hidden // 64))
+    width = number("head_dim", "d_kv", default=max(1, hidden // heads))
+    inner = number("intermediate_size", "n_inner", "ffn_dim", "d_ff", default=4 * hidden)
+    experts = number("num_experts_per_tok", "num_experts_per_token", "top_k", default=1)
+    chosen = experts * number("moe_intermediate_size", default=inner) if experts > 1 else 0
+    layers = number("num_hidden_layers", "n_layer", "n_layers", "num_layers", default=32)
+    keys = width * number("num_key_value_heads", "n_head_kv", default=heads)
+    vocabulary = number("vocab_size", default=50_000)
+    tokens = 2 * path + (path + pack + TOGETHER * generated if generated else 0)
+    states = 2 * layers * keys * size * tokens
+    activations = pack * size * (6 * hidden + 3 * max(inner, chosen) + 3 * (heads * width + keys))
+    entries = min(logits // 4, pack * vocabulary)
+    read = max((5 + 2 * size) * entries, 24 * min(TOGETHER, pack) * vocabulary if generated else 0)
+    return int(_UNUSED * (states + max(activations + read, 3 * probe * vocabulary * size)))
+
+
+def _tensors(paths: list[Path]) -> Iterator[tuple[str, int, int, str]]:
+    """(name, bytes, numbers, kind) of every tensor of safetensors model_files."""
+    for file in paths:
+        for name, entry in json.loads(model_files.read_header(file)).items():
+            if name != "__metadata__":
+                start, end = entry["data_offsets"]
+                yield name, end - start, math.prod(entry["shape"]), entry["dtype"]
+
+
+def _part(name: str) -> str:
+    """The layer that a tensor belongs to, or else the module: what lies on one device."""
+    words = name.split(".")
+    place = next((index for index, word in enumerate(words) if word.isdigit()), len(words) - 2)
+    return ".".join(words[: place + 1])

@@ -1,4 +1,4 @@
-"""From a folder of weights to a network on its devices: loading, spreading over devices, the float32 copy.
+"""From a folder of weights to a network on its devices: loading, spreading over devices; what all such models share.
 
 transformers loads the weights where accelerate places them, and accelerate's hooks move what goes from layer to layer.
 Nothing is placed in main memory or on disk, from where every pack would fetch its weights anew.
@@ -6,9 +6,14 @@ Nothing is placed in main memory or on disk, from where every pack would fetch i
 
 from __future__ import annotations
 
+import hashlib
+import json
+import platform
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +21,14 @@ import torch
 import transformers
 
 from choicewise.errors import ModelError
-from choicewise.models.footprint import Footprint
-from choicewise.models.local.devices import devices_of
+from choicewise.models.local.causal_lm import Workload
+from choicewise.models.local.devices import Footprint, device_name, devices_of
 from choicewise.models.local.files import ENCODER_DECODER, model_kind, quiet
 from choicewise.models.local.plain import free_bytes
+from choicewise.models.model import SelfCheck, Trial
+from choicewise.questions import Ids, Question
+from choicewise.tokens.tokenizer import Tokenizer
+from choicewise.util.cache import read_user_cache, write_user_cache
 
 _NOT_MISSED = re.compile(
     r"vision|visual|image|audio|speech|multi_modal|mm_proj|\bmtp|inv_freq|masked_bias|attn\.bias$|position_ids$"
@@ -124,6 +133,96 @@ class Spread:
             f"{sum(self._free.values()):,} ({each}); use more or larger GPUs, a narrower dtype, quantised weights, or "
             "packs of fewer tokens"
         )
+
+
+@dataclass(eq=False, repr=False)
+class NetworkModel:
+    """What models of a loaded network have in common.
+
+    ``model`` is the torch module, ``vocabulary`` its ``config.vocab_size``.  ``rung``: the compute path that alone is
+    tried, or ``auto``; ``batch_tokens``: the most tokens computed at once.  ``paths`` remembers the self-check, for
+    other processes.
+    """
+
+    model: Any
+    tokenizer: Tokenizer
+    name: str
+    digest: str
+    window: int
+    rung: str = "auto"
+    batch_tokens: int | None = None
+    paths: PathCache | None = None
+    recipe = None
+
+    def __post_init__(self) -> None:
+        self.dtype = str(self.model.dtype).removeprefix("torch.")
+        self.device = device_name(self.model)
+        self.vocabulary = int(self.model.config.get_text_config().vocab_size)
+        self._work = Workload()
+        self._checked: SelfCheck | None = None
+
+    @property
+    def computed(self) -> int:
+        """Input tokens that went through the model so far, those of the self-check included."""
+        return self._work.computed
+
+    @property
+    def planned(self) -> int:
+        """Input tokens known to be needed for all that was asked so far, and those computed."""
+        return max(self._work.planned, self._work.computed)
+
+    def objection(self, question: Question) -> str | None:
+        """None: it answers every question of the kinds that it supports."""
+        return None
+
+    def refuse_tokens(self, tokens: Ids, inputs: int | None = None) -> None:
+        """ModelError where ``tokens`` are too many, or the model does not know one.
+
+        ``inputs``: how many are inputs before a last one that is not; by default all are.
+        """
+        sent, inputs = (len(tokens), len(tokens)) if inputs is None else (inputs + 1, inputs)
+        if inputs > self.window:
+            raise ModelError(
+                f"{sent} tokens are too many for {self.name}, whose window is {self.window}; "
+                "use a protocol with fewer shots or one that cuts"
+            )
+        if tokens.max() >= self.vocabulary:
+            raise ModelError(
+                f"the tokenizer of {self.name} uses token {tokens.max()}, but the model knows only "
+                f"{self.vocabulary}; the tokenizer belongs to another model"
+            )
+
+
+class PathCache:
+    """The self-check of the model that ``identity`` describes (what JSON can hold), on this machine.
+
+    What a kernel does depends on the model, its dtype, the device, the versions of what computes and on our own paths,
+    so all of them name an entry.  Of what may still differ, such as a driver, each run notices by its spot checks, and
+    ``choicewise check`` measures anew.
+    """
+
+    def __init__(self, identity: Sequence[object]) -> None:
+        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        devices = [str(torch.cuda.get_device_properties(index)) for index in range(gpus)]
+        machine = [platform.machine(), torch.backends.cpu.get_cpu_capability(), torch.version.cuda, devices]
+        code = hashlib.sha256()  # our compute paths as they stand: a version may be under way
+        for file in (*sorted(Path(__file__).parent.glob("*.py")), Path(__file__).parents[2] / "engine.py"):
+            code.update(file.read_bytes())
+        versions = [torch.__version__, transformers.__version__, version("choicewise"), code.hexdigest()]
+        self._key = json.dumps([*identity, machine, versions])
+
+    def load(self) -> SelfCheck | None:
+        """As it was stored; None where nothing is, or what is damaged."""
+        entry = read_user_cache("paths", self._key)
+        try:
+            fields = json.loads(entry or "null")
+            return SelfCheck(**{**fields, "trials": tuple(Trial(**trial) for trial in fields["trials"])})
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    def store(self, checked: SelfCheck) -> None:
+        """For the next process."""
+        write_user_cache("paths", self._key, json.dumps(asdict(checked)))
 
 
 def _conversion_error(error: Exception) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -13,11 +13,18 @@ from torch import Tensor
 
 from choicewise.errors import ModelError
 from choicewise.models.local import plain
-from choicewise.models.local.causal_lm import LIKELIEST, CausalLM, Reads, WorkCounters, Workload
-from choicewise.models.local.devices import device_name
-from choicewise.models.local.generation import ComputePath, PlainPath, Rung
+from choicewise.models.local.causal_lm import (
+    LIKELIEST,
+    CausalLM,
+    ComputePath,
+    PlainPath,
+    Reads,
+    Rung,
+    Workload,
+)
+from choicewise.models.local.loading import NetworkModel
 from choicewise.models.local.paths import LADDER, compute_path, rungs
-from choicewise.models.local.selfcheck import PathCache, Scored, SpotCheck, check, probe_depth
+from choicewise.models.local.selfcheck import Scored, SpotCheck, check, is_scored, probe_depth
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.questions import (
     CAUSAL_KINDS,
@@ -42,35 +49,22 @@ _ANY_TOKEN = np.zeros(1, dtype=np.int32)
 
 
 @dataclass(eq=False, repr=False)
-class LocalModel(WorkCounters):
+class LocalModel(NetworkModel):
     """A transformers causal model that answers on the fastest compute path that its self-check accepts.
 
-    ``model`` is the torch module, ``vocabulary`` its ``config.vocab_size``, ``ends`` the ids that end a generation.
+    ``ends`` are the ids that end a generation.
     ``rung`` is ``auto``, the name of a rung of :mod:`choicewise.models.local.paths` that alone is tried, or ``plain``
     for one sequence at a time (:mod:`choicewise.models.local.plain`).  ``batch_tokens``: the most tokens computed at
-    once, halved whenever memory runs out.  ``paths`` remembers the path that was chosen, for other processes.
+    once, halved whenever memory runs out.
     """
 
-    model: Any
-    tokenizer: Tokenizer
-    name: str
-    digest: str
-    window: int
-    rung: str = "auto"
-    batch_tokens: int | None = None
-    paths: PathCache | None = None
     supports = CAUSAL_KINDS
-    recipe = None
 
     def __post_init__(self) -> None:
         if self.rung not in _RUNGS:
             raise ModelError(f"rung is {self.rung!r}; it must be one of {', '.join(_RUNGS)}")
-        self.dtype = str(self.model.dtype).removeprefix("torch.")
-        self.device = device_name(self.model)
-        self.vocabulary = int(self.model.config.get_text_config().vocab_size)
+        super().__post_init__()
         self.ends = _ends(self.model, self.tokenizer)
-        self._work = Workload()
-        self._checked: SelfCheck | None = None
         self._path: ComputePath | None = None
 
     def refuse_looking_ahead(self) -> None:
@@ -111,7 +105,7 @@ class LocalModel(WorkCounters):
 
     def _take(self, checked: SelfCheck) -> None:
         self._checked, self._path = checked, None
-        self.__dict__.pop("_hidden_path", None)
+        self.__dict__.pop("_hidden", None)
         if self.paths is not None:
             self.paths.store(checked)
 
@@ -132,15 +126,12 @@ class LocalModel(WorkCounters):
         return SpotCheck(self.lm)
 
     @cached_property
-    def _hidden_states(self) -> HiddenStates:
-        return HiddenStates(self.model, self.window, self.vocabulary, self._work)
-
-    @cached_property
-    def _hidden_path(self) -> ComputePath | None:
-        """The path that computes hidden states; None where the model's own code runs each sequence by itself."""
+    def _hidden(self) -> tuple[HiddenStates, ComputePath] | None:
+        """What computes hidden states, on which path; None where the model's own code runs each sequence by itself."""
         if self._checked is None or self._checked.rung == "plain" or self.lm.undivided:
             return None
-        return compute_path(self._checked.rung, self._hidden_states, self.batch_tokens)
+        states = HiddenStates(self.model, self.window, self.vocabulary, self._work)
+        return states, compute_path(self._checked.rung, states, self.batch_tokens)
 
     def answer(self, questions: Sequence[Question]) -> Answers:
         """Everything scored or generated comes first, then losses and cosines."""
@@ -211,8 +202,7 @@ class LocalModel(WorkCounters):
                     return question.answer(plain.loss(self.model, question.span))
                 return Cosine.answer(plain.cosine(self.model, question))
 
-        path = self._hidden_path
-        fast = None if path is None else self._hidden_states.answer(path, questions)
+        fast = None if self._hidden is None else self._hidden[0].answer(self._hidden[1], questions)
         return nan_fallback(fast, questions, plainly)
 
     def _check(self, question: Question) -> None:
@@ -227,16 +217,7 @@ class LocalModel(WorkCounters):
             case _:
                 sequences = [(question.context, question.inputs)]
         for tokens, inputs in sequences:
-            if inputs > self.window:
-                raise ModelError(
-                    f"{inputs + 1} tokens are too many for {self.name}, whose window is {self.window}; "
-                    "use a protocol with fewer shots or one that cuts"
-                )
-            if tokens.max() >= self.vocabulary:
-                raise ModelError(
-                    f"the tokenizer of {self.name} uses token {tokens.max()}, but the model knows only "
-                    f"{self.vocabulary}; the tokenizer belongs to another model"
-                )
+            self.refuse_tokens(tokens, inputs)
 
 
 def nan_fallback(
@@ -265,14 +246,14 @@ def answer_tokens(
     """The scores of every span and mass, and the tokens of every generation.
 
     All spans, masses and greedy generations of one token come from one tree, other generations from another.  What
-    ends a generation, by ``ends`` and ``token_bytes``: :class:`choicewise.models.local.generation.Draft`.
+    ends a generation, by ``ends`` and ``token_bytes``: :class:`choicewise.models.local.paths.Draft`.
     """
     scored: dict[int, Span | Mass] = {}
     generated: dict[int, Generation] = {}
     for index, question in enumerate(questions):
         if not isinstance(question, Generation):
             scored[index] = question
-        elif question.limit == 1 and not question.stops and question.sampling is None:
+        elif is_scored(question):
             scored[index] = Span(question.context, LIKELIEST)
         elif question.limit:
             generated[index] = question
@@ -304,21 +285,21 @@ class HiddenStates(CausalLM):
 
         ``path`` computes on this model.
         """
-        states = self._states(path, [span for question in questions for span in _spans(question)])
+        spans = list[Span]()
+        for question in questions:
+            if isinstance(question, MaskedLoss):
+                spans.append(question.span)
+            else:
+                spans += [Span(text, _ANY_TOKEN) for text in (question.left, question.right)]
+        answers = dict(path.score(spans))
+        rows, self._states_read = torch.cat(self._states_read), []
+        states = (rows.index_select(0, self.tensor(answers[index].tokens, rows.device)) for index in range(len(spans)))
         for index, question in enumerate(questions):
             if isinstance(question, MaskedLoss):
                 yield index, question.answer(self.loss(next(states), question.span.continuation))
             else:
                 left, right = (next(states)[-1].double() for _ in range(2))
                 yield index, Cosine.answer(float(torch.nn.functional.cosine_similarity(left, right, dim=0)))
-
-    def _states(self, path: ComputePath, spans: Sequence[Span]) -> Iterator[Tensor]:
-        """For every span the hidden states that predict its continuation, shape [tokens, width]."""
-        answers = dict(path.score(spans))
-        states = torch.cat(self._states_read)
-        self._states_read = []
-        for index in range(len(spans)):
-            yield states.index_select(0, self.tensor(answers[index].tokens, states.device))
 
 
 def _ends(model: Any, tokenizer: Tokenizer) -> frozenset[int]:
@@ -335,9 +316,3 @@ def _answer_part(part: Mapping[int, _Part], answer: Callable[[Sequence[_Part]], 
     if indexes:
         for number, scores in answer(list(part.values())):
             yield indexes[number], scores
-
-
-def _spans(question: MaskedLoss | Cosine) -> list[Span]:
-    if isinstance(question, MaskedLoss):
-        return [question.span]
-    return [Span(text, _ANY_TOKEN) for text in (question.left, question.right)]

@@ -15,14 +15,12 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from choicewise.errors import ModelError
 from choicewise.models.local import plain
-from choicewise.models.local.causal_lm import WorkCounters, Workload, to_device
-from choicewise.models.local.devices import device_name
+from choicewise.models.local.devices import to_device
 from choicewise.models.local.files import ENCODER_DECODER, MASKED
+from choicewise.models.local.loading import NetworkModel
 from choicewise.models.local.plain import Sums, float32_copy, largest_difference, noise_of, running_sums
-from choicewise.models.local.selfcheck import PathCache
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.questions import Answers, Blanks, Ids, Question, Rendition, TokenScores
-from choicewise.tokens.tokenizer import Tokenizer
 
 _BATCH_TOKENS = 4096
 """Input tokens computed at once, by default."""
@@ -41,37 +39,27 @@ _NARROW = 0.5
 
 
 @dataclass(eq=False, repr=False)
-class PaddedModel(WorkCounters, ABC):
+class PaddedModel(NetworkModel, ABC):
     """A transformers model that answers one kind of question, all others being refused with a ModelError.
 
-    ``model`` is the torch module.  ``rung`` is one of :data:`_RUNGS`.  ``batch_tokens``: the most input tokens computed
-    at once.  The same question has the same answer within the noise of the self-check, whatever else is asked.
+    ``rung`` is one of :data:`_RUNGS`.  The same question has the same answer within the noise of the self-check,
+    whatever else is asked.
     """
-
-    model: Any
-    tokenizer: Tokenizer
-    name: str
-    digest: str
-    window: int
-    rung: str = "auto"
-    batch_tokens: int | None = None
-    paths: PathCache | None = None
-    recipe = None
 
     def __post_init__(self) -> None:
         if self.rung not in _RUNGS:
             raise ModelError(f"rung is {self.rung!r}; for {type(self).__name__} it must be one of {', '.join(_RUNGS)}")
-        self.dtype = str(self.model.dtype).removeprefix("torch.")
-        self.device = device_name(self.model)
-        self.vocabulary = int(self.model.config.get_text_config().vocab_size)
-        self._work = Workload()
-        self._checked: SelfCheck | None = None
+        super().__post_init__()
 
     @property
     def selfcheck(self) -> SelfCheck | None:
         """How exact the padded path is on this model, as measured last, or now; None where the rung is plain."""
         if self._checked is None and self.rung != "plain":
-            self._measure()
+            self._checked = check(self)
+            if self.rung == "padded" and self._checked.rung != "padded":
+                raise ModelError(f"{self.name}: {self._checked.trials[0].refused}; choose the rung auto")
+            if self.paths is not None:
+                self.paths.store(self._checked)
         return self._checked
 
     def check(self, depth: int) -> SelfCheck | None:
@@ -83,13 +71,6 @@ class PaddedModel(WorkCounters, ABC):
             self._checked = None if self.paths is None else self.paths.load()
             return self._checked or self.selfcheck
         return self._checked
-
-    def _measure(self) -> None:
-        self._checked = check(self)
-        if self.rung == "padded" and self._checked.rung != "padded":
-            raise ModelError(f"{self.name}: {self._checked.trials[0].refused}; choose the rung auto")
-        if self.paths is not None:
-            self.paths.store(self._checked)
 
     def answer(self, questions: Sequence[Question]) -> Answers:
         """The answers, the longest texts first."""
@@ -138,19 +119,6 @@ class PaddedModel(WorkCounters, ABC):
         for row, ids in enumerate(rows):
             tokens[row, : len(ids)], mask[row, : len(ids)] = ids, 1
         return to_device(tokens, self.model.device), to_device(mask, self.model.device)
-
-    def refuse_tokens(self, tokens: Ids) -> None:
-        """ModelError for tokens that the model does not know, and for more of them than its window."""
-        if len(tokens) > self.window:
-            raise ModelError(
-                f"{len(tokens)} tokens are too many for {self.name}, whose window is {self.window}; "
-                "use a protocol with fewer shots or one that cuts"
-            )
-        if tokens.max() >= self.vocabulary:
-            raise ModelError(
-                f"the tokenizer of {self.name} uses token {tokens.max()}, but the model knows only "
-                f"{self.vocabulary}; the tokenizer belongs to another model"
-            )
 
     @abstractmethod
     def accepted(self, question: Question) -> Any:
@@ -335,16 +303,22 @@ def check(model: PaddedModel) -> SelfCheck:
     for index, scores in model.scores(questions, padded=True):
         padded[index] = running_sums(scores.logprobs)
     difference, allowed = largest_difference(padded, truth), _EXACT if model.model.dtype.itemsize >= 4 else _NARROW
-    exact = _exact(model, questions)
+    exact: Sums | None = None  # of a float32 copy of a 16-bit model
+    if (copied := float32_copy(model.model)) is not None:
+        before, model.model = model.model, copied
+        try:
+            exact = [running_sums(model.plain_scores(question).logprobs) for question in questions]
+        finally:
+            model.model = before
     floor = difference if exact is None else largest_difference(exact, truth)
     noise = max(noise_of(padded, truth), 0.0 if exact is None else noise_of(exact, truth))
     wrong = f"differs by {difference:.2g} nats where {allowed:.2g} are allowed" if difference > allowed else None
     depth = max(each.tokens for question in questions for each in model.passes(0, question))
-    trials = [Trial("padded", difference, wrong)]
+    limits = floor, allowed, noise, depth
+    trial = Trial("padded", difference, wrong)
     if wrong is None:
-        return SelfCheck("padded", difference, floor, allowed, noise, depth, tuple(trials), "padded batches")
-    trials.append(Trial("plain", 0.0, None))
-    return SelfCheck("plain", 0.0, floor, allowed, noise, depth, tuple(trials), "one text at a time")
+        return SelfCheck("padded", difference, *limits, (trial,), "padded batches")
+    return SelfCheck("plain", 0.0, *limits, (trial, Trial("plain", 0.0, None)), "one text at a time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,17 +332,6 @@ class _Pass:
     part: int
     tokens: int
     width: int
-
-
-def _exact(model: PaddedModel, questions: list[object]) -> Sums | None:
-    """The scores of a float32 copy of a 16-bit model; None where there is none."""
-    if (copied := float32_copy(model.model)) is None:
-        return None
-    before, model.model = model.model, copied
-    try:
-        return [running_sums(model.plain_scores(question).logprobs) for question in questions]
-    finally:
-        model.model = before
 
 
 def _row(question: Blanks, part: int) -> Any:

@@ -24,21 +24,15 @@ from choicewise.engine import Pack, Tree, build, next_pack, next_path
 from choicewise.errors import ModelError
 from choicewise.models.local import attention
 from choicewise.models.local.attention import AttentionOptions, DecodePass, KeysValues, Reach, TreePass, visible
-from choicewise.models.local.causal_lm import LIKELIEST, CausalLM, Readout, to_device
-from choicewise.models.local.generation import ComputePath, Draft, PlainPath, Rung
+from choicewise.models.local.causal_lm import LIKELIEST, CausalLM, ComputePath, Draft, PlainPath, Readout, Rung
+from choicewise.models.local.devices import PACKS, TOGETHER, to_device
 from choicewise.questions import Answers, Generation, Ids, Mass, Span
-
-BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
-"""Tokens of a pack at first, halved where memory runs out: on a CPU few, because its caches are small."""
 
 _MASKED_TOKENS = 512
 """Packs with a dense mask cost the square of their length."""
 
 PAIRS = 2**24
 """Pack times path at most: after a very long path packs are short, so that masks do not outgrow the model."""
-
-TOGETHER = 128
-"""Generations that go on together: more gain little, and each needs memory for its keys and values."""
 
 STATES = ("past_key_values", "cache_params", "state")
 """The names under which models return, and take back, their state after the tokens so far."""
@@ -125,11 +119,7 @@ class TreePath(PackedPath):
     def forward(self, tree: Tree, pack: Pack, past: KeysValues) -> tuple[torch.Tensor, KeysValues]:
         """One pass with the tree's attention."""
         tree_pass = self.pass_type(tree, pack, past, self._states)
-        with self.lm.attention(attention.NAME), attention.running(tree_pass.attend):
-            inputs = self.inputs(tree, pack)
-            # A two-dimensional mask keeps transformers from guessing sequences out of the positions.
-            ones = torch.ones_like(inputs["input_ids"])
-            hidden = self.lm.body(**inputs, attention_mask=ones, use_cache=False)[0][0]
+        hidden = _attended(self.lm, tree_pass.attend, self.inputs(tree, pack))
         self._calls = tree_pass.calls
         return hidden, tree_pass.next_past
 
@@ -209,7 +199,7 @@ LADDER: dict[str, Rung] = {
 
 def compute_path(rung: str, lm: CausalLM, batch_tokens: int | None = None) -> ComputePath:
     """The path of the rung called ``rung``, in packs of ``batch_tokens`` tokens or what suits the device."""
-    return LADDER[rung](lm, batch_tokens or BATCH_TOKENS.get(lm.device.type, BATCH_TOKENS["cpu"]))
+    return LADDER[rung](lm, batch_tokens or PACKS.get(lm.device.type, PACKS["cpu"]))
 
 
 def rungs(device: str) -> dict[str, Rung]:
@@ -378,4 +368,16 @@ def _decode(lm: CausalLM, decoding: DecodePass, hidden: Tensor, drafts: Sequence
         if len(rows) < len(drafts):
             decoding.restrict(rows)
             drafts = [drafts[row] for row in rows]
-        hidden = decoding.forward(lm, [draft.tokens[-1] for draft in drafts])
+        newest = lm.tensor(np.asarray([draft.tokens[-1] for draft in drafts]))
+        inputs = {"input_ids": newest[None], "position_ids": lm.tensor(decoding.begin_token())[None]}
+        hidden = _attended(lm, decoding.attend, inputs)
+        decoding.tokens += 1
+
+
+def _attended(lm: CausalLM, attend: attention.Attend, inputs: dict[str, Tensor]) -> Tensor:
+    """Hidden states of one row of ``inputs``, shape [tokens, width]; ``attend``: the attention of every layer."""
+    # A two-dimensional mask keeps transformers from guessing sequences out of the positions.
+    ones = torch.ones_like(inputs["input_ids"])
+    with lm.attention(attention.NAME), attention.running(attend):
+        hidden: Tensor = lm.body(**inputs, attention_mask=ones, use_cache=False)[0][0]
+    return hidden

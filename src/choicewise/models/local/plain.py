@@ -51,41 +51,26 @@ def score(model: Any, vocabulary: int, question: Span | Mass) -> TokenScores:
 def generate(
     model: Any, vocabulary: int, generation: Generation, ends: Collection[int], token_bytes: Sequence[bytes] = ()
 ) -> TokenScores:
-    """The greedy tokens of a generation, every one from a forward pass of its own.
+    """The tokens of a generation, greedy or sampled, every one from a forward pass of its own.
 
-    It ends after the first token of ``ends``, before a stop (found by ``token_bytes``), or at its limit.
-    Log-probabilities are those of the raw logits; of equal logits the lowest id is taken.
+    It ends before a stop (found by ``token_bytes``) or at its limit; a greedy one also after the first token of
+    ``ends``, a sampled one before it.  Log-probabilities are those of the raw logits over all tokens; of equal logits
+    the lowest id is taken, and only tokens that the tokenizer knows are drawn.
     """
-    tokens = list[int]()
-    rows = [torch.empty(0, vocabulary, device=model.device)]
-    while len(tokens) < generation.limit and not (tokens and tokens[-1] in ends):
+    sampling, tokens = generation.sampling, list[int]()
+    rows = [torch.empty(0, vocabulary, device=model.device if sampling is None else "cpu")]
+    while len(tokens) < generation.limit and not (sampling is None and tokens and tokens[-1] in ends):
         row = _logits(model, vocabulary, np.append(generation.context, np.asarray(tokens, np.int32)), 1)
-        if generation.stopped([*tokens, int(row.argmax())], token_bytes):
+        if sampling is None:
+            token = int(row.argmax())
+        else:
+            row = row.cpu()
+            token = sampling.draw(row[0, : len(token_bytes)].double().softmax(0).numpy(), len(tokens))
+        if generation.stopped([*tokens, token], token_bytes) or (sampling is not None and token in ends):
             break
-        tokens.append(int(row.argmax()))
+        tokens.append(token)
         rows.append(row)
     return scores(torch.cat(rows), np.asarray(tokens, dtype=np.int32))
-
-
-@torch.inference_mode()
-def sample(
-    model: Any, vocabulary: int, generation: Generation, ends: Collection[int], token_bytes: Sequence[bytes]
-) -> TokenScores:
-    """The tokens of a sampled ``generation``, every one drawn from a forward pass of its own.
-
-    Only tokens that the tokenizer knows are drawn; log-probabilities are those of the raw logits over all tokens.
-    """
-    assert generation.sampling is not None
-    drawn: list[int] = []
-    rows = [torch.empty(0, vocabulary)]
-    while len(drawn) < generation.limit:
-        row = _logits(model, vocabulary, np.append(generation.context, np.asarray(drawn, dtype=np.int32)), 1).cpu()
-        token = generation.sampling.draw(row[0, : len(token_bytes)].double().softmax(0).numpy(), len(drawn))
-        if token in ends or generation.stopped([*drawn, token], token_bytes):
-            break
-        drawn.append(token)
-        rows.append(row)
-    return scores(torch.cat(rows), np.asarray(drawn, dtype=np.int32))
 
 
 @torch.inference_mode()

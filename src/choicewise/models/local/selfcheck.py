@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import platform
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-import transformers
 from torch import Tensor
 
 from choicewise.errors import ModelError
 from choicewise.models.local import plain
-from choicewise.models.local.causal_lm import CausalLM
-from choicewise.models.local.generation import ComputePath, PlainPath, Rung
+from choicewise.models.local.causal_lm import CausalLM, ComputePath, PlainPath, Rung
 from choicewise.models.local.plain import (
     SIGMAS,
     Sums,
@@ -37,7 +30,6 @@ from choicewise.models.local.plain import (
 )
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.questions import Generation, Ids, Mass, Sampling, Span, TokenScores
-from choicewise.util.cache import read_user_cache, write_user_cache
 
 SHARE = 0.02
 """The most that spot checks compute of what a run computes, in input tokens, beyond ``LEAST``."""
@@ -120,8 +112,10 @@ def check(lm: CausalLM, ladder: Mapping[str, Rung], deepest: int | None = None) 
                 break
         trials.append(trial)
         if trial.refused is None and trial.difference is not None:
-            advice = _advice(lm, name) if deepest is None or deepest > (_position_switch(lm) or deepest) else ""
-            cost = "; ".join(filter(None, [rung(lm, 1).cost, advice]))
+            cost, switch = rung(lm, 1).cost, _position_switch(lm)
+            if name == "plain" and switch is not None and lm.window > switch and (deepest is None or deepest > switch):
+                cost += f"; its positions change once a sequence exceeds {switch} tokens; with a window of {switch} it"
+                cost += " can be faster"
             limits = judge.floor, judge.tolerance, max(noise, judge.noise)
             return SelfCheck(name, trial.difference, *limits, depth, tuple(trials), cost)
     refusals = "; ".join(f"{trial.rung}: {trial.refused}" for trial in trials)
@@ -159,7 +153,7 @@ class SpotCheck:
 
         Longer generations only where nothing else is asked: their contexts are computed in a tree of their own.
         """
-        scored = [question for question in questions if _is_scored(question)] or questions[:ENOUGH]
+        scored = [question for question in questions if is_scored(question)] or questions[:ENOUGH]
         options = defaultdict[int, list[Span]](list)  # choices of one request share the context array
         by_inputs: dict[int, Scored] = {}
         for question in scored:
@@ -220,31 +214,6 @@ class SpotCheck:
             return NARROW
         beyond = min(_TOKENS_AFTER, self.lm.window - len(text.inputs)) if exact is self.lm else 0
         return max(_ALWAYS, _WIDER * largest_difference(text.plain_sums(self.lm, beyond), truth))
-
-
-class PathCache:
-    """The self-check of the model that ``identity`` describes (what JSON can hold), on this machine.
-
-    What a kernel does depends on the model, its dtype, the device, the versions of what computes and on our own paths,
-    so all of them name an entry.  Of what may still differ, such as a driver, each run notices by its spot checks, and
-    ``choicewise check`` measures anew.
-    """
-
-    def __init__(self, identity: Sequence[object]) -> None:
-        self._key = json.dumps([*identity, _machine(), _versions()])
-
-    def load(self) -> SelfCheck | None:
-        """As it was stored; None where nothing is, or what is damaged."""
-        entry = read_user_cache("paths", self._key)
-        try:
-            fields = json.loads(entry or "null")
-            return SelfCheck(**{**fields, "trials": tuple(Trial(**trial) for trial in fields["trials"])})
-        except (ValueError, TypeError, KeyError):
-            return None
-
-    def store(self, checked: SelfCheck) -> None:
-        """For the next process."""
-        write_user_cache("paths", self._key, json.dumps(asdict(checked)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,16 +311,16 @@ class _Text:
         return [*map(running_sums, options), *drawn[:, None].astype(np.float64)]
 
 
-def plain_sums(model: Any, vocabulary: int, spans: list[Span]) -> Sums:
-    """By the plain reference."""
-    return [plain.score(model, vocabulary, span).logprobs.cumsum(dtype=np.float64) for span in spans]
-
-
-def _is_scored(question: Scored) -> bool:
+def is_scored(question: Scored) -> bool:
     """Whether it is answered from the tree of spans."""
     if not isinstance(question, Generation):
         return True
     return question.limit == 1 and not question.stops and question.sampling is None
+
+
+def plain_sums(model: Any, vocabulary: int, spans: list[Span]) -> Sums:
+    """By the plain reference."""
+    return [running_sums(plain.score(model, vocabulary, span).logprobs) for span in spans]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -405,14 +374,6 @@ class _Judge:
             largest = max(largest, largest_difference([running_sums(scores.logprobs)], [running_sums(truth)]))
             wrong += filter(None, [_choice_objection(asked, scores, logits, 2 * self.tolerance)])
         return largest, wrong[0] if wrong else None
-
-
-def _advice(lm: CausalLM, rung: str) -> str:
-    """How a model would be faster that is slow only because of its longest sequences."""
-    switch = _position_switch(lm)
-    if rung != "plain" or switch is None or lm.window <= switch:
-        return ""
-    return f"its positions change once a sequence exceeds {switch} tokens; with a window of {switch} it can be faster"
 
 
 def _judges(lm: CausalLM, spans: list[Span]) -> list[_Judge]:
@@ -503,7 +464,7 @@ def _generated(lm: CausalLM, spans: list[Span]) -> Sums:
     tokens = output.sequences[0, len(context) :].cpu().numpy().astype(np.int32)
     logits = torch.cat(list(output.logits))[:, : lm.vocabulary]
     scores = plain.score(lm.model, lm.vocabulary, Span(context, tokens))
-    return [_sums(logits, tokens) - scores.logprobs.cumsum(dtype=np.float64)]
+    return [_sums(logits, tokens) - running_sums(scores.logprobs)]
 
 
 def _cast(lm: CausalLM, spans: list[Span], dtype: str) -> Sums:
@@ -512,7 +473,7 @@ def _cast(lm: CausalLM, spans: list[Span], dtype: str) -> Sums:
 
 def _sums(logits: torch.Tensor, tokens: Ids) -> npt.NDArray[np.float64]:
     """As in ``Sums``: for ``tokens`` at rows of ``logits``, with the softmax in float32."""
-    return plain.scores(logits.float(), tokens).logprobs.cumsum(dtype=np.float64)
+    return running_sums(plain.scores(logits.float(), tokens).logprobs)
 
 
 def _position_switch(lm: CausalLM) -> int | None:
@@ -548,18 +509,3 @@ def _choice_objection(generation: Generation, scores: TokenScores, logits: Tenso
             if not above - float(shares[token]) - error <= share <= above + error:
                 return f"token {place + 1} of a sample is not the one to be drawn"
     return None
-
-
-def _machine() -> list[object]:
-    """What computes."""
-    cuda = torch.cuda.is_available()
-    gpus = [str(torch.cuda.get_device_properties(index)) for index in range(torch.cuda.device_count())] if cuda else []
-    return [platform.machine(), torch.backends.cpu.get_cpu_capability(), torch.version.cuda, gpus]
-
-
-def _versions() -> list[str]:
-    """Of torch, transformers and Choicewise, with its compute paths as they stand: a version may be under way."""
-    code = hashlib.sha256()
-    for file in (*sorted(Path(__file__).parent.glob("*.py")), Path(__file__).parents[2] / "engine.py"):
-        code.update(file.read_bytes())
-    return [torch.__version__, transformers.__version__, version("choicewise"), code.hexdigest()]

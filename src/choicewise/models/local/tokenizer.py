@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -13,14 +13,21 @@ from typing import Any
 import numpy as np
 
 from choicewise.errors import ModelError
-from choicewise.models.local.files import SENTENCEPIECE, is_installed, quiet, read_chat_template, read_json
+from choicewise.models.local.files import (
+    SENTENCEPIECE,
+    is_installed,
+    quiet,
+    read_chat_template,
+    read_object,
+    token_text,
+)
 from choicewise.questions import Ids
 from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.tokens.encode import find_split_rule
 from choicewise.tokens.tokenizer import numbered_words, token_bytes
 
 _MASKS = ("[MASK]", "<mask>")
-"""The names of the token that hides others, in tokenizers of published masked models."""
+"""The names of the token that hides others, in published masked models whose files do not name it."""
 
 _VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt")
 """Files of which transformers makes a tokenizer, besides SentencePiece's."""
@@ -55,11 +62,18 @@ class HfTokenizer:
         content = json.loads(self._backend.to_str())
         self.token_bytes: Sequence[bytes] = token_bytes(content)
         self.cut = find_split_rule(content) if spelled is None else None  # so that whole texts are checked
-        self.bos_id, self.eos_id = _bos_and_eos(folder, self._backend)
+        names = read_object(folder / "special_tokens_map.json") | read_object(folder / "tokenizer_config.json")
+        self.bos_id, self.eos_id = (_id(names.get(f"{role}_token"), self._backend) for role in ("bos", "eos"))
+        if self.bos_id is None and self.eos_id is None:
+            config = read_object(folder / "config.json")
+            self.bos_id, self.eos_id = (_first(config.get(f"{role}_token_id")) for role in ("bos", "eos"))
         model = content["model"]
         unknown = model.get("unk_id")
         self.unknown_id = unknown if isinstance(unknown, int) else _id(model.get("unk_token"), self._backend)
-        self.mask_id = _mask(folder, self._backend, content)
+        self.mask_id = _id(names.get("mask_token"), self._backend)
+        if self.mask_id is None:
+            special = {token["content"]: token["id"] for token in content.get("added_tokens") or () if token["special"]}
+            self.mask_id = next((int(special[name]) for name in _MASKS if name in special), None)
         self._splits = content.get("pre_tokenizer") is not None
         identity = f"{json.dumps(content, sort_keys=True, ensure_ascii=False)}\n{self.bos_id} {self.eos_id}"
         self.digest = hashlib.sha256(identity.encode()).hexdigest()
@@ -137,28 +151,10 @@ def _backend(path: Path) -> Any:
     return backend
 
 
-def _bos_and_eos(folder: Path, backend: Any) -> tuple[int | None, int | None]:
-    names = _read(folder / "special_tokens_map.json") | _read(folder / "tokenizer_config.json")
-    bos, eos = (_id(names.get(f"{role}_token"), backend) for role in ("bos", "eos"))
-    if bos is None and eos is None:
-        config = _read(folder / "config.json")
-        bos, eos = (_first(config.get(f"{role}_token_id")) for role in ("bos", "eos"))
-    return bos, eos
-
-
-def _mask(folder: Path, backend: Any, content: Mapping[str, Any]) -> int | None:
-    """The id of the mask: as the files name it, else a special token with one of the usual names."""
-    names = _read(folder / "special_tokens_map.json") | _read(folder / "tokenizer_config.json")
-    if (named := _id(names.get("mask_token"), backend)) is not None:
-        return named
-    special = {token["content"]: token["id"] for token in content.get("added_tokens") or () if token["special"]}
-    return next((int(special[name]) for name in _MASKS if name in special), None)
-
-
 def _id(name: Any, backend: Any) -> int | None:
     """The id of a special token, which the files name by its text or as an object with ``content``."""
-    text = name.get("content") if isinstance(name, dict) else name
-    token = backend.token_to_id(text) if isinstance(text, str) else None
+    text = token_text(name)
+    token = None if text is None else backend.token_to_id(text)
     return None if token is None else int(token)
 
 
@@ -167,11 +163,6 @@ def _first(ids: Any) -> int | None:
     if isinstance(ids, list):
         ids = ids[0] if ids else None
     return ids if isinstance(ids, int) else None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    content = read_json(path) if path.is_file() else {}
-    return content if isinstance(content, dict) else {}
 
 
 def _convert(folder: Path, file: Path) -> Any:

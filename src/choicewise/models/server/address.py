@@ -163,22 +163,6 @@ def quoted(text: str, key: Key, most: int = 200) -> str:
     return repr(shown if len(shown) <= most else shown[: most - 1] + "…")
 
 
-def url_objection(url: str, form: str) -> str | None:
-    """Why ``url`` is no address of a server over HTTP, with the ``form`` that it should have; None where it is one."""
-    if not url.isprintable() or " " in url or "\\" in url:
-        return f"it has white space, backslashes or invisible characters; the form is {form}"
-    if not url.lower().startswith(("http://", "https://")):
-        return f"it must start with http:// or https://; the form is {form}"
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        return f"its host or port can't be read; the form is {form}"
-    if not host or port == 0 or parts.netloc.endswith(":"):
-        return f"its host or port is missing; the form is {form}"
-    return None
-
-
 def _in_base64(text: bytes, start: int) -> list[str]:
     """The letters of base64 that are of ``text`` alone, which begins ``start`` bytes into a group of three.
 
@@ -216,11 +200,18 @@ def _objection(url: str, name: str) -> str | None:
         return f"it must not hold credentials (an @); leave them out, and put a key into {KEY_VARIABLE}"
     if "?" in url:
         return f"it must not hold a query (a ?); leave it out, and put a key into {KEY_VARIABLE}"
-    if not name.isprintable():
+    if not (url + name).isprintable() or " " in url or "\\" in url:
         return f"it has white space, backslashes or invisible characters; the form is {_FORM}"
-    if (objection := url_objection(url, _FORM)) is not None:
-        return objection
+    if not url.lower().startswith(("http://", "https://")):
+        return f"it must start with http:// or https://; the form is {_FORM}"
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return f"its host or port can't be read; the form is {_FORM}"
+    if not host or port == 0 or parts.netloc.endswith(":"):
+        return f"its host or port is missing; the form is {_FORM}"
     for endpoint in _ENDPOINTS:
-        if urlsplit(url).path.rstrip("/").endswith((endpoint, endpoint + "/completions")):
+        if parts.path.rstrip("/").endswith((endpoint, endpoint + "/completions")):
             return f"it goes too far: leave out {endpoint} and what follows; the form is {_FORM}"
     return None

@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from threading import Thread
@@ -105,7 +104,7 @@ class Client:
         self._key.check()
         self._log = HidingLog(self._key)
         self.timeout, self._patience = timeout, patience
-        self._reader = _AnswerReader(self._key, 2 * timeout, most_bytes)
+        self._most_seconds, self._most_bytes = 2 * timeout, most_bytes
         self._proxied = address.is_proxied
         self.usage = _Usage()
         self._waits = Waits(say)
@@ -127,13 +126,13 @@ class Client:
                 follow_redirects=False,
                 transport=transport,
             )
-        except (httpx2.InvalidURL, ValueError, ImportError, OSError):
-            objection = (
-                "a proxy or certificate that the environment names can't be used; check HTTP_PROXY, HTTPS_PROXY,"
-            )
-        else:
             return
-        raise ModelError(f"{objection} ALL_PROXY and SSL_CERT_FILE")
+        except (httpx2.InvalidURL, ValueError, ImportError, OSError):
+            pass  # what it says may hold a password, so that nothing may hang on it
+        raise ModelError(
+            "a proxy or certificate that the environment names can't be used; check HTTP_PROXY, HTTPS_PROXY, ALL_PROXY"
+            " and SSL_CERT_FILE"
+        )
 
     def __repr__(self) -> str:
         return f"Client({str(self.address)!r})"
@@ -150,14 +149,16 @@ class Client:
         for each in list(self._under_way):
             each.cancel()
         closing = asyncio.run_coroutine_threadsafe(self._http.aclose(), self._loop)
-        if not _in_event_loop():  # the garbage collector may call this in the thread of the loop
+        try:
+            asyncio.get_running_loop()  # the garbage collector may call this in the thread of the loop
+        except RuntimeError:
             with contextlib.suppress(TimeoutError):
                 closing.result(_CLOSING)
         self._log.end()
 
-    def get(self, path: str, *, model: str | None = None) -> JSON:
+    def get(self, path: str) -> JSON:
         """The answer to a GET of ``path`` (:meth:`ServerAddress.at`); see :meth:`post`."""
-        return self._result(self._started(self._asked("GET", path, None, model)))
+        return self._result(self._started(self._asked("GET", path, None, None)))
 
     def post(self, path: str, body: JSON, *, model: str | None = None) -> JSON:
         """The answer to ``body``, sent to ``path`` (:meth:`ServerAddress.at`); the request may be made several times.
@@ -180,7 +181,9 @@ class Client:
 
         ``on_fault`` is called with every fault that may heal, in the thread of the event loop.
         """
-        return self._started(self._asked("POST", path, _encoded(body), model, on_fault))
+        # UTF-8; a lone surrogate, which no text that is sent has, stays an escape
+        content = json.dumps(body, allow_nan=False, separators=(",", ":")).encode("ascii")
+        return self._started(self._asked("POST", path, content, model, on_fault))
 
     async def _asked(
         self,
@@ -208,7 +211,9 @@ class Client:
                     self._answered[path], self.unanswered = content, 0
                     self.usage.add(answer)
                 return answer
-            failure = self._of_other(named, expected or self.address.model or "the one asked for")
+            own = quoted(expected or self.address.model or "the one asked for", self._key)
+            other = f"the answer is of model {quoted(named, self._key)}, not {own}; serve {own} again, and {RESUME}"
+            failure = failed(f"{self.address.url}: {other}")
             del answer  # a traceback may show variables, and an answer what it likes
         raise failure
 
@@ -270,10 +275,10 @@ class Client:
         try:
             async with self._http.stream(method, self.address.at(path), content=content, headers=headers) as response:
                 if response.status_code == 200:
-                    answer = await self._reader.read(response, begun)
+                    answer = await self._answer(response, begun)
                     self._waits.answered()
                     return answer
-                fault = await self._reader.refusal(response, begun)
+                fault = await self._refusal(response, begun)
         except httpx2.HTTPError as error:
             fault = of_error(error, self.timeout, self._proxied)
         except (httpx2.InvalidURL, httpx2.StreamError) as error:
@@ -284,14 +289,58 @@ class Client:
             fault.begun = begun
         raise fault.with_traceback(None)
 
-    def _of_other(self, named: str, model: str) -> ServerFailed:
-        other, own = quoted(named, self._key), quoted(model, self._key)
-        return failed(f"{self.address.url}: the answer is of model {other}, not {own}; serve {own} again, and {RESUME}")
+    async def _answer(self, response: httpx2.Response, begun: float) -> JSON:
+        """The answer of status 200 to a request that ``begun`` then (monotonic); raises its fault where it is none."""
+        body, key = bytearray(), self._key
+        too_large = Unanswerable(f"the answer has more than {self._most_bytes / 2**20:.3g} MiB", 200)
+        announced = response.headers.get("Content-Length", "")
+        if announced.isdigit() and int(announced[:20]) > self._most_bytes:
+            raise too_large
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > self._most_bytes:
+                raise too_large
+            if time.monotonic() - begun > self._most_seconds:
+                raise silent(self._most_seconds)
+        fault: Fault
+        try:
+            answer = json_answer(bytes(body))
+        except Unreadable as error:
+            said = quoted(bytes(body[:_QUOTED_BYTES]).decode(errors="replace"), key)
+            kind = Unanswerable if error.deliberate else Passing
+            fault = kind(f"the answer can't be read: {error.reason}: {said}", 200)
+        else:
+            if answer.get("error") is None or "choices" in answer:
+                return answer
+            named = answer["error"]
+            code = named.get("code") if isinstance(named, dict) else None
+            said = quoted(_message(json.dumps({"error": named}, ensure_ascii=False)), key)
+            if isinstance(code, int) and 400 <= code < 600:
+                fault = _of_status(code, said, None, bool(key))
+            else:
+                fault = Passing(f"the server answers with an error: {said}")
+            del answer, named  # a traceback may show variables
+        raise fault
+
+    async def _refusal(self, response: httpx2.Response, begun: float) -> Fault:
+        """The fault of any status but 200; a few bytes of what the server says are read."""
+        body = bytearray()
+        with contextlib.suppress(httpx2.HTTPError):  # what the server says is a courtesy
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > _QUOTED_BYTES or time.monotonic() - begun > self._most_seconds:
+                    break
+        wait = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
+        said = bytes(body[:_QUOTED_BYTES]).decode(errors="replace")
+        if response.has_redirect_location:
+            try:
+                said = httpx2.URL(response.headers["Location"]).host or "another path"
+            except httpx2.InvalidURL:
+                said = "nowhere"
+        return _of_status(response.status_code, quoted(_message(said), self._key), wait, bool(self._key))
 
 
-async def healed(
-    request: Callable[[], Awaitable[_T]], patience: float, on_fault: Callable[[Passing], None] = lambda fault: None
-) -> _T:
+async def healed(request: Callable[[], Awaitable[_T]], patience: float, on_fault: Callable[[Passing], None]) -> _T:
     """What ``request`` returns, repeated with growing, jittered pauses where it raises :class:`Passing`.
 
     Where the server asks to wait (Retry-After), that long is waited.  No try begins later than ``patience`` seconds
@@ -325,18 +374,11 @@ async def healed(
 class Waits:
     """Hears of answers and of faults that may heal, ``say`` gets a line of these now and then.
 
-    Nothing is said while other requests are answered.  ``clock``: seconds that only grow.  ``named``: who is waited
-    for, and ``advice``: what Ctrl-C does meanwhile.
+    Nothing is said while other requests are answered.  ``clock``: seconds that only grow.
     """
 
-    def __init__(
-        self,
-        say: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
-        named: str = "the server",
-        advice: str = "Ctrl-C keeps what was observed",
-    ) -> None:
-        self._say, self._clock, self._named, self._advice = say, clock, named, advice
+    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._say, self._clock = say, clock
         self._since: float | None = None
         self._said = float("-inf")
 
@@ -355,7 +397,7 @@ class Waits:
         self._said = now
         parts = [f"no answer for {duration(silent)}"] if silent >= _SHORT else []
         parts += [f"it asks to wait {duration(fault.wait)}"] if fault.wait else []
-        self._say(f"waiting for {self._named}: {fault.reason} ({', '.join(parts)}); {self._advice}")
+        self._say(f"waiting for the server: {fault.reason} ({', '.join(parts)}); Ctrl-C keeps what was observed")
 
 
 class ConcurrencyLimit:
@@ -402,11 +444,6 @@ class ConcurrencyLimit:
             self._starting, self._answered, self._halved = False, 0, now
 
 
-def _is_of_others(record: logging.LogRecord) -> bool:
-    """Whether a line of stamina's log is of other programs' retries: ours are told to the user in our own words."""
-    return not str(getattr(record, "stamina.caused_by", "")).startswith(f"{Passing.__name__}(")
-
-
 class _Usage:
     """``requests``: answers so far.
 
@@ -438,85 +475,12 @@ class _Usage:
         self._cached += min(cached or 0, sent or 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _AnswerReader:
-    """Reads at most ``most_bytes``, decompressed, for at most ``seconds``; the ``key`` is in no message."""
-
-    key: Key
-    seconds: float
-    most_bytes: int
-
-    async def read(self, response: httpx2.Response, begun: float) -> JSON:
-        """The answer of status 200 to a request that ``begun`` then (monotonic); raises its fault where it is none."""
-        body = bytearray()
-        announced = response.headers.get("Content-Length", "")
-        if announced.isdigit() and int(announced[:20]) > self.most_bytes:
-            raise self._too_large()
-        async for chunk in response.aiter_bytes():
-            body += chunk
-            if len(body) > self.most_bytes:
-                raise self._too_large()
-            if time.monotonic() - begun > self.seconds:
-                raise silent(self.seconds)
-        try:
-            answer = json_answer(bytes(body))
-        except Unreadable as error:
-            fault = self._unreadable(error, bytes(body[:_QUOTED_BYTES]))
-        else:
-            if answer.get("error") is None or "choices" in answer:
-                return answer
-            fault = self._named(answer["error"])
-        raise fault
-
-    async def refusal(self, response: httpx2.Response, begun: float) -> Fault:
-        """The fault of any status but 200; a few bytes of what the server says are read."""
-        body = bytearray()
-        with contextlib.suppress(httpx2.HTTPError):  # what the server says is a courtesy
-            async for chunk in response.aiter_bytes():
-                body += chunk
-                if len(body) > _QUOTED_BYTES or time.monotonic() - begun > self.seconds:
-                    break
-        wait = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
-        said = bytes(body[:_QUOTED_BYTES]).decode(errors="replace")
-        if response.has_redirect_location:
-            said = _host(response.headers["Location"])
-        return _of_status(response.status_code, quoted(_message(said), self.key), wait, bool(self.key))
-
-    def _named(self, error: Any) -> Fault:
-        """The fault that an answer of status 200 names in place of an answer."""
-        code = error.get("code") if isinstance(error, dict) else None
-        said = quoted(_message(json.dumps({"error": error}, ensure_ascii=False)), self.key)
-        if isinstance(code, int) and 400 <= code < 600:
-            return _of_status(code, said, None, bool(self.key))
-        return Passing(f"the server answers with an error: {said}")
-
-    def _unreadable(self, error: Unreadable, body: bytes) -> Fault:
-        said = quoted(body.decode(errors="replace"), self.key)
-        reason = f"the answer can't be read: {error.reason}: {said}"
-        return Unanswerable(reason, 200) if error.deliberate else Passing(reason, 200)
-
-    def _too_large(self) -> Unanswerable:
-        return Unanswerable(f"the answer has more than {self.most_bytes / 2**20:.3g} MiB", 200)
-
-
 @cache
 def _event_loop() -> asyncio.AbstractEventLoop:
     """The loop of all clients, in a thread that is a daemon: nothing waits for it at the end of the program."""
     loop = asyncio.new_event_loop()
     Thread(target=loop.run_forever, name="choicewise requests", daemon=True).start()
     return loop
-
-
-def _in_event_loop() -> bool:
-    try:
-        return asyncio.get_running_loop() is _event_loop()
-    except RuntimeError:
-        return False
-
-
-def _encoded(body: JSON) -> bytes:
-    r"""UTF-8; a lone surrogate, which no text that is sent has, stays an escape as ``"\ud800"``."""
-    return json.dumps(body, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def _of_status(status: int, said: str, wait: float | None, has_key: bool) -> Fault:
@@ -547,14 +511,6 @@ def _of_status(status: int, said: str, wait: float | None, has_key: bool) -> Fau
     return failed(f"the server does not answer as such servers do, {answer}; check the address", status)
 
 
-def _host(location: str) -> str:
-    """The host that a redirect names."""
-    try:
-        return httpx2.URL(location).host or "another path"
-    except httpx2.InvalidURL:
-        return "nowhere"
-
-
 def _message(said: str) -> str:
     """What an error's body says: its ``message`` where it is of OpenAI's form, else all of it."""
     try:
@@ -572,4 +528,6 @@ def _count(said: object, name: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-logging.getLogger("stamina").addFilter(_is_of_others)
+logging.getLogger("stamina").addFilter(  # lines of other programs stay: ours are told to the user in our own words
+    lambda record: not str(getattr(record, "stamina.caused_by", "")).startswith(f"{Passing.__name__}(")
+)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -18,8 +17,6 @@ from choicewise.questions import Answers, Question, Span, TokenScores
 FAILED_IN_A_ROW: Final = 5
 """Different requests without an answer, and none with one in between, after which the server is in doubt."""
 
-_DONE = Call("", {}, (), lambda answer: ())
-
 
 def ask(client: Client, route: Route, questions: Sequence[tuple[int, Question]], model: str | None) -> Answers:
     """(index, answer) of every one of ``questions`` (index, question), as answers are complete.
@@ -28,16 +25,15 @@ def ask(client: Client, route: Route, questions: Sequence[tuple[int, Question]],
     must give.  Raises ServerFailed where the server fails.
     """
     assembly = _Assembly(client, route, questions)
-    calls = list[Call]()
+    calls = dict[int, Call]()
 
-    def requests() -> Iterator[ServerRequest]:
-        for call in route.calls(questions):
-            calls.append(call)
-            yield ServerRequest(call.path, call.body)
+    def requests() -> Iterator[tuple[str, JSON]]:
+        for place, call in enumerate(route.calls(questions)):
+            calls[place] = call
+            yield call.path, call.body
 
     for place, answer in answered(client, requests(), model=model):
-        yield from assembly.take(calls[place], answer)
-        calls[place] = _DONE  # prompts are long, and there are many
+        yield from assembly.take(calls.pop(place), answer)  # prompts are long, and there are many
 
 
 def ask_now(client: Client, route: Route, question: Question, model: str | None = None) -> TokenScores:
@@ -53,9 +49,11 @@ def ask_now(client: Client, route: Route, question: Question, model: str | None 
 
 
 def answered(
-    client: Client, requests: Iterable[ServerRequest], *, model: str | None = None, most: int = MOST_AT_ONCE
+    client: Client, requests: Iterable[tuple[str, JSON]], *, model: str | None = None, most: int = MOST_AT_ONCE
 ) -> Iterator[tuple[int, JSON | Unanswerable]]:
     """(place of the request in ``requests``, its answer), each once, in the order in which answers come.
+
+    A request is a path (:meth:`~choicewise.models.server.address.ServerAddress.at`) and what is posted there.
 
     Requests begin in the given order, read from ``requests`` as they are needed, ``most`` at once and fewer where the
     server takes fewer: the client keeps that limit from call to call (``Client.concurrency``).
@@ -78,7 +76,7 @@ def answered(
             while more and len(under_way) < min(limit.limit, most) and time.monotonic() >= limit.resume:
                 following = next(queue, None)
                 if more := following is not None:
-                    under_way.begin(*following)
+                    under_way.begin(following[0], *following[1])
             if ready:  # the server has work again while these are read
                 yield from ready
                 ready.clear()
@@ -89,8 +87,8 @@ def answered(
             match under_way.next_event(pause):
                 case Passing(busy=True) as fault:
                     limit.overloaded(fault.begun, time.monotonic(), fault.wait)
-                case _Ended(index, request, _, Unanswerable() as reason):
-                    if failure := unanswered.add(index, request.path, reason):
+                case _Ended(index, path, _, Unanswerable() as reason):
+                    if failure := unanswered.add(index, path, reason):
                         yield from under_way.remaining_answers()
                         raise failure
                 case _Ended(_, _, _, BaseException() as error):
@@ -104,14 +102,6 @@ def answered(
         yield from unanswered.settled()
     finally:
         under_way.cancel()
-
-
-@dataclass(frozen=True, slots=True)
-class ServerRequest:
-    """``body``, to be posted to ``path`` (:meth:`~choicewise.models.server.address.ServerAddress.at`)."""
-
-    path: str
-    body: JSON
 
 
 def unanswered(question: Question, reason: str) -> TokenScores:
@@ -184,10 +174,10 @@ class _Unanswered:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """What came of the request ``index`` in ``took`` seconds: its answer, an Unanswerable, or what ends all."""
+    """What came of request ``index`` to ``path`` in ``took`` seconds: its answer, an Unanswerable, or what ends all."""
 
     index: int
-    request: ServerRequest
+    path: str
     took: float
     answer: JSON | BaseException
 
@@ -203,11 +193,22 @@ class _UnderWay:
     def __len__(self) -> int:
         return len(self._futures)
 
-    def begin(self, index: int, request: ServerRequest) -> None:
-        """Make ``request``; its events have its ``index``."""
-        future = self._client.begin(request.path, request.body, model=self._model, on_fault=self._events.put)
+    def begin(self, index: int, path: str, body: JSON) -> None:
+        """Post ``body`` to ``path``; its events have its ``index``."""
+        begun = time.monotonic()
+
+        def end(future: Future[JSON]) -> None:
+            if future.cancelled():
+                answer: JSON | BaseException = failed("the connection to the server is closed")
+            elif (error := future.exception()) is None:
+                answer = future.result()
+            else:  # there may be thousands, which must not hold on to what they came of
+                answer = error.with_traceback(None) if isinstance(error, Unanswerable) else error
+            self._events.put(_Ended(index, path, time.monotonic() - begun, answer))
+
+        future = self._client.begin(path, body, model=self._model, on_fault=self._events.put)
         self._futures[index] = future
-        future.add_done_callback(partial(self._end, index, request, time.monotonic()))
+        future.add_done_callback(end)
 
     def next_event(self, seconds: float | None) -> Passing | _Ended | None:
         """What happens next; None where nothing happens within so many ``seconds``."""
@@ -229,12 +230,3 @@ class _UnderWay:
         """End what is under way; its answers are read by nobody."""
         for future in self._futures.values():
             future.cancel()
-
-    def _end(self, index: int, request: ServerRequest, begun: float, future: Future[JSON]) -> None:
-        if future.cancelled():
-            answer: JSON | BaseException = failed("the connection to the server is closed")
-        elif (error := future.exception()) is None:
-            answer = future.result()
-        else:  # there may be thousands, which must not hold on to what they came of
-            answer = error.with_traceback(None) if isinstance(error, Unanswerable) else error
-        self._events.put(_Ended(index, request, time.monotonic() - begun, answer))

@@ -1,34 +1,36 @@
-"""Ways of asking by next tokens: chosen ones, the likeliest ones, those of chats; and SGLang's own routes."""
+"""Ways of asking by next tokens: chosen ones, the likeliest ones, those of chats."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
 
-from choicewise.models.server import routes
 from choicewise.models.server.faults import JSON, Unanswerable
 from choicewise.models.server.routes import (
+    ONE_TOKEN,
     PLAIN,
+    SGLANG_PATH,
     Call,
     Chats,
-    OnePart,
     Part,
     Prompts,
     Route,
-    TokenPrompts,
-    Whole,
-    WholeSpans,
-    check_finished,
+    field,
+    is_text,
+    logprobs_of,
+    named_id,
+    named_logprobs,
     nodes,
-    settings,
-    text_scores,
+    number,
+    sglang_entry,
+    sglang_meta,
 )
-from choicewise.questions import NOT_FIRST, UNKNOWN, Generation, Mass, Question, Sampling, Span, TokenScores
+from choicewise.questions import NOT_FIRST, UNKNOWN, Mass, Question, Span, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
 
 MOST: Final = 20
@@ -43,12 +45,8 @@ _ROUNDING: Final = 1e-6
 _REQUEST: Final = 24
 """What a request for next tokens costs, in tokens that a server computes: half a block of its cache, and 16."""
 
-_CHAT_PATH = "chat/completions"
-_SGLANG_PATH = "/generate"
-_ONE = {"max_new_tokens": 1, "temperature": 0}
 
-
-class ChosenTokens:
+class ChosenTokens(Route):
     """vLLM's ``logprob_token_ids``: every prefix that is read is one request, with all next tokens wanted there.
 
     Prefixes come in depth-first order, so that the server computes little more than every unique token once.  The
@@ -57,7 +55,8 @@ class ChosenTokens:
 
     name = "chosen next tokens"
     cost = "one request for every place in the token tree that is read; the server's prefix cache works"
-    supports: frozenset[type] = frozenset({Span, Mass})
+    supports = frozenset({Span, Mass})
+    path = "completions"
 
     def __init__(self, model: str) -> None:
         """``model``: its name at the server."""
@@ -86,8 +85,8 @@ class ChosenTokens:
                 wanted = [(part, token) for token in ids for part in node.tokens[token]]
                 yield self._call(node.prefix, ids, [part for part, _ in wanted], [token for _, token in wanted])
             for members, masses in node.sets:
-                for number, ids in enumerate(_chunks(members.ids.tolist())):
-                    yield self._call(node.prefix, ids, [Part(question, number) for question, _ in masses], None)
+                for chunk, ids in enumerate(_chunks(members.ids.tolist())):
+                    yield self._call(node.prefix, ids, [Part(question, chunk) for question, _ in masses], None)
 
     def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
         """The tokens of a span one after another; of a set the likeliest member, and the log of the sum of all."""
@@ -99,50 +98,58 @@ class ChosenTokens:
         return TokenScores.of([scores.tokens[best]], [min(mass, 0.0)], [scores.ranks[best]])
 
     def _call(self, prefix: list[int], ids: Sequence[int], parts: list[Part], targets: list[int] | None) -> Call:
-        body: dict[str, Any] = {"model": self._model, "prompt": prefix, "max_tokens": 1, **PLAIN}
-        body |= {"logprobs": len(ids), "logprob_token_ids": list(ids), "return_tokens_as_token_ids": True}
-        return Call("completions", body, parts, self._reader(prefix, ids, targets, parts))
-
-    def _reader(
-        self, prefix: list[int], ids: Sequence[int], targets: list[int] | None, parts: list[Part]
-    ) -> Callable[[JSON], list[TokenScores]]:
-        """How an answer is read: the scores of ``targets``, or where there are none, of all ``ids`` for every part."""
+        """The scores of ``targets`` after ``prefix``, or where there are none, of all ``ids`` for every part."""
 
         def read(answer: JSON) -> list[TokenScores]:
             listed, generated = self._listed(answer, len(prefix))
-            return _chosen_scores(ids, targets, len(parts), listed, generated)
+            if lacking := [token for token in ids if token not in listed]:
+                raise Unanswerable(
+                    f"the server gives no log-probability of token {lacking[0]}, though it was asked for"
+                )
+            logprobs = {token: number(value) for token, value in listed.items()}
+            highest = max(logprobs.values())
+            first = 0 if generated is not None and logprobs.get(generated) == highest else UNKNOWN
+            ranks = {token: first if logprob >= highest else NOT_FIRST for token, logprob in logprobs.items()}
+            wanted = [list(ids)] * len(parts) if targets is None else [[token] for token in targets]
+            return [
+                TokenScores.of(each, [logprobs[token] for token in each], [ranks[token] for token in each])
+                for each in wanted
+            ]
 
-        return read
+        return Call(self.path, self._body(prefix, ids), parts, read)
+
+    def _body(self, prefix: list[int], ids: Sequence[int]) -> dict[str, Any]:
+        body = {"model": self._model, "prompt": prefix, "max_tokens": 1, **PLAIN}
+        return body | {"logprobs": len(ids), "logprob_token_ids": list(ids), "return_tokens_as_token_ids": True}
 
     def _listed(self, answer: JSON, inputs: int) -> tuple[Mapping[int, Any], int | None]:
-        """What the server gives as log-probabilities after ``inputs`` tokens, and the token that it generated."""
-        routes.check_prompt(answer, inputs)
-        given = routes.part(routes.choice(answer), "logprobs")
-        generated, places = routes.items(given, "tokens"), routes.items(given, "top_logprobs")
+        """What the server gives as log-probabilities after ``inputs`` tokens, and the token that it found likeliest."""
+        given = logprobs_of(answer, inputs)
+        generated, places = field(given, "tokens", list), field(given, "top_logprobs", list)
         _check_places(places, generated)
-        return routes.named_logprobs(places[0]), routes.named_id(str(generated[0]))
+        return named_logprobs(places[0]), named_id(str(generated[0]))
 
 
 class SglangChosen(ChosenTokens):
     """``token_ids_logprob``: as vLLM's ``logprob_token_ids``."""
 
     name = "SGLang's chosen next tokens"
+    path = SGLANG_PATH
 
-    def _call(self, prefix: list[int], ids: Sequence[int], parts: list[Part], targets: list[int] | None) -> Call:
-        body: dict[str, Any] = {"input_ids": prefix, "sampling_params": _ONE, "return_logprob": True}
-        body["token_ids_logprob"] = list(ids)
-        return Call(_SGLANG_PATH, body, parts, self._reader(prefix, ids, targets, parts))
+    def _body(self, prefix: list[int], ids: Sequence[int]) -> dict[str, Any]:
+        body = {"input_ids": prefix, "sampling_params": ONE_TOKEN, "return_logprob": True}
+        return body | {"token_ids_logprob": list(ids)}
 
     def _listed(self, answer: JSON, inputs: int) -> tuple[Mapping[int, Any], int | None]:
         """As of vLLM; the generated token's own log-probability comes beside the list."""
-        meta = _checked(answer, inputs)
-        places, generated = routes.items(meta, "output_token_ids_logprobs"), routes.items(meta, "output_token_logprobs")
+        meta = sglang_meta(answer, inputs)
+        places, generated = (field(meta, f"output_token{name}_logprobs", list) for name in ("_ids", ""))
         _check_places(places if all(isinstance(each, list) for each in places) else [], generated)
-        listed = {token: logprob for logprob, token in map(_triple, [*places[0], generated[0]])}
-        return listed, _triple(generated[0])[1]
+        listed = {token: logprob for logprob, token in map(sglang_entry, [*places[0], generated[0]])}
+        return listed, sglang_entry(generated[0])[1]
 
 
-class TopTokens(OnePart):
+class TopTokens(Route):
     """One request for every context, for the ``count`` likeliest next tokens; continuations of one token alone.
 
     Tokens come by their text (``by_id`` where a server names them by id; ``spaceless`` where it leaves out the space
@@ -151,7 +158,7 @@ class TopTokens(OnePart):
     """
 
     cost = "one request for every context; what is not among the likeliest tokens gets an upper bound"
-    supports: frozenset[type] = frozenset({Span})
+    path = "completions"
 
     def __init__(
         self,
@@ -165,35 +172,26 @@ class TopTokens(OnePart):
         """``model``: its name at the server."""
         self._model, self._tokenizer = model, tokenizer
         self.prompts, self._count, self._by_id, self._spaceless = prompts, count, by_id, spaceless
-
-    @property
-    def name(self) -> str:
-        """How many tokens are listed, and how prompts are sent."""
-        return f"top {self._count} next tokens, prompts as {self.prompts.name}"
+        self.name = f"top {count} next tokens, prompts as {prompts.name}"
 
     def objection(self, question: Question) -> str | None:
         """Why not: several tokens, a token that has no text of its own, a context that no text gives."""
         assert isinstance(question, Span)
-        if objection := self.token_objection(question):
-            return objection
-        return self.prompts.objection(question.context.tolist())
-
-    def token_objection(self, span: Span) -> str | None:
-        """Why the continuation can't be found among listed tokens."""
-        if len(span.continuation) > 1:
+        if len(question.continuation) > 1:
             return "the server gives probabilities of the likeliest next tokens only, and a continuation has several"
-        token = int(span.continuation[0])
+        token = int(question.continuation[0])
         if not self._by_id and any(self._token_of.get(name) != token for name in self._names(token)):
             spaces = {True: " without the space that they begin with", None: ", maybe without the space in front"}
             said = spaces.get(self._spaceless, "")
             return f"the server names tokens by their text{said}, and token {token} has none of its own"
-        return None
+        return self.prompts.objection(question.context.tolist())
 
     def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
         """One request for every context."""
         for node in nodes([(index, question) for index, question in questions if isinstance(question, Span)]):
             wanted = [(part, token) for token, parts in node.tokens.items() for part in parts]
-            yield self._call(node.prefix, [part for part, _ in wanted], [token for _, token in wanted])
+            read = partial(self._read, len(node.prefix), [token for _, token in wanted])
+            yield Call(self.path, self._body(node.prefix), [part for part, _ in wanted], read)
 
     def scores(self, token: int, listed: Mapping[Any, float]) -> TokenScores:
         """The score of ``token`` from the ``listed`` likeliest ones (id or bytes → nats): its own, or a bound."""
@@ -205,12 +203,10 @@ class TopTokens(OnePart):
         scores.at_most = True
         return scores
 
-    def _call(self, prefix: list[int], parts: list[Part], targets: list[int]) -> Call:
-        body: dict[str, Any] = {"model": self._model, "prompt": self.prompts.prompt(prefix), "max_tokens": 1}
+    def _body(self, prefix: list[int]) -> dict[str, Any]:
+        body = {"model": self._model, "prompt": self.prompts.prompt(prefix), "max_tokens": 1}
         body |= {"temperature": 0, "top_p": 1, "logprobs": self._count}
-        if self._by_id:
-            body["return_tokens_as_token_ids"] = True
-        return Call("completions", body, parts, partial(self._read, len(prefix), targets))
+        return body | ({"return_tokens_as_token_ids": True} if self._by_id else {})
 
     def _read(self, inputs: int, targets: Sequence[int], answer: JSON) -> list[TokenScores]:
         listed = self.listed(answer, inputs)
@@ -218,12 +214,13 @@ class TopTokens(OnePart):
 
     def listed(self, answer: JSON, inputs: int) -> dict[Any, float]:
         """What an answer to a prompt of ``inputs`` tokens lists: id or bytes → nats."""
-        routes.check_prompt(answer, inputs)
-        places = routes.items(routes.part(routes.choice(answer), "logprobs"), "top_logprobs")
+        places = field(logprobs_of(answer, inputs), "top_logprobs", list)
         if len(places) != 1 or not isinstance(places[0], dict):
             raise Unanswerable(f"the server lists next tokens at {len(places)} places in place of 1")
-        named = routes.named_logprobs(places[0]) if self._by_id else places[0]
-        listed = {_bytes(name): routes.number(value) for name, value in named.items()}
+        if self._by_id:
+            listed: dict[Any, float] = {token: number(value) for token, value in named_logprobs(places[0]).items()}
+        else:
+            listed = {name.encode(errors="replace"): number(value) for name, value in places[0].items()}
         check_listed(listed)
         return listed
 
@@ -240,7 +237,7 @@ class TopTokens(OnePart):
         table = self._tokenizer.token_bytes
         named = [(name, token) for token in range(len(table)) for name in self._names(token)]
         count = Counter(name for name, _ in named)
-        return {name: token for name, token in named if name and count[name] == 1 and routes.is_text(table[token])}
+        return {name: token for name, token in named if name and count[name] == 1 and is_text(table[token])}
 
     def _names(self, token: int) -> list[bytes]:
         """What the server may call ``token``; bytes that are no text are U+FFFD there."""
@@ -255,88 +252,40 @@ class ChatTopTokens(TopTokens):
     """``top_logprobs`` of the first token that the assistant says; tokens come by their bytes."""
 
     cost = "one request for every chat; what is not among the likeliest tokens gets an upper bound"
+    path = "chat/completions"
 
     def __init__(self, model: str, tokenizer: Tokenizer, count: int) -> None:
         """``model``: its name at the server; ``count``: how many tokens it lists."""
-        super().__init__(model, tokenizer, TokenPrompts(), count)
-        self._chats = Chats(tokenizer)
-
-    @property
-    def name(self) -> str:
-        """How many tokens are listed."""
-        return f"top {self._count} first tokens in a chat"
+        super().__init__(model, tokenizer, Prompts(), count)
+        self.name, self._chats = f"top {count} first tokens in a chat", Chats(tokenizer)
 
     def objection(self, question: Question) -> str | None:
         """Why not: no chat, several tokens, or a token without a text of its own."""
         assert isinstance(question, Span)
-        return self._chats.objection(question.context) or self.token_objection(question)
+        return self._chats.objection(question.context) or super().objection(question)
 
-    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
-        """One request for every chat."""
-        spans = [(index, question) for index, question in questions if isinstance(question, Span)]
-        chats = defaultdict[bytes, list[tuple[int, Span]]](list)
-        for index, span in spans:
-            chats[span.context.astype(">i4").tobytes()].append((index, span))
-        for context in sorted(chats):
-            asked = chats[context]
-            body: dict[str, Any] = {"model": self._model, "messages": self._chats.messages(asked[0][1].context)}
-            body |= {"max_tokens": 1, "temperature": 0, "top_p": 1, "logprobs": True, "top_logprobs": self._count}
-            targets = [int(span.continuation[0]) for _, span in asked]
-            yield Call(_CHAT_PATH, body, [Part(index) for index, _ in asked], partial(self._read_chat, targets))
+    def _body(self, prefix: list[int]) -> dict[str, Any]:
+        body = {"model": self._model, "messages": self._chats.messages(np.asarray(prefix, dtype=np.int32))}
+        return body | {"max_tokens": 1, "temperature": 0, "top_p": 1, "logprobs": True, "top_logprobs": self._count}
 
-    def _read_chat(self, targets: Sequence[int], answer: JSON) -> list[TokenScores]:
-        places = routes.items(routes.part(routes.choice(answer), "logprobs"), "content")
+    def listed(self, answer: JSON, inputs: int) -> dict[Any, float]:
+        """What an answer lists: bytes → nats."""
+        places = field(logprobs_of(answer), "content", list)
         if len(places) != 1:
             raise Unanswerable(f"the server lists tokens at {len(places)} places in place of 1")
-        entries = routes.items(places[0], "top_logprobs")
-        listed = {_spelled(entry): routes.number(entry["logprob"]) for entry in map(_entry, entries)}
+        entries = field(places[0], "top_logprobs", list)
+        listed = dict[Any, float]()
+        for entry in entries:
+            if not isinstance(entry, dict) or "logprob" not in entry:
+                raise Unanswerable("the server lists a token without a log-probability")
+            listed[_spelled(entry)] = number(entry["logprob"])
         if len(listed) < len(entries):
             raise Unanswerable("the server lists several tokens with the same text")
         check_listed(listed)
-        return [self.scores(token, listed) for token in targets]
+        return listed
 
 
-class ChatGeneration(OnePart):
-    """One request for every generation; the answer is a text."""
-
-    name = "text generated in a chat"
-    cost = "one request for every generation"
-    supports: frozenset[type] = frozenset({Generation, Sampling})
-
-    def __init__(self, model: str, tokenizer: Tokenizer, unchanged: bool = False) -> None:
-        """``model``: its name at the server.  ``unchanged``: as in :class:`~.generation.Completions`."""
-        self._model, self._chats, self._unchanged = model, Chats(tokenizer), unchanged
-
-    def objection(self, question: Question) -> str | None:
-        """Why not: no chat, or one that the assistant is to go on with."""
-        assert isinstance(question, Generation)
-        return self._chats.objection(question.context)
-
-    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
-        """One request for every generation."""
-        for index, generation in questions:
-            assert isinstance(generation, Generation)
-            body: dict[str, Any] = {"model": self._model, "messages": self._chats.messages(generation.context)}
-            body |= settings(generation, self._unchanged)
-            yield Call(_CHAT_PATH, body, [Part(index)], partial(_read_chat, generation))
-
-
-class SglangPrompts(WholeSpans):
-    """Every span that is no prefix of another is a prompt of which only the end has log-probabilities.
-
-    SGLang reads what comes before that end from its cache.
-    """
-
-    name = "SGLang's input log-probabilities"
-    cost = "one request for every span, of which what comes before the continuation may be in the server's cache"
-
-    def _call(self, whole: Whole) -> Call:
-        body: dict[str, Any] = {"input_ids": whole.tokens, "sampling_params": _ONE, "return_logprob": True}
-        body["logprob_start_len"] = whole.first - 1  # the first token there has none
-        return Call(_SGLANG_PATH, body, whole.parts, partial(_read_sglang, whole))
-
-
-class ByLength:
+class ByLength(Route):
     """Spans go to ``whole`` where that computes less, everything else to ``chosen``.
 
     Asked by next tokens, a continuation of ``n`` tokens takes ``n`` requests. The server reads the prompt from its
@@ -411,65 +360,8 @@ def _check_places(places: Sequence[Any], generated: Sequence[Any]) -> None:
         raise Unanswerable(f"the server gives log-probabilities at {len(places)} places in place of 1")
 
 
-def _chosen_scores(
-    ids: Sequence[int], targets: Sequence[int] | None, parts: int, listed: Mapping[int, Any], generated: int | None
-) -> list[TokenScores]:
-    """The scores of ``targets``; where there are none, those of all ``ids`` for every one of the ``parts``.
-
-    ``listed``: what the server gives as log-probabilities; ``generated``: the token that it found likeliest.  Raises
-    Unanswerable where one of ``ids`` is not listed.
-    """
-    if lacking := [token for token in ids if token not in listed]:
-        raise Unanswerable(f"the server gives no log-probability of token {lacking[0]}, though it was asked for")
-    logprobs = {token: routes.number(value) for token, value in listed.items()}
-    highest = max(logprobs.values())
-    first = 0 if generated is not None and logprobs.get(generated) == highest else UNKNOWN
-    ranks = {token: first if logprob >= highest else NOT_FIRST for token, logprob in logprobs.items()}
-    if targets is None:
-        return [TokenScores.of(ids, [logprobs[token] for token in ids], [ranks[token] for token in ids])] * parts
-    return [TokenScores.of([token], [logprobs[token]], [ranks[token]]) for token in targets]
-
-
 def _chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
     return (ids[start : start + MOST] for start in range(0, len(ids), MOST))
-
-
-def _read_sglang(whole: Whole, answer: JSON) -> list[TokenScores]:
-    meta = _checked(answer, len(whole.tokens))
-    given = [_triple(each) for each in routes.items(meta, "input_token_logprobs")]
-    sent = whole.tokens[whole.first - 1 :]
-    routes.check_ids([token for _, token in given], sent)
-    logprobs = [routes.number(logprob) for logprob, _ in given[1:]]
-    return whole.scores(logprobs, [UNKNOWN] * len(logprobs))
-
-
-def _checked(answer: JSON, inputs: int) -> Any:
-    meta = routes.part(answer, "meta_info")
-    routes.check_prompt({"usage": meta}, inputs)
-    return meta
-
-
-def _triple(entry: Any) -> tuple[Any, Any]:
-    """(log-probability, token) of ``[log-probability, token, text]``."""
-    if not isinstance(entry, list) or len(entry) < 2 or isinstance(entry[1], bool) or not isinstance(entry[1], int):
-        raise Unanswerable("the server gives no token with a log-probability")
-    return entry[0], entry[1]
-
-
-def _bytes(name: Any) -> Any:
-    return name.encode(errors="replace") if isinstance(name, str) else name
-
-
-def _read_chat(generation: Generation, answer: JSON) -> list[TokenScores]:
-    choice = routes.choice(answer)
-    check_finished(choice)
-    return [text_scores(generation, routes.text(routes.part(choice, "message"), "content"))]
-
-
-def _entry(entry: Any) -> dict[str, Any]:
-    if not isinstance(entry, dict) or "logprob" not in entry:
-        raise Unanswerable("the server lists a token without a log-probability")
-    return entry
 
 
 def _spelled(entry: dict[str, Any]) -> bytes:
@@ -477,4 +369,4 @@ def _spelled(entry: dict[str, Any]) -> bytes:
     given = entry.get("bytes")
     if isinstance(given, list) and all(isinstance(byte, int) and 0 <= byte < 256 for byte in given):
         return bytes(given)
-    return routes.text(entry, "token").encode(errors="replace")
+    return field(entry, "token", str).encode(errors="replace")

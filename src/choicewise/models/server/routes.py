@@ -6,13 +6,13 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from choicewise.engine import FIRST_SET, Tree, build
+from choicewise.engine import FIRST_SET, build
 from choicewise.models.server.faults import JSON, Unanswerable
 from choicewise.questions import NOT_FIRST, UNKNOWN, Generation, Ids, Mass, Question, Span, TokenScores, TokenSet
 from choicewise.tokens.chat_template import ServedChat
@@ -20,6 +20,10 @@ from choicewise.tokens.tokenizer import Tokenizer
 
 PLAIN: Final = {"temperature": 0, "top_p": 1, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
 """The most likely token of the model's own distribution, whatever the server's defaults are."""
+
+SGLANG_PATH: Final = "/generate"
+ONE_TOKEN: Final = {"max_new_tokens": 1, "temperature": 0}
+"""What SGLang is told of sampling where nothing is to be generated."""
 
 _UNCHANGED: Final = {"top_k": 0, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
 """What servers may have defaults for that change the model's own distribution; not every server takes them."""
@@ -34,6 +38,7 @@ _STAND_IN = -9000.0
 """Log-probabilities at and below it stand for others: vLLM writes -9999 for minus infinity and for unknown ones."""
 
 _ID = re.compile("token_id:[0-9]{1,9}")
+_Kind = TypeVar("_Kind")
 
 
 class Part(NamedTuple):
@@ -57,27 +62,26 @@ class Call:
     read: Callable[[JSON], Sequence[TokenScores]]
 
 
-class Route(Protocol):
-    """A way of asking.  ``cost``: in words, what it costs; ``supports``: the kinds of question it answers."""
+class Route(ABC):
+    """A way of asking.
 
-    @property
-    def name(self) -> str:
-        """How it asks, in a few words."""
+    ``name``: how it asks, in a few words; ``cost``: what it costs, in words; ``supports``: the kinds of question that
+    it answers.  An answer comes whole unless ``parts`` and ``joined`` say otherwise.
+    """
 
-    @property
-    def cost(self) -> str:
-        """What it costs, in words."""
-
-    @property
-    def supports(self) -> frozenset[type]:
-        """The kinds of question that it answers."""
+    name: str
+    cost: str
+    supports: frozenset[type] = frozenset({Span})
 
     def objection(self, question: Question) -> str | None:
         """Why it can't answer ``question``, of a kind that it supports; None where it can."""
+        return None
 
     def parts(self, question: Question) -> int:
         """Of how many parts the answer to ``question`` is put together."""
+        return 1
 
+    @abstractmethod
     def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
         """The requests for ``questions`` (index among those asked, question), in the order that is best for a cache.
 
@@ -86,62 +90,7 @@ class Route(Protocol):
 
     def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
         """The answer to ``question`` from its parts."""
-
-
-class OnePart:
-    """The part of a way of asking that says that an answer comes whole."""
-
-    def parts(self, question: Question) -> int:
-        """One."""
-        return 1
-
-    def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
-        """The one part."""
         return parts[0]
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """``tokens`` that are sent, of which those from ``first`` on are scored.
-
-    ``spans``: (index of a question, its first scored token, the end of its tokens), all within these tokens.
-    """
-
-    tokens: list[int]
-    first: int
-    spans: Sequence[tuple[int, int, int]]
-
-    @property
-    def parts(self) -> list[Part]:
-        """The questions that are answered, which have one part each."""
-        return [Part(index) for index, _, _ in self.spans]
-
-    def scores(self, logprobs: Sequence[float], ranks: Sequence[int]) -> list[TokenScores]:
-        """The scores of the spans from those of all tokens from ``first`` on."""
-        scores = []
-        for _, start, end in self.spans:
-            own = slice(start - self.first, end - self.first)
-            scores.append(TokenScores.of(self.tokens[start:end], logprobs[own], ranks[own]))
-        return scores
-
-
-class WholeSpans(OnePart, ABC):
-    """A way of asking in which every span that is no prefix of another is one request."""
-
-    supports: frozenset[type] = frozenset({Span})
-
-    def objection(self, question: Question) -> str | None:
-        """None: every span can be asked."""
-        return None
-
-    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
-        """One request for every span that is no prefix of another."""
-        spans = [(index, span) for index, span in questions if isinstance(span, Span)]
-        yield from map(self._call, whole_spans(spans))
-
-    @abstractmethod
-    def _call(self, whole: Whole) -> Call:
-        """The request for these tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,39 +128,39 @@ def nodes(questions: Sequence[tuple[int, Span | Mass]]) -> Iterator[Node]:
         new = slice(done, row + 1)
         path[tree.depth[new]] = tree.tokens[new]  # of several at one depth the last counts, an ancestor of the node
         done = row + 1
-        yield _node(tree, path[: tree.depth[row] + 1].tolist(), order[start:stop], span_of[start:stop], asked)
+        node = Node(path[: tree.depth[row] + 1].tolist(), {}, [])
+        for place, span in zip(order[start:stop].tolist(), span_of[start:stop].tolist(), strict=True):
+            target, parts = (
+                int(tree.targets[place]),
+                [Part(index, place - int(tree.starts[span])) for index in asked[span]],
+            )
+            if target > FIRST_SET:
+                node.tokens.setdefault(target, []).extend(parts)
+            else:
+                node.sets.append((tree.sets[FIRST_SET - target], parts))
+        yield node
         start = stop
 
 
-class Prompts(Protocol):
-    """``name``: how prompts are sent, in a word or two.  ``front``: tokens that the server puts before every prompt."""
+class Prompts:
+    """Tokens are sent as they are.
 
-    name: str
-    front: tuple[int, ...]
-
-    def prompt(self, tokens: Sequence[int]) -> list[int] | str | None:
-        """What is sent for ``tokens``, those of ``front`` included; None where nothing gives just these."""
-
-    def objection(self, tokens: Sequence[int]) -> str | None:
-        """Why nothing gives just these ``tokens``; None where something does."""
-
-
-class TokenPrompts:
-    """Tokens are sent as they are."""
+    ``name``: how prompts are sent, in a word or two.  ``front``: tokens that the server puts before every prompt.
+    """
 
     name = "tokens"
     front: tuple[int, ...] = ()
 
-    def prompt(self, tokens: Sequence[int]) -> list[int]:
-        """The ``tokens``."""
+    def prompt(self, tokens: Sequence[int]) -> list[int] | str | None:
+        """What is sent for ``tokens``, those of ``front`` included; None where nothing gives just these."""
         return list(tokens)
 
     def objection(self, tokens: Sequence[int]) -> str | None:
-        """None."""
+        """Why nothing gives just these ``tokens``; None where something does."""
         return None
 
 
-class TextPrompts:
+class TextPrompts(Prompts):
     """Texts are sent that ``tokenizer`` encodes to just these tokens; the server puts ``front`` before them.
 
     So a server with the same tokenizer reads the tokens that were meant, and what no text gives is not asked.
@@ -230,7 +179,7 @@ class TextPrompts:
         ids = np.asarray(tokens[count:], dtype=np.int32)
         text = b"".join(self._tokenizer.token_bytes[token] for token in ids).decode(errors="replace")
         spellings = [text, text[1:]] if text.startswith(" ") else [text]  # some tokenizers put a space in front
-        for spelling, encoded in zip(spellings, self._encoded(spellings), strict=True):
+        for spelling, encoded in zip(spellings, self._tokenizer.encode(spellings, special=False), strict=True):
             if np.array_equal(encoded, ids):
                 return spelling
         return None
@@ -245,9 +194,6 @@ class TextPrompts:
         if self.prompt(tokens) is None:
             return "the server takes prompts as texts, and no text has just these tokens"
         return None
-
-    def _encoded(self, texts: list[str]) -> list[Ids]:
-        return self._tokenizer.encode(texts, special=False)
 
 
 class Chats:
@@ -305,51 +251,41 @@ def number(value: Any) -> float:
     """``value`` as a log-probability (nats, at most 0); raises Unanswerable where it can be none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Unanswerable(f"the server gives {_shown(value)} in place of a log-probability")
+    given = f"the server gives {_shown(value)} as a log-probability"
     if isinstance(value, float) and not math.isfinite(value):
-        raise Unanswerable(f"the server gives {value} as a log-probability")
+        raise Unanswerable(given)
     if value > _ABOVE:
-        raise Unanswerable(f"the server gives {_shown(value)} as a log-probability, which is above 0")
+        raise Unanswerable(f"{given}, which is above 0")
     if value <= _STAND_IN:
-        raise Unanswerable(
-            f"the server gives {_shown(value)} as a log-probability, which stands for one that it does not know"
-        )
+        raise Unanswerable(f"{given}, which stands for one that it does not know")
     return min(float(value), 0.0)
 
 
-def choice(answer: JSON) -> Mapping[str, Any]:
+def field(where: Any, name: str, kind: type[_Kind]) -> _Kind:
+    """The value of this ``kind`` that the object ``where`` holds as ``name``; Unanswerable where there is none."""
+    value = where.get(name) if isinstance(where, dict) else None
+    if not isinstance(value, kind):
+        raise Unanswerable(f"the server gives {_shown(value)} in place of {name}")
+    return value
+
+
+def choice(answer: JSON) -> dict[str, Any]:
     """The one choice of an answer; Unanswerable where there are more or none, or it has another ``index`` than 0."""
-    given = items(answer, "choices")
+    given = field(answer, "choices", list)
     if len(given) != 1:
         raise Unanswerable(f"the server answers with {len(given)} choices in place of 1")
     index = given[0].get("index") if isinstance(given[0], dict) else None
     if isinstance(index, bool) or index != 0:
         raise Unanswerable(f"the server numbers its choices wrongly ({_shown(index)})")
-    only: Mapping[str, Any] = given[0]
+    only: dict[str, Any] = given[0]
     return only
 
 
-def items(where: Any, name: str) -> list[Any]:
-    """The list that the object ``where`` holds as ``name``; Unanswerable where there is none."""
-    value = where.get(name) if isinstance(where, dict) else None
-    if not isinstance(value, list):
-        raise Unanswerable(f"the server gives {_shown(value)} in place of {name}")
-    return value
-
-
-def part(where: Any, name: str) -> Mapping[str, Any]:
-    """The object that the object ``where`` holds as ``name``; Unanswerable where there is none."""
-    value = where.get(name) if isinstance(where, dict) else None
-    if not isinstance(value, dict):
-        raise Unanswerable(f"the server gives {_shown(value)} in place of {name}")
-    return value
-
-
-def text(where: Any, name: str) -> str:
-    """The text that the object ``where`` holds as ``name``; Unanswerable where there is none."""
-    value = where.get(name) if isinstance(where, dict) else None
-    if not isinstance(value, str):
-        raise Unanswerable(f"the server gives {_shown(value)} in place of {name}")
-    return value
+def logprobs_of(answer: JSON, inputs: int | None = None) -> dict[str, Any]:
+    """``logprobs`` of the one choice of an answer to a prompt of so many ``inputs``; raises Unanswerable."""
+    if inputs is not None:
+        check_prompt(answer, inputs)
+    return field(choice(answer), "logprobs", dict)
 
 
 def check_prompt(answer: JSON, tokens: int) -> None:
@@ -359,17 +295,6 @@ def check_prompt(answer: JSON, tokens: int) -> None:
     if isinstance(counted, int) and not isinstance(counted, bool) and counted != tokens:
         more = "an added BOS?" if counted == tokens + 1 else "another tokenizer, or a text that it cuts?"
         raise Unanswerable(f"the server read {_shown(counted)} tokens where {tokens} were sent ({more})")
-
-
-def check_ids(given: Sequence[Any], sent: Sequence[int]) -> None:
-    """Raise Unanswerable where the tokens that a server names are not those ``sent``."""
-    if len(given) != len(sent):
-        raise Unanswerable(
-            f"the server gives log-probabilities of {len(given)} tokens where {len(sent)} were asked for"
-        )
-    for place, (one, other) in enumerate(zip(given, sent, strict=True)):
-        if one != other:
-            raise Unanswerable(f"the server gives a log-probability of token {_shown(one)}, not {other}, at {place}")
 
 
 def named_id(name: str) -> int | None:
@@ -406,40 +331,20 @@ def is_text(spelled: bytes) -> bool:
     return True
 
 
-def whole_spans(questions: Sequence[tuple[int, Span]]) -> Iterator[Whole]:
-    """The tokens to send for ``questions`` (index, span), in depth-first order, each sequence once."""
-    sequences = [
-        (np.concatenate([span.context, span.continuation]).astype(">i4").tobytes(), len(span.context), index)
-        for index, span in questions
-    ]
-    sequences.sort(
-        key=lambda each: each[0]
-    )  # bytes of big-endian ids sort as the ids do, a prefix before what it begins
-    group: list[tuple[bytes, int, int]] = []
-    for place, each in enumerate(sequences):
-        group.append(each)
-        if place + 1 == len(sequences) or not sequences[place + 1][0].startswith(each[0]):
-            yield _whole(each[0], group)
-            group = []
+def sglang_meta(answer: JSON, inputs: int) -> dict[str, Any]:
+    """What SGLang says beside the text after so many ``inputs``; Unanswerable where it read another number."""
+    meta = field(answer, "meta_info", dict)
+    check_prompt({"usage": meta}, inputs)
+    return meta
 
 
-def _node(tree: Tree, prefix: list[int], places: np.ndarray, spans: np.ndarray, asked: dict[int, list[int]]) -> Node:
-    node = Node(prefix, {}, [])
-    for place, span in zip(places.tolist(), spans.tolist(), strict=True):
-        number, target = place - int(tree.starts[span]), int(tree.targets[place])
-        parts = [Part(index, number) for index in asked[span]]
-        if target > FIRST_SET:
-            node.tokens.setdefault(target, []).extend(parts)
-        else:
-            node.sets.append((tree.sets[FIRST_SET - target], parts))
-    return node
+def sglang_entry(entry: Any) -> tuple[Any, int]:
+    """(log-probability, token) of ``[log-probability, token, text]``."""
+    if not isinstance(entry, list) or len(entry) < 2 or isinstance(entry[1], bool) or not isinstance(entry[1], int):
+        raise Unanswerable("the server gives no token with a log-probability")
+    return entry[0], entry[1]
 
 
 def _shown(value: Any) -> str:
     """What stands in place of something, in a few characters."""
     return "nothing" if value is None else repr(value)[:40]
-
-
-def _whole(longest: bytes, group: Sequence[tuple[bytes, int, int]]) -> Whole:
-    spans = [(index, start, len(tokens) // 4) for tokens, start, index in group]
-    return Whole(np.frombuffer(longest, dtype=">i4").tolist(), min(start for _, start, _ in spans), spans)

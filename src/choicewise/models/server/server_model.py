@@ -26,7 +26,8 @@ from choicewise.models.server.http import Client
 from choicewise.models.server.many_requests import ask, unanswered
 from choicewise.models.server.next_token_routes import ByLength
 from choicewise.models.server.probe import ChosenRoutes, Probe
-from choicewise.models.server.routes import Chats, Route, WholeSpans
+from choicewise.models.server.routes import Chats, Route
+from choicewise.models.server.span_routes import WholeSpans
 from choicewise.questions import Answers, Generation, Question, Span, TokenScores
 from choicewise.records import ServerRecord
 from choicewise.tokens.chat_template import ServedChat
@@ -64,6 +65,8 @@ class ServerModel:
     device = SERVER
     dtype = "unknown"
     recipe = None
+    planned = None
+    """What the server's cache will have is not known."""
 
     def __init__(
         self,
@@ -78,7 +81,8 @@ class ServerModel:
         self.client = Client(address, os.environ.get(KEY_VARIABLE), say=say) if client is None else client
         weakref.finalize(self, self.client.close)
         self.served: ServerFacts = read_server_facts(self.client, address.model)
-        self.name = self.served.model
+        self.name, self.takes = self.served.model, self.served.window
+        """``takes``: tokens of prompt and answer that the server says it takes; None where it does not say."""
         self.notes = list[str]()
         self._completions = self._has("completions", {"prompt": "a"})
         self.tokenizer, self._tokenizer_name = self._tokenizer(tokenizer, progress)
@@ -116,7 +120,9 @@ class ServerModel:
     @property
     def supports(self) -> frozenset[type]:
         """The kinds of question that some way of asking answers."""
-        return frozenset[type]().union(*(route.supports for route in self._routes if route is not None))
+        chosen = self.chosen
+        routes = chosen.score, chosen.generate, chosen.chat_score, chosen.chat_generate
+        return frozenset[type]().union(*(route.supports for route in routes if route is not None))
 
     @property
     def digest(self) -> str:
@@ -149,8 +155,8 @@ class ServerModel:
         return self._probed().probes
 
     def _probed(self) -> ChosenRoutes:
-        probe = Probe(self.client, self.served, self.tokenizer, self._tokenizer_name, self._completions)
-        return probe.chosen_routes()
+        probe = Probe(self.client, self.served, self.tokenizer, self._tokenizer_name)
+        return probe.chosen_routes(self._completions)
 
     @property
     def selfcheck(self) -> SelfCheck:
@@ -167,19 +173,9 @@ class ServerModel:
         return self.client.usage.computed
 
     @property
-    def planned(self) -> int | None:
-        """None: what the server's cache will have is not known."""
-        return None
-
-    @property
     def front(self) -> tuple[int, ...] | None:
         """The tokens that the server puts before a text, all others being ours; None where it does not say."""
         return self.chosen.front
-
-    @property
-    def takes(self) -> int | None:
-        """Tokens of prompt and answer that the server says it takes; None where it does not say."""
-        return self.served.window
 
     @property
     def requests(self) -> int:
@@ -206,8 +202,10 @@ class ServerModel:
         """
         by_route = defaultdict[Route, list[tuple[int, Question]]](list)
         for index, question in enumerate(questions):
-            route, objection = self._judged(question)
-            if reason := objection or self._too_long(question):
+            route, reason = self._judged(question)
+            if reason is None and question.inputs > self.window:
+                reason = f"{question.inputs + 1} tokens are too many for {self.name}, whose window is {self.window}"
+            if reason is not None:
                 yield index, unanswered(question, reason)
             elif route is not None:
                 by_route[route].append((index, question))
@@ -222,41 +220,20 @@ class ServerModel:
         """End every connection."""
         self.client.close()
 
-    @property
-    def _routes(self) -> tuple[Route | None, ...]:
-        chosen = self.chosen
-        return chosen.score, chosen.generate, chosen.chat_score, chosen.chat_generate
-
-    @cached_property
-    def _chats(self) -> Chats:
-        return Chats(self.tokenizer)
-
     def _judged(self, question: Question) -> tuple[Route | None, str | None]:
         """The way to ask ``question``, and why it can't be asked: where there is no way, or the way objects."""
-        route = self._route(question)
-        return route, self._no_route(question) if route is None else route.objection(question)
-
-    def _route(self, question: Question) -> Route | None:
-        """The way to ask ``question``."""
         chosen, context = self.chosen, getattr(question, "context", None)
-        chat = context is not None and self._chats.messages(context) is not None
+        chat = context is not None and Chats(self.tokenizer).messages(context) is not None
         if isinstance(question, Generation):
             route = chosen.chat_generate if chat else chosen.generate
         else:
             route = chosen.chat_score if chat else chosen.score
-        return route if route is not None and type(question) in route.supports else None
-
-    def _no_route(self, question: Question) -> str:
-        kind = type(question).__name__
-        if any(type(question) in route.supports for route in self._routes if route is not None):
-            return "the server takes chats only, and this is none; ask it as a chat"
-        refused = next((trial.refused for trial in reversed(self.chosen.check.trials) if trial.refused), "")
-        return f"the server can't be asked a {kind}" + (f" ({refused})" if refused else "")
-
-    def _too_long(self, question: Question) -> str | None:
-        if question.inputs <= self.window:
-            return None
-        return f"{question.inputs + 1} tokens are too many for {self.name}, whose window is {self.window}"
+        if route is not None and type(question) in route.supports:
+            return route, route.objection(question)
+        if type(question) in self.supports:
+            return None, "the server takes chats only, and this is none; ask it as a chat"
+        refused = next((trial.refused for trial in reversed(chosen.check.trials) if trial.refused), "")
+        return None, f"the server can't be asked a {type(question).__name__}" + (f" ({refused})" if refused else "")
 
     def _has(self, path: str, more: dict[str, object]) -> bool:
         """Whether the server has the endpoint ``path``."""
@@ -277,17 +254,13 @@ class ServerModel:
             tokenizer, name = _served_tokenizer(self.served, progress)
         else:
             tokenizer, name = ByteTokenizer(), _BYTES
-        if tokenizer.chat is None:
-            self._converse(tokenizer)
+        if tokenizer.chat is None:  # then the server may know how to write chats
+            message = {"role": "user", "content": "Say yes."}
+            body = {"model": self.served.model, "messages": [message], "max_tokens": 1}
+            if answer_if_offered(self.client, "chat/completions", body):
+                inner: Any = getattr(tokenizer, "inner", tokenizer)
+                inner.chat = ServedChat()
         return tokenizer, name
-
-    def _converse(self, tokenizer: Tokenizer) -> None:
-        """Let the server make the text of chats where it can and ``tokenizer`` can't."""
-        message = {"role": "user", "content": "Say yes."}
-        body = {"model": self.served.model, "messages": [message], "max_tokens": 1}
-        if answer_if_offered(self.client, "chat/completions", body):
-            inner: Any = getattr(tokenizer, "inner", tokenizer)
-            inner.chat = ServedChat()
 
     def _fitting(self, asked: int | None) -> int:
         """Tokens that the server takes, of prompt and answer together; ``asked``: input tokens that the user names."""
@@ -358,20 +331,17 @@ def _read(folder: Path) -> Tokenizer:
 def _with_label_ranks(
     client: Client, whole: Route, answers: Answers, questions: Mapping[int, Question], model: str
 ) -> Answers:
-    """``answers`` to ``questions`` (by index), those that need ranks last, with the ranks that ``whole`` gives."""
+    """``answers`` to ``questions`` (by index), those that need ranks last, with the ranks that ``whole`` gives.
+
+    They need them where the ranks of their tokens matter, and one that is unlikely has no known rank.
+    """
     unranked = dict[int, TokenScores]()
     for index, answer in answers:
-        if _is_unranked(questions[index], answer):
+        question, unlikely = questions[index], answer.logprobs < -math.log(_COUNTED)
+        matters = isinstance(question, Span) and question.ranked and answer.missing is None
+        if matters and bool(((answer.ranks < 0) & unlikely).any()):
             unranked[index] = answer
         else:
             yield index, answer
-    asked = [(index, questions[index]) for index in unranked]
-    for index, answer in ask(client, whole, asked, model):
+    for index, answer in ask(client, whole, [(index, questions[index]) for index in unranked], model):
         yield index, unranked[index] if answer.missing else replace(unranked[index], ranks=answer.ranks)
-
-
-def _is_unranked(question: Question, answer: TokenScores) -> bool:
-    """Whether the ranks of its tokens matter, and one of them is unlikely and has no known rank."""
-    if not isinstance(question, Span) or not question.ranked or answer.missing is not None:
-        return False
-    return bool(((answer.ranks < 0) & (answer.logprobs < -math.log(_COUNTED))).any())

@@ -1,27 +1,83 @@
-"""Ways of asking that send a prompt whole: echo, prompt log-probabilities, generated completions."""
+"""Ways of asking that send a prompt whole: echo, prompt log-probabilities, generated completions and chats."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from choicewise.models.server import routes
+import numpy as np
+
 from choicewise.models.server.faults import JSON, Unanswerable
 from choicewise.models.server.routes import (
+    ONE_TOKEN,
     PLAIN,
+    SGLANG_PATH,
     Call,
-    OnePart,
+    Chats,
     Part,
     Prompts,
-    Whole,
-    WholeSpans,
+    Route,
     check_finished,
+    check_prompt,
+    choice,
+    field,
+    is_text,
+    logprobs_of,
+    named_id,
+    number,
+    rank,
     settings,
+    sglang_entry,
+    sglang_meta,
     text_scores,
 )
-from choicewise.questions import Generation, Question, Sampling, Span, TokenScores
+from choicewise.questions import UNKNOWN, Generation, Question, Sampling, Span, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """``tokens`` that are sent, of which those from ``first`` on are scored.
+
+    ``spans``: (index of a question, its first scored token, the end of its tokens), all within these tokens.
+    """
+
+    tokens: list[int]
+    first: int
+    spans: Sequence[tuple[int, int, int]]
+
+    @property
+    def parts(self) -> list[Part]:
+        """The questions that are answered, which have one part each."""
+        return [Part(index) for index, _, _ in self.spans]
+
+    def scores(self, logprobs: Sequence[float], ranks: Sequence[int]) -> list[TokenScores]:
+        """The scores of the spans from those of all tokens from ``first`` on."""
+        scores = []
+        for _, start, end in self.spans:
+            own = slice(start - self.first, end - self.first)
+            scores.append(TokenScores.of(self.tokens[start:end], logprobs[own], ranks[own]))
+        return scores
+
+
+class WholeSpans(Route):
+    """A way of asking in which every span that is no prefix of another is one request."""
+
+    path = "completions"
+
+    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
+        """One request for every span that is no prefix of another."""
+        for whole in whole_spans([(index, span) for index, span in questions if isinstance(span, Span)]):
+            yield Call(self.path, self._body(whole), whole.parts, partial(self._read, whole))
+
+    @abstractmethod
+    def _body(self, whole: Whole) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _read(self, whole: Whole, answer: JSON) -> list[TokenScores]: ...
 
 
 class Echo(WholeSpans):
@@ -35,27 +91,20 @@ class Echo(WholeSpans):
     def __init__(self, model: str, tokenizer: Tokenizer, prompts: Prompts) -> None:
         """``model``: its name at the server."""
         self._model, self._tokenizer, self._prompts = model, tokenizer, prompts
-
-    @property
-    def name(self) -> str:
-        """How prompts are sent."""
-        return f"echo, prompts as {self._prompts.name}"
+        self.name = f"echo, prompts as {prompts.name}"
 
     def objection(self, question: Question) -> str | None:
         """Why not: no text gives these tokens."""
         assert isinstance(question, Span)
         return self._prompts.objection([*question.context.tolist(), *question.continuation.tolist()])
 
-    def _call(self, whole: Whole) -> Call:
-        prompt = self._prompts.prompt(whole.tokens)
-        body: dict[str, Any] = {"model": self._model, "prompt": prompt, "max_tokens": 1, "temperature": 0}
-        body |= {"echo": True, "logprobs": 1}
-        return Call("completions", body, whole.parts, partial(self._read, whole))
+    def _body(self, whole: Whole) -> dict[str, Any]:
+        body = {"model": self._model, "prompt": self._prompts.prompt(whole.tokens), "max_tokens": 1, "temperature": 0}
+        return body | {"echo": True, "logprobs": 1}
 
     def _read(self, whole: Whole, answer: JSON) -> list[TokenScores]:
-        routes.check_prompt(answer, len(whole.tokens))
-        given = routes.part(routes.choice(answer), "logprobs")
-        tokens, logprobs = routes.items(given, "tokens"), routes.items(given, "token_logprobs")
+        given = logprobs_of(answer, len(whole.tokens))
+        tokens, logprobs = field(given, "tokens", list), field(given, "token_logprobs", list)
         if len(tokens) != len(logprobs):
             raise Unanswerable(f"the server echoes {len(tokens)} tokens with {len(logprobs)} log-probabilities")
         hidden = self._hidden(tokens, whole.tokens)
@@ -64,8 +113,8 @@ class Echo(WholeSpans):
         for place in range(whole.first - hidden, len(whole.tokens) - hidden):
             if place < 0 or (place == 0 and logprobs[0] is None):
                 raise Unanswerable("the server gives no log-probability of the first token after its own BOS")
-            scores.append(routes.number(logprobs[place]))
-            ranks.append(routes.rank(scores[-1], top[place] if isinstance(top, list) and place < len(top) else None))
+            scores.append(number(logprobs[place]))
+            ranks.append(rank(scores[-1], top[place] if isinstance(top, list) and place < len(top) else None))
         return whole.scores(scores, ranks)
 
     def _hidden(self, tokens: Sequence[Any], sent: Sequence[int]) -> int:
@@ -83,11 +132,8 @@ class Echo(WholeSpans):
         """Whether ``shown`` is how the server writes ``token``; of bytes that are no text nobody knows."""
         table = self._tokenizer.token_bytes
         spelled = table[token] if token < len(table) else b""
-        try:
-            text = spelled.decode()
-        except UnicodeDecodeError:
-            return True
-        return not text or shown in (text, text.removeprefix(" "))
+        text = spelled.decode(errors="replace")
+        return not text or not is_text(spelled) or shown in (text, text.removeprefix(" "))
 
 
 class PromptLogprobs(WholeSpans):
@@ -103,13 +149,59 @@ class PromptLogprobs(WholeSpans):
         """``model``: its name at the server."""
         self._model = model
 
-    def _call(self, whole: Whole) -> Call:
-        body: dict[str, Any] = {"model": self._model, "prompt": whole.tokens, "max_tokens": 1, **PLAIN}
-        body["prompt_logprobs"] = 1
-        return Call("completions", body, whole.parts, partial(_read, whole))
+    def _body(self, whole: Whole) -> dict[str, Any]:
+        return {"model": self._model, "prompt": whole.tokens, "max_tokens": 1, **PLAIN, "prompt_logprobs": 1}
+
+    def _read(self, whole: Whole, answer: JSON) -> list[TokenScores]:
+        check_prompt(answer, len(whole.tokens))
+        given = field(choice(answer), "prompt_logprobs", list)
+        if len(given) != len(whole.tokens):
+            raise Unanswerable(
+                f"the server gives log-probabilities of {len(given)} tokens where {len(whole.tokens)} were sent"
+            )
+        logprobs, ranks = list[float](), list[int]()
+        for token, place in zip(whole.tokens[whole.first :], given[whole.first :], strict=True):
+            listed = place.get(str(token)) if isinstance(place, dict) else None
+            if not isinstance(listed, dict):
+                raise Unanswerable(f"the server gives no log-probability of token {token} of the prompt")
+            place_of = listed.get("rank")
+            if isinstance(place_of, bool) or not isinstance(place_of, int) or not 1 <= place_of < 2**31:
+                raise Unanswerable(f"the server gives {place_of!r:.40} as the rank of token {token}")
+            logprobs.append(number(listed.get("logprob")))
+            ranks.append(place_of - 1)
+        return whole.scores(logprobs, ranks)
 
 
-class Completions(OnePart):
+class SglangPrompts(WholeSpans):
+    """Every span that is no prefix of another is a prompt of which only the end has log-probabilities.
+
+    SGLang reads what comes before that end from its cache.
+    """
+
+    name = "SGLang's input log-probabilities"
+    cost = "one request for every span, of which what comes before the continuation may be in the server's cache"
+    path = SGLANG_PATH
+
+    def _body(self, whole: Whole) -> dict[str, Any]:
+        start = whole.first - 1  # the first token there has none
+        body = {"input_ids": whole.tokens, "sampling_params": ONE_TOKEN, "return_logprob": True}
+        return body | {"logprob_start_len": start}
+
+    def _read(self, whole: Whole, answer: JSON) -> list[TokenScores]:
+        given = [*map(sglang_entry, field(sglang_meta(answer, len(whole.tokens)), "input_token_logprobs", list))]
+        sent = whole.tokens[whole.first - 1 :]
+        if len(given) != len(sent):
+            raise Unanswerable(
+                f"the server gives log-probabilities of {len(given)} tokens where {len(sent)} were asked for"
+            )
+        for place, ((_, one), other) in enumerate(zip(given, sent, strict=True)):
+            if one != other:
+                raise Unanswerable(f"the server gives a log-probability of token {one}, not {other}, at {place}")
+        logprobs = [number(logprob) for logprob, _ in given[1:]]
+        return whole.scores(logprobs, [UNKNOWN] * len(logprobs))
+
+
+class Completions(Route):
     """One request for every generation.  Stops are applied here again, by tokens where the server names them.
 
     ``named``: whether it gives tokens by id and their log-probabilities; without that the answer is a text.
@@ -117,17 +209,14 @@ class Completions(OnePart):
     """
 
     cost = "one request for every generation"
-    supports: frozenset[type] = frozenset({Generation, Sampling})
+    supports = frozenset({Generation, Sampling})
+    path = "completions"
 
     def __init__(self, model: str, tokenizer: Tokenizer, prompts: Prompts, named: bool, unchanged: bool = True) -> None:
         """``model``: its name at the server."""
         self._model, self._tokenizer, self._prompts = model, tokenizer, prompts
         self._named, self._unchanged = named, unchanged
-
-    @property
-    def name(self) -> str:
-        """What comes back, and how prompts are sent."""
-        return f"generated {'tokens' if self._named else 'text'}, prompts as {self._prompts.name}"
+        self.name = f"generated {'tokens' if named else 'text'}, prompts as {prompts.name}"
 
     def objection(self, question: Question) -> str | None:
         """Why not: no text gives the context."""
@@ -138,21 +227,22 @@ class Completions(OnePart):
         """One request for every generation, those with a common beginning one after another."""
         asked = [(index, question) for index, question in questions if isinstance(question, Generation)]
         for index, generation in sorted(asked, key=lambda each: each[1].context.astype(">i4").tobytes()):
-            body: dict[str, Any] = {"model": self._model, "prompt": self._prompts.prompt(generation.context.tolist())}
-            body |= settings(generation, self._unchanged)
-            if self._named:
-                body |= {"logprobs": 1, "return_tokens_as_token_ids": True}
-            yield Call("completions", body, [Part(index)], partial(self._read, generation))
+            body = {"model": self._model, **self._sent(generation), **settings(generation, self._unchanged)}
+            yield Call(self.path, body, [Part(index)], partial(self._read, generation))
+
+    def _sent(self, generation: Generation) -> dict[str, Any]:
+        named = {"logprobs": 1, "return_tokens_as_token_ids": True} if self._named else {}
+        return {"prompt": self._prompts.prompt(generation.context.tolist()), **named}
 
     def _read(self, generation: Generation, answer: JSON) -> list[TokenScores]:
-        routes.check_prompt(answer, len(generation.context))
-        choice = routes.choice(answer)
-        check_finished(choice)
+        check_prompt(answer, len(generation.context))
+        given_choice = choice(answer)
+        check_finished(given_choice)
         if not self._named:
-            return [text_scores(generation, routes.text(choice, "text"))]
-        given = routes.part(choice, "logprobs")
-        ids = [routes.named_id(str(name)) for name in routes.items(given, "tokens")]
-        logprobs, top = routes.items(given, "token_logprobs"), routes.items(given, "top_logprobs")
+            return [text_scores(generation, field(given_choice, "text", str))]
+        given = field(given_choice, "logprobs", dict)
+        ids = [named_id(str(name)) for name in field(given, "tokens", list)]
+        logprobs, top = field(given, "token_logprobs", list), field(given, "top_logprobs", list)
         if not len(ids) == len(logprobs) == len(top):
             raise Unanswerable(f"the server gives {len(logprobs)} log-probabilities of {len(ids)} generated tokens")
         tokens = [token for token in ids if token is not None]
@@ -160,37 +250,51 @@ class Completions(OnePart):
             raise Unanswerable("the server names tokens by their text though asked to name them by id")
         if len(tokens) > generation.limit:
             raise Unanswerable(f"the server generates {len(tokens)} tokens where {generation.limit} were asked for")
-        numbers = [routes.number(value) for value in logprobs]
-        ranks = [routes.rank(number, listed) for number, listed in zip(numbers, top, strict=True)]
-        count = generation.before_stop(tokens, self._tokenizer.token_bytes)
-        scores = TokenScores.of(tokens, numbers, ranks).first(count)
-        if generation.sampling is not None and len(scores.tokens) and choice.get("finish_reason") == "stop":
-            scores = _before_end(scores, self._tokenizer)
+        numbers = [*map(number, logprobs)]
+        table = self._tokenizer.token_bytes
+        scores = TokenScores.of(tokens, numbers, [*map(rank, numbers, top)])
+        scores = scores.first(generation.before_stop(tokens, table))
+        if generation.sampling is not None and len(scores.tokens) and given_choice.get("finish_reason") == "stop":
+            last = int(scores.tokens[-1])
+            if last >= len(table) or not table[last]:  # a sampled text ends before the token that ends it
+                scores = scores.first(len(scores.tokens) - 1)
         return [scores]
 
 
-def _read(whole: Whole, answer: JSON) -> list[TokenScores]:
-    routes.check_prompt(answer, len(whole.tokens))
-    given = routes.items(routes.choice(answer), "prompt_logprobs")
-    if len(given) != len(whole.tokens):
-        raise Unanswerable(
-            f"the server gives log-probabilities of {len(given)} tokens where {len(whole.tokens)} were sent"
-        )
-    logprobs, ranks = [0.0], [0]
-    for token, place in zip(whole.tokens[whole.first :], given[whole.first :], strict=True):
-        listed = place.get(str(token)) if isinstance(place, dict) else None
-        if not isinstance(listed, dict):
-            raise Unanswerable(f"the server gives no log-probability of token {token} of the prompt")
-        rank = listed.get("rank")
-        if isinstance(rank, bool) or not isinstance(rank, int) or not 1 <= rank < 2**31:
-            raise Unanswerable(f"the server gives {rank!r:.40} as the rank of token {token}")
-        logprobs.append(routes.number(listed.get("logprob")))
-        ranks.append(rank - 1)
-    return whole.scores(logprobs[1:], ranks[1:])
+class ChatGeneration(Completions):
+    """One request for every generation; the answer is a text."""
+
+    path = "chat/completions"
+
+    def __init__(self, model: str, tokenizer: Tokenizer, unchanged: bool = False) -> None:
+        """``model``: its name at the server.  ``unchanged``: as in :class:`Completions`."""
+        super().__init__(model, tokenizer, Prompts(), named=False, unchanged=unchanged)
+        self.name, self._chats = "text generated in a chat", Chats(tokenizer)
+
+    def objection(self, question: Question) -> str | None:
+        """Why not: no chat, or one that the assistant is to go on with."""
+        assert isinstance(question, Generation)
+        return self._chats.objection(question.context)
+
+    def _sent(self, generation: Generation) -> dict[str, Any]:
+        return {"messages": self._chats.messages(generation.context)}
+
+    def _read(self, generation: Generation, answer: JSON) -> list[TokenScores]:
+        given = choice(answer)
+        check_finished(given)
+        return [text_scores(generation, field(field(given, "message", dict), "content", str))]
 
 
-def _before_end(scores: TokenScores, tokenizer: Tokenizer) -> TokenScores:
-    """Without a last token that stands for no text: a sampled text ends before the token that ends it."""
-    last, table = int(scores.tokens[-1]), tokenizer.token_bytes
-    ends = last >= len(table) or not table[last]
-    return scores.first(len(scores.tokens) - 1) if ends else scores
+def whole_spans(questions: Sequence[tuple[int, Span]]) -> Iterator[Whole]:
+    """The tokens to send for ``questions`` (index, span), in depth-first order, each sequence once."""
+    sequences = [
+        (np.concatenate([span.context, span.continuation]).astype(">i4").tobytes(), len(span.context), index)
+        for index, span in questions
+    ]
+    sequences.sort(key=lambda each: each[0])  # big-endian bytes sort as ids do, a prefix before what it begins
+    group: list[tuple[int, int, int]] = []
+    for place, (tokens, start, index) in enumerate(sequences):
+        group.append((index, start, len(tokens) // 4))
+        if place + 1 == len(sequences) or not sequences[place + 1][0].startswith(tokens):
+            yield Whole(np.frombuffer(tokens, dtype=">i4").tolist(), min(first for _, first, _ in group), group)
+            group = []

@@ -11,30 +11,7 @@ from typing import Any
 import numpy as np
 
 from choicewise.page.charts import chart
-from choicewise.page.charts.chart import (
-    DESCRIPTION,
-    INK,
-    LINE,
-    MARK,
-    MODELS,
-    NORMAL,
-    PAPER,
-    PERCENT_AXIS,
-    SHAPES,
-    SMALL,
-    SOFT,
-    WIDTH,
-    Record,
-    Records,
-    em,
-    frame,
-    hairline,
-    layer,
-    note,
-    number,
-    rank_axis,
-    words,
-)
+from choicewise.page.charts.chart import Record, Records
 from choicewise.page.study import Lead
 from choicewise.results.ladder import order_agreement, seriated
 from choicewise.results.outcomes import measured_as
@@ -48,7 +25,7 @@ CAPTION = (
 )
 
 
-def spec(values: Records, rank: bool = True, width: int = WIDTH) -> dict[str, Any]:
+def spec(values: Records, rank: bool = True, width: int = chart.WIDTH) -> dict[str, Any]:
     """The chart of such values, of ranks or of values; wider than ``width`` where that leaves columns too little room.
 
     Its data differ from ``values`` in the places of the models' names, which must not lie on each other.
@@ -57,29 +34,31 @@ def spec(values: Records, rank: bool = True, width: int = WIDTH) -> dict[str, An
     lines = {(record["kind"], record.get("slot", record.get("line"))) for record in values if "place" in record}
     models = max(sum(kind in ("place", "line") for kind, _ in lines), 1)
     height = min(max(models * _RANK, _LOWEST), _HIGHEST) if rank else _VALUE
-    right = MODEL * NORMAL + 48
+    right = MODEL * chart.NORMAL + 48
     width = max(width, _LEFT + right + columns * _COLUMN)
     at = "place" if rank else "value"
     scale: dict[str, Any] = {"domain": [0.5, models + 0.5], "reverse": True} if rank else {"domain": [0, 1]}
     scale |= {"nice": False, "zero": False}
-    up = number(at, scale=scale, axis={**rank_axis(models), "title": None} if rank else PERCENT_AXIS)
-    across = number("column", axis=None, scale={"domain": [-0.5, max(columns, 1) - 0.5], "nice": False, "zero": False})
+    up = chart.number(at, scale=scale, axis={**chart.rank_axis(models), "title": None} if rank else chart.PERCENT_AXIS)
+    across = chart.number(
+        "column", axis=None, scale={"domain": [-0.5, max(columns, 1) - 0.5], "nice": False, "zero": False}
+    )
     pixels = height / models if rank else height
-    longest = max((em(record["label"]) for record in values if record["kind"] == "column"), default=0.0)
-    return frame(
+    longest = max((chart.em(record["label"]) for record in values if record["kind"] == "column"), default=0.0)
+    return chart.frame(
         _with_room(values, at, _DISTANCE / pixels, (0.5, models + 0.5) if rank else (0.0, 1.0)),
         [*_bump_columns(across, "rank" if rank else ""), *_lines(across, up, rank, columns, models), *_names(up)],
         width=width,
         left=_LEFT,
         right=right,
         top=24,
-        bottom=round(longest * SMALL) + _NAME + 8,
+        bottom=round(longest * chart.SMALL) + _NAME + 8,
         height=height,
         about=_about(models, columns, rank),
     )
 
 
-SHOWN = len(MODELS)
+SHOWN = len(chart.MODELS)
 """Models that have a colour and a shape; of more, the others are grey."""
 
 MODEL, PROTOCOL = 11, 13
@@ -90,10 +69,7 @@ Column = Mapping[str, Row]
 
 
 def values(
-    rows: Sequence[Row],
-    significant: Collection[Lead] = (),
-    highlight: Sequence[str] = (),
-    first: str | None = None,
+    rows: Sequence[Row], significant: Collection[Lead] = (), highlight: Sequence[str] = (), first: str | None = None
 ) -> list[Record]:
     """Records of the kinds ``column``, ``place`` and ``line`` (a model under a protocol, in colour or grey),
     ``crossing`` and ``model`` (a name).
@@ -139,32 +115,28 @@ def shown_models(rows: Sequence[Row], highlight: Sequence[str] = ()) -> list[str
     return [model for model in ranks if model in best]
 
 
-_LEFT, _COLUMN = 64, 12
-"""Pixels left of the columns, and of a column at least."""
+_LEFT, _COLUMN = 64, 12  # pixels left of the columns, and of a column at least
 
 _RANK, _LOWEST, _HIGHEST, _VALUE = 44, 190, 640, 380
 """Pixels of a rank, of all ranks at least and at most, and from 0 to 100 %."""
 
-_MANY = 40
-"""With more models, the grey lines are hairlines."""
-
-_DISTANCE = 15
-"""Pixels between two names of models."""
-
-_TAU, _NAME = 8, 48
-"""Pixels below the columns at which Kendall's τ and the names of protocols begin."""
+_MANY = 40  # with more models, the grey lines are hairlines
+_DISTANCE = 15  # pixels between two names of models
+_TAU, _NAME = 8, 48  # pixels below the columns at which Kendall's τ and the names of protocols begin
 
 
 def _bump_columns(across: Mapping[str, Any], what: str) -> list[dict[str, Any]]:
     """A line, Kendall's τ and the name of the protocol for every column, and what the figures are."""
     below = {"x": across, "y": {"value": "height"}}
     turned = {"angle": 270, "align": "right"}
-    heading = layer("column", note(align="right"), {"field": "column", "equal": 0}, x={"value": -10})
+    heading = chart.layer("column", chart.note(align="right"), {"field": "column", "equal": 0}, x={"value": -10})
     texts = {what: (0, -10), "τ": ("height", _TAU + 12), "protocol": ("height", _NAME + 22)}
     return [
-        layer("column", hairline(opacity=0.6), x=across, y={"value": 0}, y2={"value": "height"}),
-        layer("column", note(**turned, dx=-_TAU), **below, text=words("agreement")),
-        layer("column", note(**turned, dx=-_NAME), **below, text=words("label"), description=DESCRIPTION),
+        chart.layer("column", chart.hairline(opacity=0.6), x=across, y={"value": 0}, y2={"value": "height"}),
+        chart.layer("column", chart.note(**turned, dx=-_TAU), **below, text=chart.words("agreement")),
+        chart.layer(
+            "column", chart.note(**turned, dx=-_NAME), **below, text=chart.words("label"), description=chart.DESCRIPTION
+        ),
         *(
             {
                 **heading,
@@ -180,34 +152,50 @@ def _lines(
     across: Mapping[str, Any], up: Mapping[str, Any], rank: bool, columns: int, models: int
 ) -> list[dict[str, Any]]:
     at, low, high = ("place", "rank_low", "rank_high") if rank else ("value", "ci_low", "ci_high")
-    coloured = {"color": _slots(MODELS)}
+    coloured = {"color": _slots(chart.MODELS)}
     size = 60 if columns <= 20 else 36
-    dot = {"type": "point", "filled": True, "opacity": 1, "stroke": PAPER, "strokeWidth": 1, "size": size}
+    dot = {"type": "point", "filled": True, "opacity": 1, "stroke": chart.PAPER, "strokeWidth": 1, "size": size}
     bar = {"type": "rule", "strokeWidth": 2, "opacity": 0.28}
     ends = {"x": across, "x2": {"field": "next"}, "y": up, "y2": {"field": f"next_{at}"}}
     known = {"field": low, "valid": True}
     path = {"type": "line", "strokeWidth": 1.75, "strokeJoin": "round"}
-    grey = {"color": LINE, "strokeWidth": 0.5} if models > _MANY else {"color": MARK, "strokeWidth": 1}
+    grey = {"color": chart.LINE, "strokeWidth": 0.5} if models > _MANY else {"color": chart.MARK, "strokeWidth": 1}
     detail = {"field": "line", "type": "nominal"}
     return [
-        layer("line", {**path, **grey}, x=across, y=up, detail=detail, description=DESCRIPTION),
-        layer("place", bar, known, x=number("beside", axis=None), y=number(low), y2={"field": high}, **coloured),
-        layer("place", path, x=across, y=up, **coloured),
-        layer("crossing", {"type": "rule", "strokeWidth": 5}, **ends, **coloured, description=DESCRIPTION),
-        layer("place", dot, x=across, y=up, **coloured, shape=_slots(SHAPES), description=DESCRIPTION),
+        chart.layer("line", {**path, **grey}, x=across, y=up, detail=detail, description=chart.DESCRIPTION),
+        chart.layer(
+            "place",
+            bar,
+            known,
+            x=chart.number("beside", axis=None),
+            y=chart.number(low),
+            y2={"field": high},
+            **coloured,
+        ),
+        chart.layer("place", path, x=across, y=up, **coloured),
+        chart.layer("crossing", {"type": "rule", "strokeWidth": 5}, **ends, **coloured, description=chart.DESCRIPTION),
+        chart.layer(
+            "place", dot, x=across, y=up, **coloured, shape=_slots(chart.SHAPES), description=chart.DESCRIPTION
+        ),
     ]
 
 
 def _names(up: Mapping[str, Any]) -> list[dict[str, Any]]:
-    beside = number("label_at")
+    beside = chart.number("label_at")
     sign = {"type": "point", "filled": True, "opacity": 1, "size": 60, "xOffset": 7}
-    text = {"type": "text", "align": "left", "baseline": "middle", "color": INK, "limit": MODEL * NORMAL + 8}
+    text = {
+        "type": "text",
+        "align": "left",
+        "baseline": "middle",
+        "color": chart.INK,
+        "limit": MODEL * chart.NORMAL + 8,
+    }
     coloured, grey = {"field": "slot", "valid": True}, {"field": "slot", "valid": False}
     place = {"x": {"value": "width"}, "y": beside}
     return [
-        layer("model", sign, coloured, **place, color=_slots(MODELS), shape=_slots(SHAPES)),
-        layer("model", {**text, "dx": 17}, coloured, **place, text=words("label")),
-        layer("model", {**text, "dx": 17, "color": SOFT}, grey, **place, text=words("label")),
+        chart.layer("model", sign, coloured, **place, color=_slots(chart.MODELS), shape=_slots(chart.SHAPES)),
+        chart.layer("model", {**text, "dx": 17}, coloured, **place, text=chart.words("label")),
+        chart.layer("model", {**text, "dx": 17, "color": chart.SOFT}, grey, **place, text=chart.words("label")),
     ]
 
 
@@ -241,11 +229,8 @@ _COLUMNS = ("protocol", "value", "ci_low", "ci_high", "rank", "rank_low", "rank_
 _BESIDE, _FEW = 0.5, 70
 """Part of a column over which the intervals of the models stand beside each other, less where columns are few."""
 
-_NAMED = 20
-"""With more models, only those in colour have their names beside their lines."""
-
-_TIED = 0.3
-"""How far apart lines of equal rank are, in ranks."""
+_NAMED = 20  # with more models, only those in colour have their names beside their lines
+_TIED = 0.3  # how far apart lines of equal rank are, in ranks
 
 
 def _bump_values_columns(rows: Sequence[Row], fewest: int) -> list[Column]:
@@ -306,11 +291,7 @@ def _place(row: Row | None, model: str, models: int, slot: int, at: int, beside:
     about = f"{chart.cut(model, chart.SAID)} under {chart.cut(row.protocol, chart.SAID)}: "
     about += f"rank {row.rank} of {models}{bounds}, {chart.share(row.value)} of {counted(row.n, 'item')}"
     about += chart.bounds(row.ci_low, row.ci_high)
-    return {
-        **record,
-        **{column: getattr(row, column) for column in _COLUMNS},
-        "description": about,
-    }
+    return {**record, **{column: getattr(row, column) for column in _COLUMNS}, "description": about}
 
 
 def _crossings(

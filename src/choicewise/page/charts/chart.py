@@ -242,10 +242,9 @@ DESCRIPTION: Mapping[str, Any] = words("description")
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, Arimo, 'Liberation Sans', Arial, sans-serif"
 """What the reader's system has; Arimo is what the renderer of files has."""
 
-SMALL: Final = 11
-NORMAL: Final = 12
-_TITLE: Final = 14
-"""Sizes in pixels: notes and axes, names, the title of a chart that stands alone."""
+SMALL: Final = 11  # pixels: notes and axes
+NORMAL: Final = 12  # names
+_TITLE: Final = 14  # of a chart that stands alone
 
 INK: Final = "var(--ink)"
 SOFT: Final = "var(--quiet)"
@@ -255,16 +254,15 @@ MARK: Final = "var(--mark)"
 PAPER: Final = "var(--paper)"
 MODELS: Final = tuple(f"var(--model-{place})" for place in range(1, 9))
 SHAPES: Final = (
-    "circle",
-    "square",
-    "triangle-up",
-    "diamond",
-    "triangle-down",
-    "cross",
-    "triangle-right",
-    "triangle-left",
+    *("circle", "square", "triangle-up", "diamond"),
+    *("triangle-down", "cross", "triangle-right", "triangle-left"),
 )
 """Of models in this order: nobody has to tell them apart by colour alone."""
+
+
+def _palette(*colours: str) -> dict[str, str]:
+    return dict(zip(MODELS, colours, strict=True))
+
 
 LIGHT: Final[Mapping[str, str]] = {
     INK: "#1a1a1a",
@@ -273,13 +271,7 @@ LIGHT: Final[Mapping[str, str]] = {
     ACCENT: "#0a58a6",
     MARK: "#8a8a8a",
     PAPER: "#ffffff",
-    **dict(
-        zip(
-            MODELS,
-            ("#0072b2", "#d55e00", "#009e73", "#b8578e", "#000000", "#b07800", "#2f8fc4", "#8c8100"),
-            strict=True,
-        )
-    ),
+    **_palette("#0072b2", "#d55e00", "#009e73", "#b8578e", "#000000", "#b07800", "#2f8fc4", "#8c8100"),
 }
 """Colours on white: those of Okabe and Ito, the pale ones darkened until thin lines show (3 : 1 and more)."""
 
@@ -290,13 +282,7 @@ DARK: Final[Mapping[str, str]] = {
     ACCENT: "#7db7f2",
     MARK: "#85888d",
     PAPER: "#15171a",
-    **dict(
-        zip(
-            MODELS,
-            ("#4aa8e0", "#f08040", "#2bc096", "#e39cc3", "#f2f2f2", "#e69f00", "#86cdf3", "#f0e442"),
-            strict=True,
-        )
-    ),
+    **_palette("#4aa8e0", "#f08040", "#2bc096", "#e39cc3", "#f2f2f2", "#e69f00", "#86cdf3", "#f0e442"),
 }
 """The same on a dark page."""
 
@@ -418,8 +404,7 @@ def _coloured(spec: Any, colours: Mapping[str, str] = LIGHT) -> Any:
     return colours.get(spec, spec) if isinstance(spec, str) else spec
 
 
-_NO_CHARACTERS = re.compile("[\ufdd0-\ufdef\ufffe\uffff]")
-"""What no XML file may hold."""
+_NO_CHARACTERS = re.compile("[\ufdd0-\ufdef\ufffe\uffff]")  # what no XML file may hold
 
 _LAST_WORD = re.compile(r"[^-_/: ]*$")
 

@@ -6,39 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from choicewise.page.charts import chart
-from choicewise.page.charts.chart import (
-    ACCENT,
-    DESCRIPTION,
-    INK,
-    NARROW,
-    NORMAL,
-    PAPER,
-    PERCENT_AXIS,
-    POINTS_AXIS,
-    SMALL,
-    SOFT,
-    WIDTH,
-    Record,
-    Records,
-    around_zero,
-    frame,
-    hairline,
-    lane,
-    layer,
-    named,
-    note,
-    number,
-    rank_axis,
-    row_words,
-    where,
-    words,
-)
+from choicewise.page.charts.chart import Record, Records
+from choicewise.page.study import LEVEL, Contest
 from choicewise.results.outcomes import measured_as
 from choicewise.results.rows import Row
-from choicewise.scoring.significance import Difference
 from choicewise.util.text import counted, error, percent, points, probability
 
 if TYPE_CHECKING:
@@ -61,8 +35,6 @@ RANKS_CAPTION = "How many protocols give each model each rank: the area of a dot
 CAPTION_ONE = "Rank under this protocol, and the ranks in 95 % of draws of items."
 """How to read each chart; the last one: ranks under one protocol."""
 
-LEVEL = 0.05
-
 
 def effects_values(effects: Sequence[Effect]) -> list[Record]:
     """Records of the kinds ``effect`` (a row) and ``pair`` (a tick in it); changes are shares of 1."""
@@ -73,16 +45,16 @@ def effects_values(effects: Sequence[Effect]) -> list[Record]:
     return records
 
 
-def effects_spec(values: Records, width: int = WIDTH) -> dict[str, Any]:
+def effects_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     """The chart of :func:`effects_values`."""
-    lanes = _Lanes(width, (_NAME * NORMAL + 24, 12), (148, 28), (38, 58), (0.5, 0.75))
+    lanes = _Lanes(width, (_NAME * chart.NORMAL + 24, 12), (148, 28), (38, 58), (0.5, 0.75))
     reaches = ("change", "low", "high")
-    scale = around_zero(0.05, (record[name] for record in values for name in reaches if name in record))
+    scale = chart.around_zero(0.05, (record[name] for record in values for name in reaches if name in record))
     lanes.edges("effect")
     lanes.zero("effect")
-    lanes.ticks("pair", number("change"), size=256, opacity=0.45, description=DESCRIPTION)
-    lanes.reach("effect", INK, 1.5)
-    lanes.dots("effect", number("mean", scale=scale, axis=POINTS_AXIS), size=64)
+    lanes.ticks("pair", chart.number("change"), size=256, opacity=0.45, description=chart.DESCRIPTION)
+    lanes.reach("effect", chart.INK, 1.5)
+    lanes.dots("effect", chart.number("mean", scale=scale, axis=chart.POINTS_AXIS), size=64)
     lanes.words("effect", "axis", "detail", "result", "size")
     count_of_axes = counted(len({record["lane"] for record in values}), "axis", "axes")
     return lanes.spec(values, 8, 42, f"What each of {count_of_axes} of the protocols does")
@@ -102,44 +74,30 @@ def ladder_values(climbed: Ladder) -> list[Record]:
     return records
 
 
-def ladder_spec(values: Records, width: int = WIDTH) -> dict[str, Any]:
+def ladder_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     """The chart of :func:`ladder_values`."""
-    lanes = _Lanes(width, (_NAME * NORMAL + 24, 12), (132, 28), (38, 58), (0.5, 0.74))
+    lanes = _Lanes(width, (_NAME * chart.NORMAL + 24, 12), (132, 28), (38, 58), (0.5, 0.74))
     known = {"field": "after", "valid": True}
-    down = {"y": lane("above", bandPosition=lanes.bar), "y2": {"field": "lane", "bandPosition": lanes.bar}}
+    down = {"y": chart.lane("above", bandPosition=lanes.bar), "y2": {"field": "lane", "bandPosition": lanes.bar}}
     lanes.edges("end")
     lanes.edges("step")
-    lanes.add("step", hairline(color=SOFT), x=number("before"), **down)
-    lanes.add("end", hairline(color=SOFT), where("side", "to"), x=number("after"), **down)
-    for colour, change in ((SOFT, "lt"), (ACCENT, "gte")):
+    lanes.add("step", chart.hairline(color=chart.SOFT), x=chart.number("before"), **down)
+    lanes.add("end", chart.hairline(color=chart.SOFT), chart.where("side", "to"), x=chart.number("after"), **down)
+    for colour, change in ((chart.SOFT, "lt"), (chart.ACCENT, "gte")):
         thick = {"type": "rule", "strokeWidth": 10, "color": colour}
         sign = {"field": "change", change: 0}
-        lanes.add("step", thick, sign, x=number("before"), x2={"field": "after"}, y=lanes.at)
-    lanes.add("step", hairline(color=INK), _KNOWN_LOW, x=number("low"), x2={"field": "high"}, y=lanes.at)
-    across = number("after", scale={"domain": [0, 1]}, axis=PERCENT_AXIS)
+        lanes.add("step", thick, sign, x=chart.number("before"), x2={"field": "after"}, y=lanes.at)
+    lanes.add(
+        "step", chart.hairline(color=chart.INK), _KNOWN_LOW, x=chart.number("low"), x2={"field": "high"}, y=lanes.at
+    )
+    across = chart.number("after", scale={"domain": [0, 1]}, axis=chart.PERCENT_AXIS)
     lanes.dots("step", across, known, size=24, stroke=None)
-    lanes.dots("end", number("after"), known, size=40, stroke=None)
+    lanes.dots("end", chart.number("after"), known, size=40, stroke=None)
     for kind, weight in (("end", 600), ("step", "normal")):
         lanes.words(kind, "title", "detail", "result", "items", fontWeight=weight)
     start, *steps, end = values
     ways = f"{start['title']} ({start['result']}) to {end['title']} ({end['result']})"
     return lanes.spec(values, 8, 26, f"The way from {ways} in {counted(len(steps), 'step')}, one changed axis a step")
-
-
-class Contest(Protocol):
-    """Two models under one protocol: left minus right, and its p value after Holm's correction."""
-
-    @property
-    def protocol(self) -> str:
-        """Its name."""
-
-    @property
-    def difference(self) -> Difference:
-        """Left minus right, a share of 1."""
-
-    @property
-    def p_holm(self) -> float:
-        """NaN where there was no test."""
 
 
 def pair_values(left: str, right: str, contests: Sequence[Contest]) -> list[Record]:
@@ -154,24 +112,24 @@ def pair_values(left: str, right: str, contests: Sequence[Contest]) -> list[Reco
     ]
 
 
-def pair_spec(values: Records, width: int = WIDTH) -> dict[str, Any]:
+def pair_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     """The chart of :func:`pair_values`."""
-    lanes = _Lanes(width, (_PROTOCOL * SMALL + 24, _PAIR_SHORT * SMALL + 24), (76, 28), (14, 14))
+    lanes = _Lanes(width, (_PROTOCOL * chart.SMALL + 24, _PAIR_SHORT * chart.SMALL + 24), (76, 28), (14, 14))
     rows = [record for record in values if record["kind"] == "difference"]
-    scale = around_zero(0.02, (record[name] for record in rows for name in ("value", "low", "high")))
+    scale = chart.around_zero(0.02, (record[name] for record in rows for name in ("value", "low", "high")))
     lanes.zero("difference")
-    lanes.reach("difference", SOFT, 1.25)
-    for significant, fill in ((False, PAPER), (True, INK)):
-        filters = ({"field": "value", "valid": True}, where("significant", significant))
-        across = number("value", scale=scale, axis=POINTS_AXIS)
-        lanes.dots("difference", across, *filters, size=44, fill=fill, stroke=INK, strokeWidth=1.25)
-    label = note(align="left", color=INK)
-    lanes.add("difference", label, x={"value": 12 - lanes.left}, y=lane(), text=lanes.name)
+    lanes.reach("difference", chart.SOFT, 1.25)
+    for significant, fill in ((False, chart.PAPER), (True, chart.INK)):
+        filters = ({"field": "value", "valid": True}, chart.where("significant", significant))
+        across = chart.number("value", scale=scale, axis=chart.POINTS_AXIS)
+        lanes.dots("difference", across, *filters, size=44, fill=fill, stroke=chart.INK, strokeWidth=1.25)
+    label = chart.note(align="left", color=chart.INK)
+    lanes.add("difference", label, x={"value": 12 - lanes.left}, y=chart.lane(), text=lanes.name)
     lanes.beside("difference", "result")
     above = {"left": (0, -27 if lanes.narrow else -12), "right": ("width", -12)}
     for side, (x, y) in above.items():
         place = {"x": {"value": x}, "y": {"value": y}}
-        lanes.add("side", note(align=side), where("side", side), **place, text=words("label"))
+        lanes.add("side", chart.note(align=side), chart.where("side", side), **place, text=chart.words("label"))
     about = f"The difference between two models under {counted(len(rows), 'protocol')}, in points"
     return lanes.spec(values, 40 if lanes.narrow else 28, 42, about)
 
@@ -203,41 +161,41 @@ def ranks_values(rows: Sequence[Row], protocol: str | None = None) -> list[Recor
     return records
 
 
-def ranks_spec(values: Records, width: int = WIDTH) -> dict[str, Any]:
+def ranks_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     """The chart of :func:`ranks_values`."""
     models = sum(record["kind"] == "model" for record in values)
     dense = models > _MANY
     step = 15 if dense else 44
-    lanes = _Lanes(width, (_RANKS_MODEL * NORMAL + 24, _RANKS_SHORT * NORMAL + 24), (150, 28), (step, step))
+    lanes = _Lanes(width, (_RANKS_MODEL * chart.NORMAL + 24, _RANKS_SHORT * chart.NORMAL + 24), (150, 28), (step, step))
     scale = {"domain": [1, max(models, 2)], "nice": False, "zero": False}
-    across = number("rank", scale=scale, axis={**rank_axis(max(models, 1)), "offset": 4})
-    lanes.add("model", hairline(), x={"value": 0}, x2={"value": "width"}, y=lane())
-    lanes.reach("model", SOFT, 0.75 if dense else 1.5)
+    across = chart.number("rank", scale=scale, axis={**chart.rank_axis(max(models, 1)), "offset": 4})
+    lanes.add("model", chart.hairline(), x={"value": 0}, x2={"value": "width"}, y=chart.lane())
+    lanes.reach("model", chart.SOFT, 0.75 if dense else 1.5)
     if dense:  # a faint tick per rank, and a dot at the median
         lanes.ticks("rank", across, size=49, opacity=0.5)
-        lanes.dots("model", number("median"), size=40)
+        lanes.dots("model", chart.number("median"), size=40)
     else:  # a dot per rank, its area the share of the protocols, with how many these are
         area_scale = {"domain": [0, 1], "range": [0, step * step / 4]}
         area = {"field": "share", "type": "quantitative", "legend": None, "scale": area_scale}
         lanes.dots("rank", across, encoded_size=area)
-        above = note(align="center", dy=-step * 0.29, baseline="bottom")
+        above = chart.note(align="center", dy=-step * 0.29, baseline="bottom")
         if models <= _COUNTED:
-            lanes.layers += named("rank", above, x=number("rank"), y=lane(), text=words("label"))
-    name = {"type": "text", "align": "left", "baseline": "middle", "color": INK}
+            lanes.layers += chart.named(
+                "rank", above, x=chart.number("rank"), y=chart.lane(), text=chart.words("label")
+            )
+    name = {"type": "text", "align": "left", "baseline": "middle", "color": chart.INK}
     left = {"value": 12 - lanes.left}
-    lanes.add("model", name, x=left, y=lane(), text=lanes.name, description=DESCRIPTION)
+    lanes.add("model", name, x=left, y=chart.lane(), text=lanes.name, description=chart.DESCRIPTION)
     lanes.beside("model", "detail")
     return lanes.spec(values, 20, 50, f"The ranks of {counted(models, 'model')}")
 
 
-_NAME = 18
-"""Width of what stands beside a row of effects or of a ladder, in sizes of its font."""
+_NAME = 18  # width of what stands beside a row of effects or of a ladder, in sizes of its font
 
 _PROTOCOL, _PAIR_SHORT, _PAIR_MODEL = 14, 10, 12
 """Widths of the names of protocols (also on narrow charts) and models, in sizes of the font."""
 
-_RANKS_MODEL, _RANKS_SHORT = 13, 9
-"""Widths of the names of models, on wide and narrow charts, in sizes of the font."""
+_RANKS_MODEL, _RANKS_SHORT = 13, 9  # widths of the names of models, on wide and narrow charts, in sizes of the font
 
 _MANY, _COUNTED = 30, 12
 """With more models, rows of ranks are dense; with more ranks, the counts are not written beside the dots."""
@@ -246,11 +204,7 @@ _KNOWN_LOW = {"field": "low", "valid": True}
 
 
 class _Lanes:
-    """Collects the layers of a chart in lanes, from the lowest up.
-
-    ``left``, ``right`` (margins), ``step`` (pixels of a lane) and ``bar`` (where in a lane its marks are; None: in its
-    middle): on wide and on narrow charts.
-    """
+    """Collects the layers of a chart in lanes, from the lowest up."""
 
     def __init__(
         self,
@@ -260,33 +214,33 @@ class _Lanes:
         step: tuple[int, int],
         bar: tuple[float, float] | None = None,
     ) -> None:
-        self.narrow = width < NARROW
+        self.narrow = width < chart.NARROW
         self.left, self.right, self.step = left[self.narrow], right[self.narrow], step[self.narrow]
         self.width, self.bar = width, None if bar is None else bar[self.narrow]
-        self.at = lane() if bar is None else lane("lane", bandPosition=self.bar)
-        self.name = words("short" if self.narrow else "label")
+        self.at = chart.lane() if bar is None else chart.lane("lane", bandPosition=self.bar)
+        self.name = chart.words("short" if self.narrow else "label")
         self.layers: list[dict[str, Any]] = []
 
     def add(self, kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any) -> None:
-        self.layers.append(layer(kind, mark, *filters, **encoding))
+        self.layers.append(chart.layer(kind, mark, *filters, **encoding))
 
     def edges(self, kind: str) -> None:
         """A line above every row, from margin to margin."""
         ends = {"x": {"value": -self.left}, "x2": {"value": self.width - self.left}}
-        self.add(kind, hairline(), **ends, y=lane("lane", bandPosition=0))
+        self.add(kind, chart.hairline(), **ends, y=chart.lane("lane", bandPosition=0))
 
     def zero(self, kind: str) -> None:
         """A line at zero, down every row."""
-        down = {"y": lane(bandPosition=0), "y2": {"field": "lane", "bandPosition": 1}}
-        self.add(kind, hairline(color=SOFT), x={"datum": 0}, **down)
+        down = {"y": chart.lane(bandPosition=0), "y2": {"field": "lane", "bandPosition": 1}}
+        self.add(kind, chart.hairline(color=chart.SOFT), x={"datum": 0}, **down)
 
     def reach(self, kind: str, colour: str, thick: float) -> None:
         """A line from low to high, where these are known."""
         line = {"type": "rule", "color": colour, "strokeWidth": thick}
-        self.add(kind, line, _KNOWN_LOW, x=number("low"), x2={"field": "high"}, y=self.at)
+        self.add(kind, line, _KNOWN_LOW, x=chart.number("low"), x2={"field": "high"}, y=self.at)
 
     def ticks(self, kind: str, across: Any, *, size: int, opacity: float, **encoding: Any) -> None:
-        tick = {"type": "point", "shape": "M0,-1L0,1", "stroke": SOFT, "strokeWidth": 1}
+        tick = {"type": "point", "shape": "M0,-1L0,1", "stroke": chart.SOFT, "strokeWidth": 1}
         self.add(kind, {**tick, "size": size, "opacity": opacity}, x=across, y=self.at, **encoding)
 
     def dots(
@@ -296,8 +250,8 @@ class _Lanes:
         *filters: Any,
         size: int | None = None,
         encoded_size: Any = None,
-        fill: str = INK,
-        stroke: str | None = PAPER,
+        fill: str = chart.INK,
+        stroke: str | None = chart.PAPER,
         strokeWidth: float = 1,
     ) -> None:
         """A described dot; its size is given, or encoded."""
@@ -305,25 +259,24 @@ class _Lanes:
         point |= {} if stroke is None else {"strokeWidth": strokeWidth}
         point |= {} if size is None else {"size": size}
         more = {} if encoded_size is None else {"size": encoded_size}
-        self.add(kind, point, *filters, x=across, y=self.at, **more, description=DESCRIPTION)
+        self.add(kind, point, *filters, x=across, y=self.at, **more, description=chart.DESCRIPTION)
 
     def words(self, kind: str, *fields: str, **look: Any) -> None:
-        self.layers += row_words(kind, fields, self.left, self.width, **look)
+        self.layers += chart.row_words(kind, fields, self.left, self.width, **look)
 
     def beside(self, kind: str, field: str) -> None:
         """What stands right of the rows of wide charts."""
         if not self.narrow:
             edge = {"value": self.width - self.left - 12}
-            self.add(kind, note(align="right"), x=edge, y=lane(), text=words(field))
+            self.add(kind, chart.note(align="right"), x=edge, y=chart.lane(), text=chart.words(field))
 
     def spec(self, values: Records, top: int, bottom: int, about: str) -> dict[str, Any]:
         margins = {"left": self.left, "right": self.right, "top": top, "bottom": bottom}
-        return frame(values, self.layers, width=self.width, **margins, height={"step": self.step}, about=about)
+        return chart.frame(values, self.layers, width=self.width, **margins, height={"step": self.step}, about=about)
 
 
 def _effect(effect: Effect, place: int) -> Record:
     spread = effect.spread
-    low, high = (math.nan, math.nan) if math.isnan(spread.sd) else (spread.mean - spread.sd, spread.mean + spread.sd)
     detail = counted(len(effect.changes), "change of its value", "changes of its value")
     if len(effect.changes) == 1:
         detail = chart.change(effect.changes[0].axes[0], _NAME)
@@ -335,8 +288,8 @@ def _effect(effect: Effect, place: int) -> Record:
         "lane": place,
         "mean": spread.mean,
         "sd": spread.sd,
-        "low": low,
-        "high": high,
+        "low": spread.mean - spread.sd,
+        "high": spread.mean + spread.sd,
         "absolute": effect.absolute,
         "pairs": spread.pairs,
         "detail": detail,
@@ -384,7 +337,6 @@ def _end(name: str, value: float, n: int, place: int, side: str) -> Record:
 
 def _step(step: Step, before: float, place: int) -> Record:
     title, detail = _changed(step.axes)
-    low, high = (math.nan, math.nan) if math.isnan(step.se) else (step.value - step.se, step.value + step.se)
     result, items = f"{points(step.change)} {error(step.se)}".strip(), f"{step.gained:,} gained, {step.lost:,} lost"
     return {
         "kind": "step",
@@ -396,8 +348,8 @@ def _step(step: Step, before: float, place: int) -> Record:
         "after": step.value,
         "change": step.change,
         "se": step.se,
-        "low": low,
-        "high": high,
+        "low": step.value - step.se,
+        "high": step.value + step.se,
         "n": step.n,
         "gained": step.gained,
         "lost": step.lost,
@@ -430,11 +382,8 @@ def _names(axes: Sequence[str]) -> str:
 def _difference(contest: Contest, place: int, prefix: str, models: Sequence[str]) -> Record:
     difference = contest.difference
     significant = contest.p_holm <= LEVEL
-    bounds = (
-        ""
-        if math.isnan(difference.ci_low)
-        else (f", 95 % interval {points(difference.ci_low)} to {points(difference.ci_high)}")
-    )
+    low, high = points(difference.ci_low), points(difference.ci_high)
+    bounds = "" if math.isnan(difference.ci_low) else f", 95 % interval {low} to {high}"
     test = f", {probability(contest.p_holm)} after Holm's correction" if not math.isnan(contest.p_holm) else ""
     said = f"{points(difference.value)} points over {counted(difference.n, 'item')}{bounds}{test}"
     name = contest.protocol.removeprefix(prefix)
@@ -485,21 +434,13 @@ def _over_protocols(model: str, ranks: Sequence[int], place: int, models: int) -
 def _under_one(row: Row, place: int, models: int) -> list[Record]:
     low, high = (math.nan if each is None else each for each in (row.rank_low, row.rank_high))
     bounds = "" if row.rank_low is None else f", between {row.rank_low} and {row.rank_high} in 95 % of draws of items"
-    value = f"{chart.share(row.value)}"
-    shown = _model(row.model, place, low, high, row.rank or 0, value)
+    value = chart.share(row.value)
     about = f"{chart.cut(row.model, chart.SAID)}: rank {row.rank} of {models}{bounds}, {value}"
-    shown["description"] = about
+    shown = {**_model(row.model, place, low, high, row.rank or 0, value), "description": about}
     dot = {"kind": "rank", "model": row.model, "lane": place, "rank": row.rank, "count": 1, "share": 0.25, "label": ""}
     return [shown, {**dot, "description": about}]
 
 
 def _model(model: str, place: int, low: float, high: float, middle: float, detail: str) -> Record:
-    return {
-        "kind": "model",
-        "model": model,
-        "lane": place,
-        "low": low,
-        "high": high,
-        "median": middle,
-        "detail": detail,
-    }
+    place_of = {"kind": "model", "model": model, "lane": place}
+    return {**place_of, "low": low, "high": high, "median": middle, "detail": detail}

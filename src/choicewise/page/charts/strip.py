@@ -7,29 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from choicewise.page.charts import chart
-from choicewise.page.charts.chart import (
-    ACCENT,
-    DESCRIPTION,
-    INK,
-    NARROW,
-    NORMAL,
-    PAPER,
-    PERCENT_AXIS,
-    SOFT,
-    WIDTH,
-    Record,
-    Records,
-    frame,
-    hairline,
-    lane,
-    layer,
-    named,
-    note,
-    number,
-    rank_axis,
-    where,
-    words,
-)
+from choicewise.page.charts.chart import Record, Records
 from choicewise.results.compare import published
 from choicewise.results.rows import Row
 from choicewise.util.text import counted
@@ -46,29 +24,31 @@ def caption(values: Records) -> str:
     return CAPTION if any(record["kind"] == "published" for record in values) else CAPTION_OWN
 
 
-def spec(values: Records, rank: bool = False, width: int = WIDTH) -> dict[str, Any]:
+def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> dict[str, Any]:
     """The chart of such values; ``rank``: of the rank among the models measured alike instead of the value."""
-    narrow = width < NARROW
-    left, right = (12, 28) if narrow else (_FAMILY * NORMAL + 24, 32)
+    narrow = width < chart.NARROW
+    left, right = (12, 28) if narrow else (_FAMILY * chart.NORMAL + 24, 32)
     at, low, high = ("rank", "rank_low", "rank_high") if rank else ("value", "ci_low", "ci_high")
-    across = number(at, **(_rank_axis(values) if rank else {"scale": {"domain": [0, 1]}, "axis": PERCENT_AXIS}))
+    across = chart.number(
+        at, **(_rank_axis(values) if rank else {"scale": {"domain": [0, 1]}, "axis": chart.PERCENT_AXIS})
+    )
     numbers = [record for record in values if record["kind"] == "number"]
     step = _lane_pixels(len(numbers))
-    tops = lane("top", max((record["lane"] for record in numbers), default=0), bandPosition=0)
-    layers = [layer("family", hairline(), x={"value": -left}, x2={"value": "width"}, y=tops)]
+    tops = chart.lane("top", max((record["lane"] for record in numbers), default=0), bandPosition=0)
+    layers = [chart.layer("family", chart.hairline(), x={"value": -left}, x2={"value": "width"}, y=tops)]
     layers += [] if rank else [*_chance_layers(), _published_layer()]
-    for chosen, line, dot in ((False, SOFT, INK), (True, ACCENT, ACCENT)):
-        own = ({"field": at, "valid": True}, where("chosen", chosen))
+    for chosen, line, dot in ((False, chart.SOFT, chart.INK), (True, chart.ACCENT, chart.ACCENT)):
+        own = ({"field": at, "valid": True}, chart.where("chosen", chosen))
         bar = {"type": "rule", "color": line, "strokeWidth": (2 if chosen else 1.25) * min(step / 5, 1)}
         point = {"type": "point", "fill": dot, "opacity": 1, "size": 40 if chosen else min(5 * step, 40)}
-        point |= {"stroke": PAPER, "strokeWidth": min(step / 9, 1)}
-        layers.append(layer("number", bar, *own, x=number(low), x2={"field": high}, y=lane()))
-        layers.append(layer("number", point, *own, x=across, y=lane(), description=DESCRIPTION))
-    missing = {"x": {"value": 0}, "y": lane(), "text": words("absent"), "description": DESCRIPTION}
-    layers.append(layer("number", note(align="left", dx=4), {"field": at, "valid": False}, **missing))
+        point |= {"stroke": chart.PAPER, "strokeWidth": min(step / 9, 1)}
+        layers.append(chart.layer("number", bar, *own, x=chart.number(low), x2={"field": high}, y=chart.lane()))
+        layers.append(chart.layer("number", point, *own, x=across, y=chart.lane(), description=chart.DESCRIPTION))
+    missing = {"x": {"value": 0}, "y": chart.lane(), "text": chart.words("absent"), "description": chart.DESCRIPTION}
+    layers.append(chart.layer("number", chart.note(align="left", dx=4), {"field": at, "valid": False}, **missing))
     layers += _family_layers(left, narrow)
     layers += [] if rank else _name_layers(narrow)
-    return frame(
+    return chart.frame(
         values,
         layers,
         width=width,
@@ -108,33 +88,37 @@ def values(rows: Sequence[Row], chosen: Collection[str] = ()) -> list[Record]:
 
 
 def _chance_layers() -> list[dict[str, Any]]:
-    line = hairline(color=SOFT, strokeDash=[4, 3])
-    edges = {"y": lane("first", bandPosition=0), "y2": {"field": "last", "bandPosition": 1}}
-    text = {"x": number("chance"), "text": words("label")}
+    line = chart.hairline(color=chart.SOFT, strokeDash=[4, 3])
+    edges = {"y": chart.lane("first", bandPosition=0), "y2": {"field": "last", "bandPosition": 1}}
+    text = {"x": chart.number("chance"), "text": chart.words("label")}
     return [
-        layer("chance", line, x=number("chance"), **edges),
-        layer("chance", note(), where("first", 0), y={"value": -10}, **text),
-        layer("chance", note(align="left", dx=4), {"field": "first", "gt": 0}, y=lane("first"), **text),
+        chart.layer("chance", line, x=chart.number("chance"), **edges),
+        chart.layer("chance", chart.note(), chart.where("first", 0), y={"value": -10}, **text),
+        chart.layer(
+            "chance", chart.note(align="left", dx=4), {"field": "first", "gt": 0}, y=chart.lane("first"), **text
+        ),
     ]
 
 
 def _family_layers(left: int, narrow: bool) -> list[dict[str, Any]]:
-    text = {"type": "text", "align": "left", "baseline": "middle", "color": INK}
+    text = {"type": "text", "align": "left", "baseline": "middle", "color": chart.INK}
     if narrow:
-        above = {"x": {"value": 0}, "y": lane("under_top", bandPosition=0), "text": words("heading")}
-        return named("family", text, **above, description=DESCRIPTION)
-    beside = {"x": {"value": 12 - left}, "y": lane("middle")}
+        above = {"x": {"value": 0}, "y": chart.lane("under_top", bandPosition=0), "text": chart.words("heading")}
+        return chart.named("family", text, **above, description=chart.DESCRIPTION)
+    beside = {"x": {"value": 12 - left}, "y": chart.lane("middle")}
     limit = {"limit": left - 20}
     return [
-        layer("family", {**text, **limit, "dy": -6}, **beside, text=words("label"), description=DESCRIPTION),
-        layer("family", note(align="left", dy=7), **beside, text=words("count")),
+        chart.layer(
+            "family", {**text, **limit, "dy": -6}, **beside, text=chart.words("label"), description=chart.DESCRIPTION
+        ),
+        chart.layer("family", chart.note(align="left", dy=7), **beside, text=chart.words("count")),
     ]
 
 
 def _published_layer() -> dict[str, Any]:
-    look = {"size": 45, "fill": PAPER, "stroke": SOFT, "strokeWidth": 1.25, "opacity": 1}
+    look = {"size": 45, "fill": chart.PAPER, "stroke": chart.SOFT, "strokeWidth": 1.25, "opacity": 1}
     mark = {"type": "point", "shape": "diamond", **look}
-    return layer("published", mark, x=number("published"), y=lane(), description=DESCRIPTION)
+    return chart.layer("published", mark, x=chart.number("published"), y=chart.lane(), description=chart.DESCRIPTION)
 
 
 def _name_layers(narrow: bool) -> list[dict[str, Any]]:
@@ -148,10 +132,12 @@ def _name_layers(narrow: bool) -> list[dict[str, Any]]:
     right_half = [{"field": "at", "gte": 0.6}] if narrow else []
     layers = []
     for side, place in sides.items():
-        for chosen, colour in ((False, SOFT), (True, ACCENT)):
-            filters = (where("side", side), where("chosen", chosen), *right_half)
-            mark = note(**place, color=colour)
-            layers += named("name", mark, *filters, x=number("at"), y=lane(), text=words("label"))
+        for chosen, colour in ((False, chart.SOFT), (True, chart.ACCENT)):
+            filters = (chart.where("side", side), chart.where("chosen", chosen), *right_half)
+            mark = chart.note(**place, color=colour)
+            layers += chart.named(
+                "name", mark, *filters, x=chart.number("at"), y=chart.lane(), text=chart.words("label")
+            )
     return layers
 
 
@@ -160,7 +146,7 @@ def _rank_axis(values: Records) -> dict[str, Any]:
     ranks = [record[name] for record in values if record["kind"] == "number" for name in ("rank", "rank_high")]
     most = max((rank for rank in ranks if rank is not None), default=1)
     scale = {"domain": [1, max(most, 2)], "reverse": True, "zero": False, "nice": False}
-    return {"scale": scale, "axis": rank_axis(most)}
+    return {"scale": scale, "axis": chart.rank_axis(most)}
 
 
 def _about(values: Records) -> str:
@@ -173,8 +159,7 @@ def _about(values: Records) -> str:
     )
 
 
-_FAMILY, _PROTOCOL = 11, 14
-"""Widths of the names of families and protocols, in sizes of the font."""
+_FAMILY, _PROTOCOL = 11, 14  # widths of the names of families and protocols, in sizes of the font
 
 _COLUMNS = (
     *("model", "family", "protocol", "subject", "id", "value", "ci_low", "ci_high", "n", "chance"),
@@ -182,8 +167,7 @@ _COLUMNS = (
 )
 """What the record of a number has of its row."""
 
-_PLOT = 38
-"""Width of the area between 0 and 100 % that names of protocols can count on, in sizes of their font."""
+_PLOT = 38  # width of the area between 0 and 100 % that names of protocols can count on, in sizes of their font
 
 _LANE, _TALL, _HEADING = 9, 1080, 18
 """Pixels of a lane, of all lanes together where there are many, and above the numbers of a family."""

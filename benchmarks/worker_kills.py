@@ -38,8 +38,7 @@ from choicewise import evaluate, open_run
 from choicewise.bundled import BENCHMARK
 from choicewise.errors import ModelError
 from choicewise.protocols.catalogue import resolve
-from choicewise.running import doctor
-from choicewise.running import executor as shards
+from choicewise.running import doctor, shards
 from choicewise.store.tables import read_blocks
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:pmi-answer", "arc-easy/harness"]
@@ -142,7 +141,7 @@ def processes(marker: str) -> list[int]:
         with suppress(OSError, ValueError):
             environment = (folder / "environ").read_bytes()
             command = (folder / "cmdline").read_bytes()
-            if b"executors.local_crew" in command and marker.encode() in environment:
+            if b"choicewise.running.replica" in command and marker.encode() in environment:
                 own.append(int(folder.name))
     return [pid for pid in own if _lives(pid)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,29 +19,29 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.open import open_dataset
 from choicewise.errors import ModelError, UsageError
 from choicewise.models.fake import HashModel
-from choicewise.models.model import Model
+from choicewise.models.model import Model, Recipe
 from choicewise.results.run import Run
-from choicewise.running import executor as shards
+from choicewise.running import shards
 from choicewise.running import workers as replicas
-from choicewise.running.replica import Happened, Identity, Refused
-from choicewise.running.workers import ONE_PROCESS, Parallel, Workforce
+from choicewise.running.replica import Identity, LoadedModel, Replica
+from choicewise.running.workers import ONE_PROCESS, Parallel, Pool
 from choicewise.store.doctor import examine
 from choicewise.store.tables import read_blocks
 
-from .crews import DEAD, CrewHere, Fate
+from .replicas_here import DEAD, ReplicasHere
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:pmi-answer", "arc-easy/harness"]
 
 
-class Into(Workforce):
-    """Work for a crew that a test made."""
+class Into(Pool):
+    """A pool of replicas that a test made."""
 
-    def __init__(self, crew: CrewHere, patience: float | None = 60.0) -> None:
+    def __init__(self, them: ReplicasHere) -> None:
         super().__init__(Parallel("local", 2))
-        self.crew, self._patience = crew, patience
+        self.them = them
 
-    def _crew(self, model: Model) -> CrewHere:
-        return self.crew
+    def replicas_of(self, model: Model) -> tuple[list[Replica], Callable[[], str | None]]:
+        return [*self.them.all], self.them.lacking
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +54,10 @@ def short_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(shards.SHARD_TOKENS, "cpu", 1000)
 
 
-def run(data: Dataset, out: Path, executor: Workforce | None = None, said: list[str] | None = None) -> Run:
+def run(data: Dataset, out: Path, executor: Pool | None = None, said: list[str] | None = None) -> Run:
     say, chosen = (said if said is not None else []).append, {"data": data, "protocols": PROTOCOLS, "limit": 8}
-    with executor or Workforce(ONE_PROCESS) as workforce:
-        return evaluate(model=HashModel(), out=out, executor=workforce, say=say, **chosen)  # type: ignore[arg-type]
+    with executor or Pool(ONE_PROCESS) as pool:
+        return evaluate(model=HashModel(), out=out, executor=pool, say=say, **chosen)  # type: ignore[arg-type]
 
 
 def table(run: Run) -> pa.Table:
@@ -78,12 +79,12 @@ def undisturbed(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> pa.T
 def test_any_number_of_replicas_gives_the_table_of_one_process(
     data: Dataset, undisturbed: pa.Table, tmp_path: Path, size: int
 ) -> None:
-    crew = CrewHere(HashModel(), size)
-    result = run(data, tmp_path / "run", Into(crew))
+    them = ReplicasHere(HashModel(), size)
+    result = run(data, tmp_path / "run", Into(them))
     assert table(result).equals(undisturbed)
-    assert sorted(crew.answers) == list(range(len(crew.answers)))
-    assert len(crew.answers) > 10
-    assert crew.ended
+    assert sorted(them.answers) == list(range(len(them.answers)))
+    assert len(them.answers) > 10
+    assert them.ended == set(range(size))
     assert result.manifest.engine.spent is not None
     assert result.manifest.engine.spent.tokens_computed == 10 * undisturbed.num_rows
 
@@ -95,19 +96,19 @@ def test_replicas_that_die_at_random_lose_and_double_nothing(
 ) -> None:
     draw, deaths = random.Random(seed), 0
 
-    def fate(member: int, number: int | None) -> Happened | None:
+    def fate(replica: int, number: int | None) -> Exception | None:
         nonlocal deaths
-        if deaths < 2 and draw.random() < 0.1:
+        if number is not None and deaths < 2 and draw.random() < 0.1:
             deaths += 1
             return DEAD
         return None
 
     said: list[str] = []
-    crew = CrewHere(HashModel(), size, fate)
-    result = run(data, tmp_path_factory.mktemp("run") / "run", Into(crew), said)
+    them = ReplicasHere(HashModel(), size, fate)
+    result = run(data, tmp_path_factory.mktemp("run") / "run", Into(them), said)
     assert table(result).equals(undisturbed)
     assert len([line for line in said if "a replica died" in line]) == deaths
-    assert len(crew.started) == size + deaths
+    assert len(them.loads) == size + len([line for line in said if "a replica died" in line])
 
 
 def test_a_driver_that_dies_goes_on_with_whole_shards(
@@ -116,11 +117,11 @@ def test_a_driver_that_dies_goes_on_with_whole_shards(
     """Interrupted again and again: what is asked later is asked in the same shards."""
     out, asked = tmp_path / "run", []
     for most in (2, 5, 9, 10**6):
-        crew = CrewHere(HashModel(), 2)
-        crew.fate = lambda member, number, crew=crew, most=most: _interrupt(len(crew.answers) >= most)
+        them = ReplicasHere(HashModel(), 2)
+        them.fate = lambda replica, number, them=them, most=most: _interrupt(len(them.answers) >= most)
         with suppress(KeyboardInterrupt):
-            run(data, out, Into(crew))
-        asked.append(len(crew.answers))
+            run(data, out, Into(them))
+        asked.append(len(them.answers))
     assert table(open_run(out)).equals(undisturbed)
     assert asked[-1] > 0
 
@@ -131,40 +132,39 @@ def _interrupt(now: bool) -> None:
 
 
 def test_questions_that_kill_every_replica_end_the_run_with_the_reason(data: Dataset, tmp_path: Path) -> None:
-    crew = CrewHere(HashModel(), 2, lambda member, number: DEAD if number == 4 else None)
+    them = ReplicasHere(HashModel(), 2, lambda replica, number: DEAD if number == 4 else None)
     with pytest.raises(ModelError, match="3 replicas died over the same questions; the last one: killed by the test"):
-        run(data, tmp_path / "run", Into(crew))
-    assert crew.ended
+        run(data, tmp_path / "run", Into(them))
+    assert them.ended == {0, 1}
 
 
 def test_replicas_that_never_come_up_end_the_run(data: Dataset, tmp_path: Path) -> None:
-    crew = CrewHere(HashModel(), 2, lambda member, number: DEAD)
-    with pytest.raises(ModelError, match="4 replicas died one after the other"):
-        run(data, tmp_path / "run", Into(crew))
-    assert len(crew.started) <= 6
+    them, said = ReplicasHere(HashModel(), 2, lambda replica, number: DEAD), list[str]()
+    with pytest.raises(ModelError, match="3 replicas died before they had loaded the model; the last one: killed by"):
+        run(data, tmp_path / "run", Into(them), said)
+    assert len(said) == 1  # of the first
 
 
-def other_digest(model: HashModel) -> Identity:
-    return replace(Identity.of(model), digest="0" * 64, host="node-2")
-
-
-def test_a_replica_with_another_model_answers_nothing(data: Dataset, undisturbed: pa.Table, tmp_path: Path) -> None:
-    model = HashModel()
-    fate: Fate = lambda member, number: other_digest(model) if member == 1 and number is None else None  # noqa: E731
+def test_a_replica_that_cant_be_loaded_is_gone_on_without(data: Dataset, undisturbed: pa.Table, tmp_path: Path) -> None:
+    other = ModelError("the replica on node-2 has another model")
+    them = ReplicasHere(HashModel(), 2, lambda replica, number: other if replica == 1 and number is None else None)
     said: list[str] = []
-    crew = CrewHere(model, 2, fate)
-    assert table(run(data, tmp_path / "run", Into(crew), said)).equals(undisturbed)
-    (line,) = said
-    assert line.startswith("the replica on node-2 has another model under the same name (weights or configuration: 0")
-    assert line.endswith("; the run goes on without it")
-    assert crew.started == [0, 1]
+    assert table(run(data, tmp_path / "run", Into(them), said)).equals(undisturbed)
+    assert said == ["the replica on node-2 has another model; the run goes on without it"]
+    assert sorted(them.loads) == [0, 1]
 
 
-def test_when_all_replicas_have_another_model_the_run_ends(data: Dataset, tmp_path: Path) -> None:
-    model = HashModel()
-    crew = CrewHere(model, 2, lambda member, number: other_digest(model) if number is None else None)
-    with pytest.raises(ModelError, match="another model under the same name"):
-        run(data, tmp_path / "run", Into(crew))
+def test_when_no_replica_can_be_loaded_the_run_ends(data: Dataset, tmp_path: Path) -> None:
+    other = ModelError("the replica on node-2 has another model")
+    them = ReplicasHere(HashModel(), 2, lambda replica, number: other if number is None else None)
+    with pytest.raises(ModelError, match="on node-2 has another model"):
+        run(data, tmp_path / "run", Into(them))
+
+
+def test_a_replica_with_another_model_refuses_to_load() -> None:
+    own = Identity.of(HashModel())
+    with pytest.raises(ModelError, match=r"another model .* \(weights or configuration: .* there, 0+ here"):
+        LoadedModel(Recipe("fake:hash"), None, replace(own, digest="0" * 64))
 
 
 @pytest.mark.parametrize(
@@ -172,32 +172,34 @@ def test_when_all_replicas_have_another_model_the_run_ends(data: Dataset, tmp_pa
 )
 def test_what_a_replica_may_not_have_otherwise(field: str, words: str) -> None:
     own = Identity.of(HashModel())
-    assert own.differences(replace(own, host="elsewhere")) == []
+    assert own.differences(replace(own)) == []
     (line,) = replace(own, **{field: "0.0"}).differences(own)  # type: ignore[arg-type]
     assert line.startswith(words)
 
 
 def test_what_a_model_cant_answer_ends_the_run_as_in_one_process(data: Dataset, tmp_path: Path) -> None:
-    refused = Refused(ModelError("it knows no such token"))
-    crew = CrewHere(HashModel(), 2, lambda member, number: refused if number == 3 else None)
+    refused = ModelError("it knows no such token")
+    them = ReplicasHere(HashModel(), 2, lambda replica, number: refused if number == 3 else None)
     with pytest.raises(ModelError, match="it knows no such token"):
-        run(data, tmp_path / "run", Into(crew))
+        run(data, tmp_path / "run", Into(them))
 
 
 def test_without_room_it_says_so_and_ends(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replicas, "PAUSE", 0.0)
-    crew, said = CrewHere(HashModel(), 1), list[str]()
-    crew.short = "a replica needs 1 GPUs where 0 GPUs are free"
+    monkeypatch.setattr(replicas, "PATIENCE", 0.2)
+    monkeypatch.setattr(replicas, "BEAT", 0.05)
+    them, said = ReplicasHere(HashModel(), 1), list[str]()
+    them.short = "a replica needs 1 GPUs where 0 GPUs are free"
     with pytest.raises(ModelError, match="no replica could start within 0 s: a replica needs 1 GPUs where 0 GPUs"):
-        run(data, tmp_path / "run", Into(crew, patience=0.2), said)
+        run(data, tmp_path / "run", Into(them), said)
     assert said[0] == "waiting for the first replica: a replica needs 1 GPUs where 0 GPUs are free"
 
 
 def test_what_is_there_is_not_asked_and_starts_nothing(data: Dataset, undisturbed: pa.Table, tmp_path: Path) -> None:
     run(data, tmp_path / "run")
-    crew = CrewHere(HashModel(), 2)
-    assert table(run(data, tmp_path / "run", Into(crew))).equals(undisturbed)
-    assert crew.started == []
+    them = ReplicasHere(HashModel(), 2)
+    assert table(run(data, tmp_path / "run", Into(them))).equals(undisturbed)
+    assert them.loads == []
 
 
 @pytest.mark.parametrize(

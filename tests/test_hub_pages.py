@@ -36,6 +36,7 @@ def run(tmp_path: Path) -> Path:
             manifest,
             model=replace(manifest.model, name="org/model", source=MODEL),
             dataset=replace(manifest.dataset, name="org/sums:hard", source=DATA),
+            job={"models": [{"name": "org/model"}], "data": [{"path": "org/sums:hard"}]},
         ),
     )
 

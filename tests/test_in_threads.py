@@ -49,9 +49,9 @@ def test_what_the_beat_raises_ends_all() -> None:
             sleep(0.005)
         ended.set()
 
-    def beat() -> None:
+    def tick() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        in_threads(3, 3, job, beat)
+        in_threads(3, 3, job, tick)
     assert ended.is_set()

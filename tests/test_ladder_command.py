@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from choicewise import evaluate
+from choicewise import evaluate, open_dataset
 from choicewise.cli import app
 from choicewise.errors import ChoicewiseError, ProtocolError, UsageError
 from choicewise.protocols.catalogue import resolve
@@ -75,10 +75,10 @@ def test_the_line_that_is_printed_asks_the_rest_when_it_is_pasted(folder: Path, 
 
 
 def test_a_run_that_was_begun_by_no_line_names_its_parts(data: Path, tmp_path: Path) -> None:
-    asked = {"model": "fake:hash", "data": data, "subjects": ["trees"], "limit": 2}
+    asked = {"model": "fake:hash", "data": open_dataset(data), "subjects": ["trees"], "limit": 2}
     evaluate(**asked, protocols=["mmlu/original", "mmlu/helm"], out=tmp_path / "run")
     shown = command("ladder", "mmlu/original", "mmlu/helm", tmp_path / "run")
-    line = "choicewise run --model fake:hash --data data --subject trees --limit 2 --protocol mmlu/original..mmlu/helm"
+    line = "choicewise run --model fake:hash --data data --protocol mmlu/original..mmlu/helm --subject trees --limit 2"
     assert line in shown.stdout
     assert "note: the run does not say where model and data lie" in shown.stderr
 
@@ -156,7 +156,7 @@ def test_a_folder_and_a_model_are_two_ways_of_asking(folder: Path, data: Path) -
     assert "--model and --data and --out missing" in str(refused("ladder", *ends))
     assert "--out missing" in str(refused("ladder", *ends, "--model", "fake:hash", "--data", data))
     more = ["--model", "fake:hash", "--limit", "3", "--on-bad-item", "skip"]
-    assert "no use for --model and --limit and --on-bad-item" in str(refused("ladder", *ends, folder, *more))
+    assert "no use for --model and --on-bad-item and --limit" in str(refused("ladder", *ends, folder, *more))
     assert "fake:hash has no use for --dtype" in str(
         refused("ladder", *ends, "--model", "fake:hash", "--data", data, "--out", folder, "--dtype", "float32")
     )

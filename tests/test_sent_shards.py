@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 import time
-from dataclasses import replace
+from concurrent.futures import Future
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,17 +28,17 @@ from choicewise.questions import (
 )
 from choicewise.records import OBSERVATIONS
 from choicewise.requests.prepared import BlockQuestion
-from choicewise.running import ray as ray_crew
+from choicewise.running import ray as ray_cluster
 from choicewise.running import workers as replicas
-from choicewise.running.executor import Shard
-from choicewise.running.replica import Answered, Happened, Identity, Lost, Replica, last_words
+from choicewise.running.replica import Answered, Identity, LoadedModel, ReplicaDied, outcome
+from choicewise.running.shards import Shard
 from choicewise.running.work import observe
-from choicewise.running.workers import Replicas
+from choicewise.running.workers import Parallel, Pool
 from choicewise.store.tables import make_table
 from choicewise.tokens.byte_coverings import ByteProbability
 from choicewise.tokens.tokenizer import vocabulary
 
-from .crews import CrewHere
+from .replicas_here import ReplicasHere, done
 
 TEXT = np.frombuffer(b"the text before it", dtype=np.uint8).astype(np.int32)
 NEXT = TEXT[:3]
@@ -67,10 +68,9 @@ def test_every_kind_of_question_is_answered_elsewhere_as_here(question: BlockQue
     assert len(sent) < 2000
     there = pickle.loads(sent)  # noqa: S301
     assert [asked.key for asked in there.questions.values()] == [question.key]
-    replica = Replica(Recipe("fake:hash"))
-    replica.load()
+    replica = LoadedModel(Recipe("fake:hash"), None, Identity.of(HashModel()))
     here = make_table(OBSERVATIONS, list(observe(HashModel(), shard.questions)))
-    assert replica.answer(3, there).observations.equals(here)
+    assert replica.answer(there).observations.equals(here)
 
 
 class Counting(HashModel):
@@ -85,26 +85,27 @@ class Counting(HashModel):
 
 def test_tokens_of_a_selfcheck_are_no_tokens_of_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("choicewise.running.replica.load_model", lambda name: Counting())
-    replica = Replica(Recipe("counting"))
+    replica = LoadedModel(Recipe("counting"), None, Identity.of(HashModel()))
     question = Span(TEXT, NEXT)
-    assert replica.answer(0, Shard({question.key: question}, 10)).computed == 0
+    assert replica.answer(Shard({question.key: question}, 10)).computed == 0
 
 
 def test_what_a_replica_died_of_says_where(capfd: pytest.CaptureFixture[str]) -> None:
-    try:
-        np.zeros(2)[5]
-    except IndexError as error:
-        words = last_words(error)
-    assert words.startswith("IndexError: index 5 is out of bounds")
-    assert ", test_sent_shards.py line " in words
+    died = outcome(lambda: np.zeros(2)[5])
+    assert isinstance(died, ReplicaDied)
+    assert str(died).startswith("IndexError: index 5 is out of bounds")
+    assert ", test_sent_shards.py line " in str(died)
     assert "Traceback" in capfd.readouterr().err
 
 
-def crewed(size: int = 1) -> tuple[CrewHere, Replicas, list[str]]:
-    crew, said = CrewHere(HashModel(), size), list[str]()
-    replicas = Replicas(crew, Identity.of(HashModel()), patience=0.3)
-    replicas.begin(said.append)
-    return crew, replicas, said
+class Into(Pool):
+    """A pool of replicas that a test made."""
+
+    def __init__(self, size: int = 1) -> None:
+        super().__init__(Parallel("local", 2))
+        self.them, self.said = ReplicasHere(HashModel(), size), list[str]()
+        self._replicas, self._lacking = [*self.them.all], self.them.lacking
+        self._begin(self.said.append)
 
 
 def shard(number: int = 0) -> Shard:
@@ -114,44 +115,58 @@ def shard(number: int = 0) -> Shard:
 
 def test_patience_begins_when_the_last_replica_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replicas, "PAUSE", 0.1)
-    crew, staff, said = crewed()
-    number = staff.submit(shard())
-    while number not in staff.answered:
-        staff.advance()
+    monkeypatch.setattr(replicas, "PATIENCE", 0.3)
+    pool = Into()
+    number = pool.submit(shard())
+    while number not in pool.answered:
+        pool.advance()
     time.sleep(0.5)  # a run works for longer than anybody would wait
-    staff.advance()
-    crew.fate = lambda member, number: Lost("the node is gone")
-    crew.short = "a replica needs 1 CPU where 0 CPUs are free"
-    staff.submit(shard(1))
-    staff.advance()
-    staff.advance()
-    assert said == ["a replica died (the node is gone); what it was asked is asked again"]
+    pool.advance(0)
+    pool.them.fate = lambda replica, number: ReplicaDied("the node is gone")
+    pool.them.short = "a replica needs 1 CPU where 0 CPUs are free"
+    pool.submit(shard(1))
+    pool.advance(0)
+    pool.advance(0)
+    assert pool.said == ["a replica died (the node is gone); what it was asked is asked again"]
     with pytest.raises(ModelError, match="no replica could start within 0 s: a replica needs 1 CPU"):
         for _ in range(100):
-            staff.advance()
-            time.sleep(0.02)
-    assert len(said) > 1
+            pool.advance(0.02)
+    assert len(pool.said) > 1
 
 
 def test_answers_that_cant_be_taken_yet_stop_what_is_asked_ahead() -> None:
-    _, staff, _ = crewed()
-    assert staff.wants
+    pool = Into()
     empty = pa.Table.from_batches([], schema=OBSERVATIONS)
     for number in range(replicas.LATE):
-        assert staff.wants
-        staff.answered[number] = Answered(number, empty, None, None)
-    assert not staff.wants
+        assert pool.wants
+        pool.answered[number] = Answered(empty, None, None)
+    assert not pool.wants
 
 
 def test_a_node_where_none_can_load_is_given_up() -> None:
-    crew, staff, said = crewed(2)
-    crew.fate = lambda member, number: Lost("no such library") if member > 0 and number is None else None
-    numbers = [staff.submit(shard(number)) for number in range(50)]
-    while not all(number in staff.answered for number in numbers):
-        staff.advance()
-    assert crew.started == [0, 1, 2, 3]
+    pool = Into(2)
+    pool.them.fate = lambda replica, number: ReplicaDied("no such library") if replica > 0 and number is None else None
+    numbers = [pool.submit(shard(number)) for number in range(50)]
+    while not all(number in pool.answered for number in numbers):
+        pool.advance()
     reason = "3 replicas died before they had loaded the model; the last one: no such library"
-    assert said[2:] == [f"{reason}; the run goes on without it"]
+    assert pool.said == [f"{reason}; the run goes on without it"]
+    assert pool.them.ended == {1}
+
+
+def test_what_a_dead_replica_was_asked_after_that_is_asked_again() -> None:
+    """It has two shards, and dies over the first: both are answered once, by another."""
+    pool = Into(2)
+    first = done(ReplicaDied("gone"))
+    late = Future[Any]()
+    own, answers = pool.them.all[0], [first, late]
+    answer = own.answer
+    own.answer = lambda shard: answers.pop(0) if answers else answer(shard)  # type: ignore[method-assign]
+    numbers = [pool.submit(shard(number)) for number in range(8)]
+    while not all(number in pool.answered for number in numbers):
+        pool.advance()
+    assert late.cancelled()
+    assert len(pool.them.answers) == 8
 
 
 @pytest.mark.parametrize(
@@ -171,19 +186,4 @@ def test_a_node_where_none_can_load_is_given_up() -> None:
     ],
 )
 def test_of_rays_errors_the_line_that_says_why_is_told(text: str, words: str) -> None:
-    assert ray_crew._short(RuntimeError(text)).startswith(f"RuntimeError: {words}")
-
-
-def test_what_a_dropped_replica_still_says_is_not_heard() -> None:
-    """It was given up, its shard answered by another, and then its own answer comes after all."""
-    crew, staff, _ = crewed(2)
-    number = staff.submit(shard())
-    while number not in staff.answered:
-        staff.advance()
-    before, late = dict(staff.answered), replace(staff.answered[number])
-    crew.fate = lambda member, number: None
-    heard: list[tuple[int, Happened]] = [(99, late), (99, Lost("again")), (99, Identity.of(HashModel()))]
-    crew.wait = lambda seconds: [heard.pop()] if heard else []  # type: ignore[method-assign]
-    while heard:
-        staff.advance()
-    assert staff.answered == before
+    assert ray_cluster._short(RuntimeError(text)).startswith(f"RuntimeError: {words}")

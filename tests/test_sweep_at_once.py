@@ -15,16 +15,16 @@ from choicewise.cli.run import INCOMPLETE
 from choicewise.errors import ModelError, UsageError
 from choicewise.models.fake import HashModel
 from choicewise.models.model import SERVER, Recipe
+from choicewise.running import job as job_module
 from choicewise.running import ray as ray_cluster
-from choicewise.running import sources as sweep_model
 from choicewise.running.job import Job, job_of, read_plan
-from choicewise.running.replica import Lost
+from choicewise.running.replica import ReplicaDied
 from choicewise.running.sweep import Audience, sweep
-from choicewise.running.workers import Workforce
+from choicewise.running.workers import Pool
 from choicewise.store.manifest import read_sweep
 from choicewise.store.tables import read_blocks
 
-from .crews import CrewHere
+from .replicas_here import ReplicasHere
 from .worlds import write_mmlu
 
 
@@ -36,6 +36,10 @@ class Named(HashModel):
         self.name, self.recipe = name, Recipe(name)
 
 
+def all_of(them: ReplicasHere) -> Any:
+    return [*them.all], them.lacking
+
+
 class World:
     """What happens to models by their name; ``most`` that were being answered at once."""
 
@@ -43,35 +47,29 @@ class World:
         self.loading: dict[str, Callable[[], Any]] = {}
         self.inside: set[str] = set()
         self.most = 0
-        self.crews: list[str] = []
+        self.started: list[str] = []
 
     def load(self, name: str, **options: Any) -> Any:
         return self.loading.get(name, lambda: Named(name))()
 
-    def crew(self, workforce: Any, model: Any) -> Any:
-        if workforce._memory is not None and workforce._memory > 10**9:
+    def replicas(self, pool: Any, model: Any) -> Any:
+        if pool._memory is not None and pool._memory > 10**9:
             raise UsageError(f"no node of the cluster has room for {model.name}")
-        self.crews.append(model.name)
+        self.started.append(model.name)
         self.inside.add(model.name)
         self.most = max(self.most, len(self.inside))
-        crew, inside = CrewHere(model, 1), self.inside
-        ends = crew.end
-
-        def end() -> None:
-            inside.discard(model.name)
-            ends()
-
-        crew.end = end  # type: ignore[method-assign]
-        return crew
+        them, inside = ReplicasHere(model, 1), self.inside
+        them.all[0].end = lambda: inside.discard(model.name)  # type: ignore[method-assign]
+        return them
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     made, before = World(), active_count()
-    monkeypatch.setattr(sweep_model, "load_model", made.load)
+    monkeypatch.setattr(job_module, "load_model", made.load)
     monkeypatch.setattr(ray_cluster, "nodes_of_cluster", lambda: [{"CPU": 2.0}])
     monkeypatch.setattr(ray_cluster, "cluster_device", lambda: "cpu")
-    monkeypatch.setattr(Workforce, "_crew", lambda workforce, model: made.crew(workforce, model))
+    monkeypatch.setattr(Pool, "replicas_of", lambda pool, model: all_of(made.replicas(pool, model)))
     yield made
     assert active_count() == before  # no thread is left
 
@@ -126,20 +124,20 @@ def test_one_that_is_not_there_keeps_nobody_waiting(world: World, data: Path, tm
 def test_one_whose_replicas_die_is_recorded_with_the_reason(
     world: World, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crew = world.crew
+    replicas = world.replicas
 
-    def mortal(workforce: Any, model: Any) -> Any:
-        made = crew(workforce, model)
+    def mortal(pool: Any, model: Any) -> Any:
+        made = replicas(pool, model)
         if model.name == "b":
-            made.fate = lambda member, number: Lost("out of memory")
+            made.fate = lambda replica, number: None if number is None else ReplicaDied("out of memory")
         return made
 
-    monkeypatch.setattr(Workforce, "_crew", lambda workforce, model: mortal(workforce, model))
+    monkeypatch.setattr(Pool, "replicas_of", lambda pool, model: all_of(mortal(pool, model)))
     said: list[str] = []
     record = sweep(asked(data, *NAMES), tmp_path / "out", Audience(say=said.append))
     (cell,) = record.missing
     assert cell.model == "b"
-    assert "3 replicas died one after the other; the last one: out of memory" in cell.failure
+    assert "3 replicas died over the same questions; the last one: out of memory" in cell.failure
     assert "b: a replica died (out of memory); what it was asked is asked again" in said
 
 
@@ -151,7 +149,7 @@ def test_a_model_behind_a_server_has_no_replicas(world: World, data: Path, tmp_p
 
     world.loading = {"a": served}
     assert not sweep(asked(data, "a", "b", "c"), tmp_path / "out").missing
-    assert sorted(world.crews) == ["b", "c"]
+    assert sorted(world.started) == ["b", "c"]
 
 
 def test_ctrl_c_ends_all_and_what_is_done_stays(world: World, data: Path, tmp_path: Path) -> None:
@@ -172,9 +170,9 @@ def test_ctrl_c_ends_all_and_what_is_done_stays(world: World, data: Path, tmp_pa
     cells = read_sweep(tmp_path / "out").cells
     assert not any(cell.failure for cell in cells)
     assert any(cell.done for cell in cells)
-    world.crews.clear()
+    world.started.clear()
     assert not sweep(asked(data, *NAMES), tmp_path / "out").missing
-    assert sorted(world.crews) == [cell.model for cell in cells if not cell.done]
+    assert sorted(world.started) == [cell.model for cell in cells if not cell.done]
 
 
 def test_a_full_disk_ends_all(world: World, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +197,7 @@ def test_what_is_raised_of_one_model_is_raised(world: World, data: Path, tmp_pat
 
     world.loading = {"b": missing}
     with pytest.raises(ModelError, match="it has no weights"):
-        sweep(asked(data, *NAMES, go_on=False), tmp_path / "out")
+        sweep(asked(data, *NAMES), tmp_path / "out", go_on=False)
 
 
 def test_said_memory_is_what_a_model_needs(
@@ -220,9 +218,9 @@ data = ["{data}"]
     assert f"b on {data} failed: no node of the cluster has room for b" in capsys.readouterr().err
     text = (tmp_path / "plan.toml").read_text(encoding="utf-8").replace("900 GB", "0.5 GB")
     (tmp_path / "plan.toml").write_text(text, encoding="utf-8")
-    world.crews.clear()
+    world.started.clear()
     assert invoke(line) == 0
-    assert world.crews == ["b"]  # the other one is not asked again
+    assert world.started == ["b"]  # the other one is not asked again
 
 
 @pytest.mark.parametrize("size", ["", "much", "12", "-1 GB", "0 GB", "12 PB", "1e9", 12, True, "nan GB", "99 B"])

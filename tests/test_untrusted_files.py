@@ -226,7 +226,7 @@ def test_a_manifest_that_is_nested_too_deeply_is_damaged(runs: Path) -> None:
     path = runs / "other" / MANIFEST
     content = path.read_text()
     for depth in (900, 990, 5_000, 100_000):
-        path.write_text(content.replace('"command": [', '"command": ' + "[" * depth + "]" * depth + ', "x": [', 1))
+        path.write_text(content.replace('"job": {', '"job": ' + "[" * depth + "]" * depth + ', "x": {', 1))
         with pytest.raises(StoreError, match="is damaged"):
             read_manifest(runs / "other")
 

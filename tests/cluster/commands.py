@@ -76,10 +76,10 @@ class Reins:
             file.unlink()
 
     @property
-    def answers(self) -> list[tuple[int, int]]:
-        """(process, shard) of everything that replicas began to answer."""
+    def answers(self) -> list[tuple[int, str]]:
+        """(process, first question of a shard) of everything that replicas began to answer."""
         lines = (self.folder / "answers").read_text().splitlines() if (self.folder / "answers").exists() else []
-        return [(int(pid), int(number)) for pid, number in map(str.split, lines)]
+        return [(int(pid), key) for pid, key in map(str.split, lines)]
 
     @property
     def answering(self) -> set[int]:

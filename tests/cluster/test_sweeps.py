@@ -74,7 +74,7 @@ def test_models_at_once_give_what_one_after_another_gives(
     with started(tmp_path / "ray", *line, cluster=cluster) as command:
         eventually(lambda: len(reins.answering) == 3 or command.process.poll() is not None)
         begun = {line.partition(" on ")[0] for line in command.err.splitlines() if line.endswith(ON)}
-        assert len(begun) == 3, command.err  # as many as there are cores
+        assert len(begun) in (3, 4), command.err  # as many as there are cores, and one that waits for a core
         reins.release()
         command.ends_well()
         assert rows(command.out) == rows((one_after_another.parent / "one.out").read_text())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -87,17 +87,13 @@ def _line(run: Path, manifest: Manifest) -> str:
 
 
 def _selectors(run: Path, manifest: Manifest) -> list[str]:
-    """What names the protocols of a run: the catalogue's names where they mean the same, else their signatures."""
+    """What names the protocols of a run."""
     from choicewise.page.reproduce import selectors
-    from choicewise.protocols.catalogue import names
     from choicewise.results.run import asked_protocols
 
     if tasks := split_tasks(manifest.job.get("protocols", ()))[0]:
         return tasks
-    own = asked_protocols(run, manifest)
-    known = {name: protocol for protocol, name in names().items()}
-    same = {name for name, each in own.items() if name in known and replace(known[name], split=each.split) == each}
-    return selectors({name: known[name] if name in same else each for name, each in own.items()})
+    return selectors(asked_protocols(run, manifest))
 
 
 def _write_items(run: Path, manifest: Manifest, open_data: Any) -> Any:

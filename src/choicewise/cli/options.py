@@ -41,7 +41,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
     def flat(**given: Any) -> None:
         for name, kind in groups.items():
-            given[name] = kind(**{each.name: given.pop(each.name) for each in fields(kind)})
+            given[name] = kind(**{each.name: given.pop(each.name) for each in fields(kind) if each.name in given})
         command(**given)
 
     flat.__name__, flat.__doc__, flat.__module__ = command.__name__, command.__doc__, command.__module__

@@ -88,7 +88,7 @@ def run(
     elif len(sources) == 1:
         _run_one(job, sources, out, json, every)
     else:
-        do_sweep(job, sources, out, job.choices[0].folder, go_on=False)
+        do_sweep(job, sources, out, job.choices[0].name, go_on=False)
         print_folders([out], json, every)
         tell(f"wrote {out}; `{command_line('report', out)}` shows this again")
 
@@ -96,7 +96,7 @@ def run(
 def _run_one(job: Job, sources: Sequence[Source], out: Path, json: bool, every: bool) -> None:
     """The one run that there is, in the folder ``out`` itself, and its table."""
     asked: dict[str, Protocol] = {}
-    do_sweep(job, sources, out, job.choices[0].folder, alone=True, ready=lambda *given: asked.update(given[-1]))
+    do_sweep(job, sources, out, job.choices[0].name, alone=True, ready=lambda *given: asked.update(given[-1]))
     from choicewise.results.outcomes import ranked
     from choicewise.results.run import open_run
     from choicewise.results.summary import keep_summary

@@ -6,14 +6,15 @@ import csv
 import io
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from choicewise.errors import ProtocolError
 from choicewise.page.study import Study
-from choicewise.protocols.catalogue import entries, groups
+from choicewise.protocols.catalogue import entries, entry, groups, resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.signature import signature
 from choicewise.records import Manifest
@@ -45,8 +46,9 @@ def downloads(study: Study) -> list[Download]:
 
 
 def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
-    """What to name so that exactly these protocols are run: groups, entries, names, else signatures."""
-    remaining = dict(protocols)
+    """What to name so that these protocols are run on the same data: groups, entries, names, else signatures."""
+    known = {name: of_catalogue for name, protocol in protocols.items() if (of_catalogue := _known(name, protocol))}
+    remaining = {**protocols, **known}
     named: list[str] = []
     families = {name: [pair for each in of for pair in each.protocols.items()] for name, of in groups().items()}
     families |= {each.name: list(each.protocols.items()) for each in entries()}
@@ -55,30 +57,36 @@ def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
             named.append(name)
             for full, _ in members:
                 del remaining[full]
-    known = {full: protocol for each in entries() for full, protocol in each.protocols.items()}
-    return named + [
-        name if known.get(name) == protocol else signature(protocol) for name, protocol in remaining.items()
-    ]
+    return named + [name if name in known else signature(protocol) for name, protocol in remaining.items()]
 
 
 def run_line(manifest: Manifest, protocols: Sequence[str], folder: str | Path) -> str:
     """The command that asks ``protocols`` in the run in ``folder``, of the job that it was begun with.
 
-    Where the manifest has no job, the names of model and data stand for where they lie.
+    Names on the Hub have the commit that was read.  Where the manifest has no job, the names of model and data stand
+    for where they lie.
     """
     job = manifest.job or _described(manifest)
     model, data = job["models"][0], (job.get("data") or [{}])[0]
-    options = {"model": model["name"], "data": data.get("path"), "limit": job.get("limit")}
-    options |= {"mapping": mapping if isinstance(mapping := data.get("mapping"), str) else None}
-    options |= {name: model.get(name) for name in ("dtype", "device", "window", "adapter", "tokenizer")}
-    options |= {"on-bad-item": job.get("on_bad_item"), "allow-task-code": job.get("allow_task_code")}
-    repeated = {"subject": job.get("subjects"), "include-path": job.get("include_path"), "protocol": protocols}
-    given = [*options.items(), *((name, value) for name, values in repeated.items() for value in values or ())]
+    options = {
+        "model": [_pinned(model["name"], manifest.model.source)],
+        "data": [_pinned(data.get("path"), manifest.dataset.source)],
+        "protocol": protocols,
+        "subject": job.get("subjects"),
+        "limit": [job.get("limit")],
+        "mapping": [mapping if isinstance(mapping := data.get("mapping"), str) else None],
+        "on-bad-item": [job.get("on_bad_item")],
+        **{name: [model.get(name)] for name in ("dtype", "device", "window", "adapter", "tokenizer")},
+        "include-path": job.get("include_path"),
+        "allow-task-code": [job.get("allow_task_code")],
+        "out": [folder],
+    }
     words = ["run"]
-    for name, value in (*given, ("out", folder)):
-        if value:
-            text = f"./{value}" if str(value).startswith("-") else str(value)
-            words += [f"--{name}"] if value is True else [f"--{name}", text]
+    for name, values in options.items():
+        for value in values or ():
+            if value:
+                text = f"./{value}" if str(value).startswith("-") else str(value)
+                words += [f"--{name}"] if value is True else [f"--{name}", text]
     return command_line(*words)
 
 
@@ -136,6 +144,21 @@ def _described(manifest: Manifest) -> dict[str, Any]:
         "subjects": selection.subjects,
         "limit": selection.limit,
     }
+
+
+def _known(name: str, protocol: Protocol) -> Protocol | None:
+    """What the catalogue calls so, where that is ``protocol`` but for the split, which the data say."""
+    try:
+        entry(name)
+        known = resolve(name)
+    except ProtocolError:
+        return None
+    same = [*known] == [name] and replace(known[name], split=protocol.split) == protocol
+    return known[name] if same else None
+
+
+def _pinned(name: str | None, source: str) -> str | None:
+    return source if source.startswith(f"{name}@") else name
 
 
 def _address(kind: str, content: bytes) -> str:

@@ -47,9 +47,9 @@ from choicewise.results.run import Run, open_run
 from choicewise.results.tables import Subject, places_of, read_item_table
 from choicewise.running.executor import Executor, Preparation, rows_of
 from choicewise.running.job import Job, job_of
-from choicewise.running.progress import Progress, ProgressReport, Pulse, Tracker
+from choicewise.running.progress import PeriodicReport, Progress, ProgressReport, Tracker
 from choicewise.running.work import Stretch, Work, note_change, server_record
-from choicewise.running.workers import Parallel, Workforce
+from choicewise.running.workers import Parallel, Pool
 from choicewise.store.folder import FLUSH, BlockWriter, RunFolder, check_folder, open_folder
 from choicewise.store.tables import block_file, read_columns
 from choicewise.util.background import give_memory_back, rare_collection
@@ -66,7 +66,7 @@ def evaluate(
     limit: int | None = None,
     rendered: Sequence[RenderedRequests] = (),
     skip_bad_items: bool = False,
-    executor: str | Workforce = "local",
+    executor: str | Pool = "local",
     workers: int | None = None,
     progress: Progress | bool | None = None,
     say: Callable[[str], None] | None = None,
@@ -107,10 +107,10 @@ def evaluate(
     # Ways between protocols pass by what the data can't be asked.
     if not isinstance(protocols, Mapping) and any(MARK in name for name in protocols):
         recipes = resolve(*protocols, possible=partial(has_shots, data, subjects))
-    given = isinstance(executor, Workforce)
-    workforce = executor if isinstance(executor, Workforce) else Workforce(Parallel(executor, workers))
+    given = isinstance(executor, Pool)
+    pool = executor if isinstance(executor, Pool) else Pool(Parallel(executor, workers))
     if isinstance(model, str | Path):
-        model = load_model(model, **workforce.parallel.loading(None))
+        model = load_model(model, **pool.parallel.loading(None))
     work = Work.of(model, data, recipes, subjects, limit, rendered, skip_bad_items)
     wanted = Manifest(
         model=_model_record(model),
@@ -129,13 +129,13 @@ def evaluate(
         progress = ProgressReport(model.name, computed=tokens) if progress else lambda done, total: None
     if new := not (Path(out) / MANIFEST).exists():  # a bad item is refused before anything is written
         work.check(list(work.stretches()))
-    ended_here = nullcontext() if given else workforce
+    ended_here = nullcontext() if given else pool
     with open_folder(Path(out), wanted, item_rows(work.sections)) as folder, ended_here:
         unanswered, stretches = folder.unanswered(), list(work.stretches(folder))
         if stretches and not new:
             work.check(stretches)
         if stretches or unanswered:
-            with workforce.executor(Preparation(model, data, rendered, skip_bad_items), say or _silent) as answering:
+            with pool.executor(Preparation(model, data, rendered, skip_bad_items), say or _silent) as answering:
                 if stretches:
                     _observe(folder, answering, work, stretches, progress)
                     give_memory_back()
@@ -209,8 +209,11 @@ def _observe(
     unanswered = sum(len(block.items) * len(block.asks) for block in blocks)
     before = int(lacking * (work.questions / unanswered - 1))  # as if a question took as much as those to come
     tracker, total = Tracker(executor, before), before + lacking
-    pulses, running = Pulse(lambda: progress(tracker.done, total)), closing(executor.run(blocks, folder.observed()))
-    with rare_collection(), pulses as pulse, running as results:
+    reports, running = (
+        PeriodicReport(lambda: progress(tracker.done, total)),
+        closing(executor.run(blocks, folder.observed())),
+    )
+    with rare_collection(), reports as periodic, running as results:
         progress(tracker.done, total)
         for result in results:
             writing = BlockWriter(folder, result.block.place, executor)
@@ -218,7 +221,7 @@ def _observe(
                 for observed in result.observations:
                     writer.add(observed)
                     tracker.answered = writer.count
-                    pulse.beat()
+                    periodic.tick()
                 names = [ask.name for ask in result.block.asks]
                 writer.write(names, result.tokens_asked, result.requests, result.spans)
             progress(tracker.done, total)

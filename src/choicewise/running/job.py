@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
 
 from choicewise.data.dataset import Columns, columns_of, read_mapping
 from choicewise.data.files import read_toml
@@ -25,8 +25,8 @@ from choicewise.util.secrets import refuse_secret
 from choicewise.util.text import bytes_of
 
 
-def _size(text: str) -> str:
-    if bytes_of(text) < 10**6:
+def _size(text: object) -> object:
+    if not isinstance(text, str) or bytes_of(text) < 10**6:
         raise ValueError('a size from 1 MB up, as in "12 GB"')
     return text
 
@@ -58,7 +58,7 @@ class Loading(_Value):
     batch_tokens: _Count | None = None
     tokenizer: _Text | None = None
     adapter: _Text | None = None
-    memory: Annotated[str, AfterValidator(_size)] | None = None
+    memory: Annotated[str, BeforeValidator(_size)] | None = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -292,6 +292,8 @@ def _problem(error: Mapping[str, Any]) -> str:
             return f"{where} is missing"
         case "model_type":
             return f"{where} is {error['input']!r}; it must be a name or a table"
+        case "greater_than_equal":
+            return f"{where} is {error['input']!r}; it must be at least {error['ctx']['ge']}"
         case "value_error":
             return f"{where} is {error['input']!r}; it must be {error['ctx']['error']}"
     said = error["msg"][0].lower() + error["msg"][1:]

@@ -17,8 +17,8 @@ from choicewise.questions import Blanks, Conclusion, Cosine, Generation, Ids, Ma
 from choicewise.requests.blocks import prepare_block
 from choicewise.requests.prepared import BlockQuestion, PreparedBlock
 from choicewise.requests.render import RenderedRequests
-from choicewise.running.executor import cut_shards, shard_tokens
 from choicewise.running.progress import Progress
+from choicewise.running.shards import cut_shards, shard_tokens
 from choicewise.running.work import Work, asked_parts, served_model
 from choicewise.store.folder import Keys
 from choicewise.tokens.byte_coverings import ByteProbability, parts

@@ -107,12 +107,12 @@ class SweepProgress:
 
     def run(self, work: int, safe_point: Callable[[], None] = lambda: None) -> SweepPart:
         """The part of a run of so much ``work``, which reports to it; ``safe_point`` is called with every report."""
-        part = SweepPart(self.beat, work, safe_point)
+        part = SweepPart(self.tick, work, safe_point)
         with self._lock:
             self._parts.append(part)
         return part
 
-    def beat(self) -> None:
+    def tick(self) -> None:
         """Report what is done by now; one thread at a time, so that later reports never say less."""
         with self._lock:
             self._report(sum(part.done for part in self._parts), self._total)
@@ -121,19 +121,19 @@ class SweepProgress:
 class SweepPart:
     """One run of a sweep; it may begin anew, and then nothing moves for a while."""
 
-    def __init__(self, beat: Callable[[], None], work: int, safe_point: Callable[[], None]) -> None:
+    def __init__(self, tick: Callable[[], None], work: int, safe_point: Callable[[], None]) -> None:
         self.done = 0
-        self._beat, self._work, self._safe_point = beat, work, safe_point
+        self._tick, self._work, self._safe_point = tick, work, safe_point
 
     def __call__(self, done: int, total: int) -> None:
         self._safe_point()
         self.done = max(self.done, int(self._work * done / total) if total else self._work)
-        self._beat()
+        self._tick()
 
     def finish(self) -> None:
         """The run is over, whether it is complete or failed."""
         self.done = self._work
-        self._beat()
+        self._tick()
 
 
 ENOUGH = 0.02
@@ -196,10 +196,10 @@ SHORTEST, LONGEST = 0.1, 1.0
 """Seconds between two reports."""
 
 
-class Pulse:
-    """Calls ``report`` with every :meth:`beat`, but not too often, and from a thread of its own when no beat comes.
+class PeriodicReport:
+    """Calls ``report`` with every :meth:`tick`, but not too often, and from a thread of its own when no tick comes.
 
-    What ``report`` raises there, the next beat raises.
+    What ``report`` raises there, the next tick raises.
     """
 
     def __init__(self, report: Callable[[], None]) -> None:
@@ -217,7 +217,7 @@ class Pulse:
         self._ended.set()
         self._thread.join()
 
-    def beat(self) -> None:
+    def tick(self) -> None:
         """The work has gone on."""
         if self._error is not None:
             raise self._error

@@ -1,4 +1,4 @@
-"""The same on Ray.
+"""Replicas on a Ray cluster, and a cluster of this machine.
 
 Whoever reaches a Ray cluster can run any code on it, by design.  So the one that is started here listens on loopback
 alone, with a token that only this process and its children have, and without a dashboard.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import platform
 import re
 import secrets
 import shutil
@@ -24,98 +23,113 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import Any, Self
+from typing import Any
 
 from choicewise.errors import ChoicewiseError, UsageError
 from choicewise.models.local.devices import AUTO, Footprint, devices_of
 from choicewise.models.local.folder_model import footprint_of
 from choicewise.models.model import Model, Recipe
-from choicewise.running.executor import Shard
-from choicewise.running.replica import Happened, Lost, Refused, Replica, last_words
+from choicewise.running.replica import (
+    DEATHS,
+    Answered,
+    Identity,
+    LoadedModel,
+    Replica,
+    ReplicaDied,
+    on_this_node,
+    outcome,
+)
+from choicewise.running.shards import Shard
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 _asking = Lock()
 
 
-class RayCrew:
-    """So many replicas of the model of a ``recipe``, each of which ``needs`` so much; Ray finds the nodes for them.
+def ray_replicas(
+    model: Model, recipe: Recipe, driver: Identity, workers: int | None, models: int = 1, memory: int | None = None
+) -> tuple[list[Replica], Callable[[], str | None]]:
+    """``workers`` replicas, or as many as one of so many ``models`` can have at once; Ray finds the nodes for them.
 
-    ``device``: where they compute, where that is not what the recipe says.
+    And what tells which resources the first of them waits for, in words; None where one loads its model.  UsageError
+    where no node could hold one, even if nothing else ran on it, and for a device of one machine.
     """
+    needs = cluster_needs(model, workers, memory)
+    share = sum(needs.times(node) for node in nodes_of_cluster()) // models
+    ray = connect()
+    resources = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "memory": needs.memory or None}
+    actor = ray.remote(max_restarts=-1, max_task_retries=0, **resources)(Actor)
+    begun = recipe, AUTO if needs.gpus > 1 else None, driver
+    replicas = [RayReplica(ray, actor.remote(*begun)) for _ in range(workers or max(1, share))]
 
-    def __init__(self, recipe: Recipe, size: int, needs: Needs, device: str | None = None) -> None:
-        self.size = size
-        self._recipe, self._needs, self._device = recipe, needs, device
-        self._ray = connect()
-        options = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "memory": needs.memory or None}
-        self._actor = self._ray.remote(max_restarts=0, max_task_retries=0, **options)(Actor)
-        self._actors: dict[int, Any] = {}
-        self._asked: dict[Any, int] = {}
-        self._up: set[int] = set()
-
-    @classmethod
-    def of(cls, model: Model, recipe: Recipe, workers: int | None, models: int = 1, memory: int | None = None) -> Self:
-        """``workers`` replicas, or as many as one of so many ``models`` can have at once; arguments as of `needs_of`.
-
-        UsageError where no node could hold one, even if nothing else ran on it, and for a device of one machine.
-        """
-        needs = cluster_needs(model, workers, memory)
-        share = sum(needs.times(node) for node in nodes_of_cluster()) // models
-        return cls(recipe, workers or max(1, share), needs, AUTO if needs.gpus > 1 else None)
-
-    def start(self, member: int) -> None:
-        """Begin to start replica ``member``."""
-        actor = self._actors[member] = self._actor.remote(self._recipe, self._device)
-        self._asked[actor.up.remote()] = member
-        self._asked[actor.load.remote()] = member
-
-    def ask(self, member: int, number: int, shard: Shard) -> None:
-        """Send shard ``number`` to a replica."""
-        self._asked[self._actors[member].answer.remote(number, shard)] = member
-
-    def wait(self, seconds: float) -> list[tuple[int, Happened]]:
-        """What happened to which replicas."""
-        happened: list[tuple[int, Happened]] = []
-        ready, _ = self._ray.wait(list(self._asked), num_returns=1, timeout=seconds)
-        if ready:
-            ready, _ = self._ray.wait(list(self._asked), num_returns=len(self._asked), timeout=0)
-        for reference in ready:
-            if (member := self._asked.pop(reference, None)) is None:
-                continue
-            try:
-                report = self._ray.get(reference)
-            except self._ray.exceptions.RayError as error:
-                happened.append((member, Lost(_short(error))))
-                self._forget(member)
-                continue
-            if report is None:
-                self._up.add(member)
-            else:
-                happened.append((member, report))
-        return happened
-
-    def lacking(self) -> str | None:
-        """What the replicas wait for that were started; None where one runs and loads its model."""
-        if self._up:
+    def lacking() -> str | None:
+        if any(replica.placed.done() for replica in replicas):
             return None
-        free = self._ray.available_resources()
-        return f"a replica needs {self._needs.lacking(free) or 'room on one node'}"
+        return f"a replica needs {needs.lacking(ray.available_resources()) or 'room on one node'}"
 
-    def end_member(self, member: int) -> None:
-        """Let one replica go."""
-        self._forget(member)
-        self._up.discard(member)
-        if (actor := self._actors.pop(member, None)) is not None:
-            self._ray.kill(actor, no_restart=True)
+    return [*replicas], lacking
 
-    def _forget(self, member: int) -> None:
-        self._asked = {reference: of for reference, of in self._asked.items() if of != member}
+
+class RayReplica:
+    """An actor, which Ray restarts where it dies, on another node if need be; ``placed`` is done once it has a node."""
+
+    def __init__(self, ray: Any, actor: Any) -> None:
+        self._ray, self._actor = ray, actor
+        self.placed: Future[None] = actor.placed.options(max_task_retries=-1).remote().future()
+
+    def load(self) -> Future[None]:
+        """Have the model in memory; waits until Ray has restarted what died."""
+        return self._told(self._actor.load.options(max_task_retries=DEATHS - 1).remote())
+
+    def answer(self, shard: Shard) -> Future[Answered]:
+        """The answers to all of a shard."""
+        return self._told(self._actor.answer.remote(shard))
 
     def end(self) -> None:
-        """Let all of them go."""
-        for member in list(self._actors):
-            self.end_member(member)
+        """Let it go."""
+        self._ray.kill(self._actor, no_restart=True)
+
+    def _told(self, reference: Any) -> Future[Any]:
+        """What a call returned, which may be an error; those of Ray itself are deaths."""
+        told = Future[Any]()
+
+        def tell(ended: Future[Any]) -> None:
+            error = ended.exception()
+            outcome = ended.result() if error is None else ReplicaDied(_short(error))
+            if not told.set_running_or_notify_cancel():
+                return
+            if isinstance(outcome, Exception):
+                told.set_exception(outcome)
+            else:
+                told.set_result(outcome)
+
+        reference.future().add_done_callback(tell)
+        return told
+
+
+class Actor:
+    """A replica on a node of the cluster; errors are returned, so that only Ray's own are raised."""
+
+    def __init__(self, recipe: Recipe, device: str | None, driver: Identity) -> None:
+        self._loading = recipe, device, driver
+        self._loaded: LoadedModel | None = None
+
+    def placed(self) -> None:
+        """Nothing, once the actor has its place."""
+
+    def load(self) -> Exception | None:
+        """Why the model can't be loaded."""
+        loaded = outcome(LoadedModel, *self._loading)
+        if isinstance(loaded, Exception):
+            return on_this_node(loaded) if isinstance(loaded, ChoicewiseError) else loaded
+        self._loaded = loaded
+        return None
+
+    def answer(self, shard: Shard) -> Answered | Exception:
+        """The answers to all of a shard, or why there are none."""
+        if self._loaded is None:
+            return ReplicaDied("it was restarted meanwhile")
+        return outcome(self._loaded.answer, shard)
 
 
 def cluster_needs(model: Model, workers: int | None, memory: int | None = None) -> Needs:
@@ -134,36 +148,7 @@ def cluster_needs(model: Model, workers: int | None, memory: int | None = None) 
     return needs_of(model, nodes, workers, size, memory)
 
 
-class Actor:
-    """A replica on a node of the cluster; what goes wrong is reported, so that only Ray's own errors are raised."""
-
-    def __init__(self, recipe: Recipe, device: str | None) -> None:
-        self._recipe, self._device = recipe, device
-
-    def up(self) -> None:
-        """Nothing, once the actor has its place."""
-
-    def load(self) -> Happened:
-        """What it loaded."""
-        try:
-            self._replica = Replica(self._recipe, self._device)
-            return self._replica.load()
-        except ChoicewiseError as error:
-            return Refused(error.within(f"the replica on {platform.node()}"))
-        except Exception as error:
-            return Lost(last_words(error))
-
-    def answer(self, number: int, shard: Shard) -> Happened:
-        """The answers to all of a shard."""
-        try:
-            return self._replica.answer(number, shard)
-        except ChoicewiseError as error:
-            return Refused(error)
-        except Exception as error:
-            return Lost(last_words(error))
-
-
-def _short(error: Exception) -> str:
+def _short(error: BaseException) -> str:
     """The line of Ray's error that says why; where the actor could not even be made that is the last one."""
     lines = [_COLOUR.sub("", line).strip() for line in str(error).splitlines()]
     first, *more = [line for line in lines if line] or [""]

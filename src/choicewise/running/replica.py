@@ -1,4 +1,4 @@
-"""A replica of a model in another process: what it is asked, what it answers, and a pool of them on this machine."""
+"""A replica of a model in another process: what it is asked, what it answers, and one in a process of this machine."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import platform
 import socket
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from subprocess import DEVNULL, Popen, TimeoutExpired
@@ -20,125 +21,108 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from choicewise import __version__
-from choicewise.errors import ChoicewiseError
+from choicewise.errors import ChoicewiseError, ModelError
 from choicewise.models.load import load_model
 from choicewise.models.model import Model, Recipe, SelfCheck
 from choicewise.records import OBSERVATIONS
-from choicewise.running.executor import (
-    Shard,
-)
+from choicewise.running.shards import Shard
 from choicewise.running.work import observe
 from choicewise.store.tables import make_table
 
+DEATHS = 3
+"""How often a replica may die over one shard, or before it has loaded its model."""
 
-class Crew(Protocol):
-    """Replicas by number, each in a process of its own."""
 
-    @property
-    def size(self) -> int:
-        """How many there should be; it may change."""
+class Replica(Protocol):
+    """A copy of the model elsewhere, which answers one shard after the other.
 
-    def start(self, member: int) -> None:
-        """Begin to start replica ``member`` (a number that was not used before); what it loaded is reported later."""
+    What a future raises: :class:`ReplicaDied`, after which it can be loaded anew, and else the error of the model.
+    """
 
-    def ask(self, member: int, number: int, shard: Shard) -> None:
-        """Send shard ``number`` to a replica, which answers one after the other."""
+    def load(self) -> Future[None]:
+        """Have the model in memory; tried anew where it dies over that."""
 
-    def wait(self, seconds: float) -> Sequence[tuple[int, Happened]]:
-        """What happened to which replicas since the last call; waits at most so long for something to happen."""
-
-    def end_member(self, member: int) -> None:
-        """Let one replica go."""
-
-    def lacking(self) -> str | None:
-        """What replicas wait for that were started, in words: resources that are not free; None where nothing."""
+    def answer(self, shard: Shard) -> Future[Answered]:
+        """The answers to all of a shard."""
 
     def end(self) -> None:
-        """Let all of them go; nothing more is reported."""
+        """Let it go; futures that are left are of no use."""
 
 
-@dataclass(frozen=True)
-class Identity:
-    """What a replica loaded, and where: the driver compares it with its own."""
-
-    digest: str
-    dtype: str
-    window: int
-    version: str
-    host: str = ""
-
-    @classmethod
-    def of(cls, model: Model) -> Identity:
-        """That of ``model`` in this process."""
-        return cls(model.digest, model.dtype, model.window, __version__, platform.node())
-
-    def differences(self, own: Identity) -> list[str]:
-        """What it is otherwise than ``own``, in words; the host may be another."""
-        words = {"digest": "weights or configuration", "dtype": "dtype", "window": "window", "version": "Choicewise"}
-        pairs = [(what, getattr(self, name), getattr(own, name)) for name, what in words.items()]
-        return [f"{what}: {_short(there)} there, {_short(here)} here" for what, there, here in pairs if there != here]
+class ReplicaDied(Exception):
+    """A replica is gone, with all that it was asked; says in words what is known of it."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """The ``observations`` of shard ``number``, as a table of the run folder.
+    """The ``observations`` of a shard, as a table of the run folder.
 
     ``computed``: input tokens for it, without those of a self-check; None where they are not counted.
     """
 
-    number: int
     observations: pa.Table
     computed: int | None
     selfcheck: SelfCheck | None
 
 
 @dataclass(frozen=True)
-class Lost:
-    """A replica is gone, with all that it was asked; ``reason`` says in words what is known of it."""
+class Identity:
+    """What a process has loaded: a replica compares it with that of the driver."""
 
-    reason: str
+    digest: str
+    dtype: str
+    window: int
+    version: str
+
+    @classmethod
+    def of(cls, model: Model) -> Identity:
+        """That of ``model`` in this process."""
+        return cls(model.digest, model.dtype, model.window, __version__)
+
+    def differences(self, own: Identity) -> list[str]:
+        """What it is otherwise than ``own``, in words."""
+        words = {"digest": "weights or configuration", "dtype": "dtype", "window": "window", "version": "Choicewise"}
+        pairs = [(what, getattr(self, name), getattr(own, name)) for name, what in words.items()]
+        return [f"{what}: {_short(there)} there, {_short(here)} here" for what, there, here in pairs if there != here]
 
 
-@dataclass(frozen=True)
-class Refused:
-    """A replica said no, and would say so again: its model can't be loaded, or can't answer as asked."""
+class LoadedModel:
+    """The model of a ``recipe`` in this process, on ``device`` where one is named.
 
-    error: ChoicewiseError
+    Raises ModelError where it is another than the ``driver`` knows, and as load_model.
+    """
 
+    def __init__(self, recipe: Recipe, device: str | None, driver: Identity) -> None:
+        self._model = load_model(recipe.name, **{**recipe.options, **({} if device is None else {"device": device})})
+        self._model.check(0)  # which has the weights in memory
+        if differences := Identity.of(self._model).differences(driver):
+            raise ModelError(f"has another model under the same name ({'; '.join(differences)})")
 
-Happened = Identity | Answered | Refused | Lost
-"""What a replica reports: first what it loaded, then answers; or why there will be none."""
-
-
-class Replica:
-    """The model of a ``recipe``, loaded here; errors as of load_model."""
-
-    def __init__(self, recipe: Recipe, device: str | None = None) -> None:
-        options: dict[str, Any] = dict(recipe.options)
-        if device is not None:
-            options["device"] = device
-        self._model = load_model(recipe.name, **options)
-
-    def load(self) -> Identity:
-        """Have the weights in memory; what was loaded."""
-        self._model.check(0)
-        return Identity.of(self._model)
-
-    def answer(self, number: int, shard: Shard) -> Answered:
+    def answer(self, shard: Shard) -> Answered:
         """The answers to all of a shard; errors as of the model."""
         self._model.check(shard.depth)  # whose tokens no run counts
         before = self._model.computed
         rows = list(observe(self._model, shard.complete(self._model.tokenizer)))
         computed = None if before is None else (self._model.computed or 0) - before
-        return Answered(number, make_table(OBSERVATIONS, rows), computed, self._model.check(0))
+        return Answered(make_table(OBSERVATIONS, rows), computed, self._model.check(0))
 
 
-def last_words(error: Exception) -> str:
-    """What a replica died of that nobody foresaw, and where, in one line; the whole of it is printed."""
-    traceback.print_exception(error)
-    words = traceback.format_exception_only(error)[-1].strip()
-    place = traceback.extract_tb(error.__traceback__)[-1:]
-    return words + "".join(f", {Path(frame.filename).name} line {frame.lineno}" for frame in place)
+def outcome(call: Callable[..., Any], *arguments: object) -> Any:
+    """What ``call`` returns, or the error that it raises; one that nobody foresaw is printed, and is a death."""
+    try:
+        return call(*arguments)
+    except ChoicewiseError as error:
+        return error
+    except Exception as error:
+        traceback.print_exception(error)
+        words = traceback.format_exception_only(error)[-1].strip()
+        place = traceback.extract_tb(error.__traceback__)[-1:]
+        return ReplicaDied(words + "".join(f", {Path(frame.filename).name} line {frame.lineno}" for frame in place))
+
+
+def on_this_node(error: ChoicewiseError) -> ChoicewiseError:
+    """The error, with the name of the machine where a model could not be loaded."""
+    return error.within(f"the replica on {platform.node()}")
 
 
 def _short(value: object) -> object:
@@ -151,29 +135,52 @@ _START = "from choicewise.running.replica import main; main()"
 _END_SECONDS = 5.0
 
 
-class LocalCrew:
-    """``size`` replicas of the model of a ``recipe``, spread over ``devices`` where any are named.
+class ProcessReplica:
+    """A process with so many ``threads``, unless OMP_NUM_THREADS says how many; arguments as of LoadedModel.
 
-    Each gets its part of the cores, unless OMP_NUM_THREADS says how many.
+    It is started as a program, not forked or spawned, so that a script that evaluates is not run again in it.
     """
 
-    def __init__(self, recipe: Recipe, size: int, devices: Sequence[str] = ()) -> None:
-        self.size = size
-        self._recipe, self._devices = recipe, devices
-        self._processes: dict[int, Popen[bytes]] = {}
-        self._connections: dict[int, Connection] = {}
-        self._device: dict[int, str] = {}
+    def __init__(self, recipe: Recipe, device: str | None, driver: Identity, threads: int) -> None:
+        self._loading, self._threads = (recipe, device, driver), threads
+        self._caller = ThreadPoolExecutor(1)
+        self._process: Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._ended = False
 
-    def start(self, member: int) -> None:
-        """Begin to start replica ``member``."""
+    def load(self) -> Future[None]:
+        """Start the process, and have the model in memory there."""
+        return self._caller.submit(self._load)
+
+    def answer(self, shard: Shard) -> Future[Answered]:
+        """The answers to all of a shard."""
+        return self._caller.submit(self._call, shard)
+
+    def end(self) -> None:
+        """Let the process go."""
+        self._ended = True
+        self._caller.shutdown(wait=False, cancel_futures=True)
+        self._kill()
+
+    def _load(self) -> None:
+        for death in range(1, DEATHS + 1):
+            self._kill()
+            try:
+                self._start()
+                self._call(self._loading)
+                return
+            except ReplicaDied:
+                if death == DEATHS or self._ended:
+                    raise
+
+    def _start(self) -> None:
         ours, theirs = socket.socketpair()
-        threads = str(max(1, (os.cpu_count() or 1) // self.size))
         own = os.pathsep.join(path for path in sys.path if path)  # it finds the same modules as this process
-        environment = {"OMP_NUM_THREADS": threads, **os.environ, "PYTHONPATH": own}
+        environment = {"OMP_NUM_THREADS": str(self._threads), **os.environ, "PYTHONPATH": own}
         command = [sys.executable, "-P", "-c", _START, str(theirs.fileno())]
         # In a session of its own: Ctrl-C is for the driver, which ends them.  What a model prints is no result.
         with theirs:
-            process = Popen(
+            self._process = Popen(
                 command,
                 stdin=DEVNULL,
                 stdout=DEVNULL,
@@ -181,87 +188,62 @@ class LocalCrew:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
-        self._processes[member] = process
-        self._connections[member] = Connection(ours.detach())
-        device = None
-        if self._devices:
-            taken = list(self._device.values())
-            device = self._device[member] = min(self._devices, key=taken.count)
-        self._send(member, (self._recipe, device))
+        self._connection = Connection(ours.detach())
+        if self._ended:
+            self._kill()
 
-    def ask(self, member: int, number: int, shard: Shard) -> None:
-        """Send shard ``number`` to a replica."""
-        self._send(member, (number, shard))
-
-    def _send(self, member: int, message: object) -> None:
-        with suppress(OSError):  # it is gone, as wait() says
-            self._connections[member].send(message)
-
-    def wait(self, seconds: float) -> list[tuple[int, Happened]]:
-        """What happened to which replicas."""
-        happened: list[tuple[int, Happened]] = []
-        spoken = wait(list(self._connections.values()), seconds)
-        for member, connection in self._connections.items():
-            if connection not in spoken:
-                continue
-            try:
-                happened.append((member, connection.recv()))
-            except (EOFError, OSError):  # half a message as well
-                happened.append((member, Lost(self._ending(member))))
-        return happened
-
-    def _ending(self, member: int) -> str:
-        process = self._processes[member]
+    def _call(self, message: object) -> Any:
+        process, connection = self._process, self._connection
+        if process is None or connection is None:
+            raise ReplicaDied("its process has ended")
         try:
-            code = process.wait(_END_SECONDS)
-        except TimeoutExpired:
-            return f"process {process.pid} hung up"
-        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return f"process {process.pid} {how}"
+            connection.send(message)
+            answer = connection.recv()
+        except (EOFError, OSError):  # half a message as well
+            raise ReplicaDied(_ending(process)) from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
-    def end_member(self, member: int) -> None:
-        """Let one replica go."""
-        if (connection := self._connections.pop(member, None)) is not None:
-            connection.close()
-        self._device.pop(member, None)
-        process = self._processes.pop(member)
-        process.kill()  # it writes nothing
-        process.wait()
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()  # it writes nothing, and its end of the connection closes, which ends a call
+            self._process.wait()
 
-    def lacking(self) -> str | None:
-        """None: processes wait for nothing."""
-        return None
 
-    def end(self) -> None:
-        """Let all of them go."""
-        for member in list(self._processes):
-            self.end_member(member)
+def _ending(process: Popen[bytes]) -> str:
+    try:
+        code = process.wait(_END_SECONDS)
+    except TimeoutExpired:
+        return f"process {process.pid} hung up"
+    how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return f"process {process.pid} {how}"
+
+
+def process_replicas(recipe: Recipe, size: int, devices: Sequence[str], driver: Identity) -> list[Replica]:
+    """So many replicas on this machine, in turn on ``devices`` where there are any, each with its part of the cores."""
+    threads = max(1, (os.cpu_count() or 1) // size)
+    places = [devices[number % len(devices)] if devices else None for number in range(size)]
+    return [ProcessReplica(recipe, place, driver, threads) for place in places]
 
 
 def main() -> None:
     """Load the model that is named first, then answer shards until nobody is there to ask."""
-    connection, inbox = Connection(int(sys.argv[1])), SimpleQueue[tuple[int, Shard]]()
-    try:
-        recipe, device = connection.recv()
-    except (EOFError, OSError):
-        return
+    connection, inbox = Connection(int(sys.argv[1])), SimpleQueue[Any]()
     Thread(target=_read, args=(connection, inbox), daemon=True).start()
     with suppress(ConnectionError):  # the driver is gone
-        try:
-            replica = Replica(recipe, device)
-            connection.send(replica.load())
+        loaded = outcome(LoadedModel, *inbox.get())
+        if isinstance(loaded, ChoicewiseError):
+            connection.send(on_this_node(loaded))
+        elif isinstance(loaded, Exception):
+            connection.send(loaded)
+        else:
+            connection.send(None)
             while True:
-                connection.send(replica.answer(*inbox.get()))
-        except ChoicewiseError as error:
-            connection.send(Refused(error))
-        except ConnectionError:
-            raise
-        except Exception as error:
-            connection.send(Lost(last_words(error)))
+                connection.send(outcome(loaded.answer, inbox.get()))
 
 
-def _read(connection: Connection, inbox: SimpleQueue[tuple[int, Shard]]) -> None:
-    """Take what comes at once, so that the driver never waits until it is taken."""
+def _read(connection: Connection, inbox: SimpleQueue[Any]) -> None:
     try:
         while True:
             inbox.put(connection.recv())

@@ -29,7 +29,7 @@ from choicewise.running.job import Job, ModelChoice, folder_name, free_name
 from choicewise.running.progress import Progress, SweepProgress
 from choicewise.running.sources import OpenedSource, Source, open_all, refuse, sources_of
 from choicewise.running.work import how_asked
-from choicewise.running.workers import ONE_PROCESS, Parallel, Workforce
+from choicewise.running.workers import ONE_PROCESS, Parallel, Pool
 from choicewise.store.folder import check_folder
 from choicewise.store.manifest import is_sweep, read_manifest, read_sweep, write_sweep
 from choicewise.store.tables import unanswered_keys
@@ -139,9 +139,10 @@ class _Sweep:
             self._together(turns, opened, shown)
         else:
             for model, cells in turns:
-                with Workforce(self._parallel) as workforce:
-                    self._ask(model, self._load(model), cells, opened, shown, workforce)
-                give_model_back()
+                with Pool(self._parallel) as pool:
+                    self._ask(model, self._load(model), cells, opened, shown, pool)
+                if not self.alone:  # the process ends, or the caller has the model still
+                    give_model_back()
         return replace(self.record, cells=tuple(self.own))
 
     def _keep(self, *cells: CellRecord, write: bool = True) -> None:
@@ -160,18 +161,22 @@ class _Sweep:
         if len(turns) > 1:
             self.audience.say(f"{len(turns)} models share a cluster with {in_words(nodes)}")
 
+        pools: list[Pool] = []
+
         def evaluate_one(turn: int, ending: Ending) -> None:
             model, cells = turns[turn]
             ending.safe_point()
             loaded, failure = self._load(model)
             served = loaded is not None and loaded.device == SERVER
             parallel = ONE_PROCESS if served else self._parallel
-            with Workforce(parallel, len(turns), bytes_of(model.memory or "") or None, ending.safe_point) as workforce:
-                self._ask(model, (loaded, failure), cells, opened, shown, workforce, ending.safe_point)
+            memory = bytes_of(model.memory or "") or None
+            with Pool(parallel, len(turns), pools, memory, ending.safe_point) as pool:
+                pools.append(pool)
+                self._ask(model, (loaded, failure), cells, opened, shown, pool, ending.safe_point)
             give_model_back()
 
         threads = slots_of(nodes) + 1  # one is loaded while the others compute
-        in_threads(len(turns), threads, evaluate_one, shown.beat)
+        in_threads(len(turns), threads, evaluate_one, shown.tick)
 
     def _open(self, waiting: Sequence[CellRecord]) -> dict[str, OpenedSource]:
         """The data of the cells, by name; what can't be opened is recorded, or refused all at once."""
@@ -210,7 +215,7 @@ class _Sweep:
         cells: Sequence[CellRecord],
         opened: Mapping[str, OpenedSource],
         shown: SweepProgress,
-        workforce: Workforce,
+        pool: Pool,
         safe_point: Callable[[], None] = lambda: None,
     ) -> None:
         own, failure = loaded
@@ -222,9 +227,9 @@ class _Sweep:
                 if not self.alone:
                     self.audience.say(f"{model.label} on {cell.dataset}")
                 with self._caught() as problems:
-                    self._evaluate(own, model, self.folder / cell.folder, source, part, workforce)
+                    self._evaluate(own, model, self.folder / cell.folder, source, part, pool)
             if failure or problems:
-                shown.beat()  # where Ctrl-C became another exception, nothing failed: that ends the sweep
+                shown.tick()  # where Ctrl-C became another exception, nothing failed: that ends the sweep
             done = replace(cell, done=not problems and own is not None, failure="".join(problems) or failure)
             if done.failure:
                 self.audience.say(f"{model.label} on {cell.dataset} failed: {done.failure}")
@@ -238,7 +243,7 @@ class _Sweep:
         folder: Path,
         source: OpenedSource,
         progress: Progress,
-        workforce: Workforce,
+        pool: Pool,
     ) -> None:
         where, recipes = source.source, model.asked(source.protocols)
         place = next((each for each in self.job.data or () if each.path == where.path), None)
@@ -250,7 +255,7 @@ class _Sweep:
             out=folder,
             **self.job.chosen,
             rendered=where.rendered,
-            executor=workforce,
+            executor=pool,
             progress=progress,
             job=self.job.only(model, data=place and (place,), protocols=where.selectors),
             say=partial(self._say_of, model),

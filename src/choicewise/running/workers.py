@@ -1,12 +1,10 @@
-"""Worker processes (futures).
-
-They are started as programs, not forked or spawned, so that a script that evaluates is not run again in each of them.
-"""
+"""Replicas of a model in other processes: who starts them, hands them shards, and takes their answers."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import monotonic
@@ -24,39 +22,60 @@ from choicewise.running.executor import (
     InProcess,
     Preparation,
     Ready,
-    Shard,
     Upcoming,
-    cut_shards,
-    shard_tokens,
 )
-from choicewise.running.replica import Answered, Crew, Happened, Identity, LocalCrew, Lost, Refused
+from choicewise.running.replica import DEATHS, Answered, Identity, Replica, ReplicaDied, process_replicas
+from choicewise.running.shards import Shard, cut_shards, shard_tokens
 from choicewise.store.folder import Keys
 
 PATIENCE = 60.0
 """Seconds to wait for the first replica where nothing is free for it."""
 
+PAUSE = 10.0
+"""Seconds between two lines that say what is waited for."""
 
-class Workforce:
+BEAT = 0.5
+"""Seconds to wait for something to happen, at most."""
+
+AHEAD = 2
+"""Shards that a replica has at most: the one that it computes, and the next, so that it never waits."""
+
+LATE = 16
+"""Answered shards per replica that may wait until those before them are answered."""
+
+
+@dataclass
+class _Asked:
+    shard: Shard
+    deaths: int = 0
+
+
+class Pool:
     """The replicas that ``parallel`` asks for, started when a model is first asked; they end with the ``with``.
 
     ``models``: so many share a cluster, each with an equal part of it where ``parallel`` does not say how many replicas
-    there are; with several, a model waits for the first replica as long as it takes, as others will end.  ``memory``:
-    bytes that a replica needs, if somebody said so.  ``safe_point`` is called while answers are waited for, and may
-    raise.
+    there are.  ``others``: their pools; while one of them computes, a model waits for its first replica as long as it
+    takes.  ``memory``: bytes that a replica needs, if somebody said so.  ``safe_point`` is called while answers are
+    waited for, and may raise.
     """
 
     def __init__(
         self,
         parallel: Parallel,
         models: int = 1,
+        others: Collection[Pool] = (),
         memory: int | None = None,
         safe_point: Callable[[], None] = lambda: None,
     ) -> None:
         self.parallel = parallel
-        self._models, self._memory, self._safe_point = models, memory, safe_point
-        self._patience = PATIENCE if models == 1 else None
+        self.answered: dict[int, Answered] = {}
+        self._models, self._others, self._memory, self._safe_point = models, others, memory, safe_point
+        self._loaded: list[Replica] = []
         self._model: Model | None = None
-        self._replicas: Replicas | None = None
+        self._replicas: list[Replica] = []
+        self._started = False
+        self._submitted = 0
+        self._begin(lambda line: None)
 
     def __enter__(self) -> Self:
         return self
@@ -72,28 +91,147 @@ class Workforce:
             return
         if self._model is not asked.model:
             self._end()  # what it holds, another model may need
-            self._replicas = Replicas(self._crew(asked.model), Identity.of(asked.model), self._patience)
+            self._replicas, self._lacking = self.replicas_of(asked.model)
             self._model = asked.model
-        assert self._replicas is not None
-        self._replicas.begin(say, self._safe_point)
-        yield Distributed(asked, self._replicas)
+        self._begin(say)
+        yield Distributed(asked, self)
 
-    def _end(self) -> None:
-        if self._replicas is not None:
-            self._replicas.crew.end()
-        self._replicas = self._model = None
-
-    def _crew(self, model: Model) -> Crew:
+    def replicas_of(self, model: Model) -> tuple[list[Replica], Callable[[], str | None]]:
+        """The replicas of ``model``, and what tells which resources the first of them waits for, in words."""
         workers = self.parallel.workers
         if model.device == SERVER:
             raise UsageError(f"{model.name} is computed by its server, which needs no further workers; leave them out")
         if (recipe := model.recipe) is None:
             raise ModelError(f"{model.name} is in memory alone; pass a folder or a name, so that workers can load it")
+        driver = Identity.of(model)
         if self.parallel.kind == "ray":
-            from choicewise.running.ray import RayCrew
+            from choicewise.running.ray import ray_replicas
 
-            return RayCrew.of(model, recipe, workers, self._models, self._memory)
-        return LocalCrew(recipe, workers or 1, _devices(model))
+            return ray_replicas(model, recipe, driver, workers, self._models, self._memory)
+        return process_replicas(recipe, workers or 1, _devices(model), driver), lambda: None
+
+    def start(self) -> None:
+        """Have the replicas load their models, if they were not told to before."""
+        if not self._started:
+            self._loading |= {replica.load(): replica for replica in self._replicas}
+            self._started = True
+
+    @property
+    def computes(self) -> bool:
+        """Whether a replica of it has its model loaded."""
+        return bool(self._loaded)
+
+    @property
+    def wants(self) -> bool:
+        """Whether further shards should be submitted, so that no replica has to wait."""
+        size = len(self._replicas)
+        return len(self._waiting) < AHEAD * size and len(self.answered) < LATE * size
+
+    def submit(self, shard: Shard) -> int:
+        """Have a shard answered; its number."""
+        number, self._submitted = self._submitted, self._submitted + 1
+        self._shards[number] = _Asked(shard)
+        self._waiting.append(number)
+        return number
+
+    def advance(self, seconds: float = BEAT) -> None:
+        """Hand out shards, and wait at most so long for something to happen.
+
+        ModelError where no replica can be had, or a shard can't be answered.
+        """
+        self._safe_point()
+        self.start()
+        self._hand_out()
+        done, _ = wait([*self._loading, *self._asked], seconds, FIRST_COMPLETED)
+        for future in done:
+            if (replica := self._loading.pop(future, None)) is not None:
+                self._take_loaded(replica, future)
+            elif future in self._asked:  # it is not, where its replica has died since
+                self._take_answer(future, *self._asked.pop(future))
+        self._hand_out()
+        if self._loaded:
+            self._waited = self._said = monotonic()
+        else:
+            self._complain()
+
+    def _begin(self, say: Callable[[str], None]) -> None:
+        """Begin a run, without what an earlier one asked and did not wait for."""
+        if not self._started:
+            self._loading: dict[Future[Any], Replica] = {}
+            self._loaded = []
+        self._asked: dict[Future[Any], tuple[Replica, int]] = {}
+        self._shards: dict[int, _Asked] = {}
+        self._waiting = deque[int]()
+        self.answered.clear()
+        self._say, self._waited, self._said = say, monotonic(), monotonic()
+
+    def _end(self) -> None:
+        for replica in self._replicas:
+            replica.end()
+        self._replicas, self._loaded, self._model, self._started = [], [], None, False
+
+    def _hand_out(self) -> None:
+        for round_ in range(AHEAD):  # one for each before a second for any, and none where few are left
+            for replica in self._loaded:
+                has = sum(each is replica for each, _ in self._asked.values())
+                if len(self._waiting) > round_ * len(self._loaded) and has <= round_:
+                    number = self._waiting.popleft()
+                    self._asked[replica.answer(self._shards[number].shard)] = replica, number
+
+    def _take_loaded(self, replica: Replica, future: Future[Any]) -> None:
+        """Ask it from now on; or go on without one that can't be loaded, as another in its place could not be."""
+        match future.exception():
+            case None:
+                self._loaded.append(replica)
+                return
+            case ReplicaDied() as died:
+                text = f"{DEATHS} replicas died before they had loaded the model; the last one: {died}"
+                error: BaseException = ReplicasLost(text)
+            case refused:
+                error = refused
+        self._replicas.remove(replica)
+        replica.end()
+        if not self._replicas:
+            raise error
+        self._say(f"{error}; the run goes on without it")
+
+    def _take_answer(self, future: Future[Any], replica: Replica, number: int) -> None:
+        error = future.exception()
+        if error is None:
+            self.answered[number] = future.result()
+            del self._shards[number]
+            return
+        if not isinstance(error, ReplicaDied):
+            raise error
+        later = [(each, of) for each, (asked, of) in self._asked.items() if asked is replica]
+        for each, _ in later:
+            each.cancel()
+            del self._asked[each]
+        # in their order; the first of all may be what killed it
+        lost = sorted([number, *(of for _, of in later)])
+        self._waiting.extendleft(reversed(lost))
+        first = self._shards[lost[0]]
+        first.deaths += 1
+        if first.deaths >= DEATHS:
+            raise ReplicasLost(f"{DEATHS} replicas died over the same questions; the last one: {error}")
+        self._say(f"a replica died ({error}); what it was asked is asked again")
+        self._loaded.remove(replica)
+        self._loading[replica.load()] = replica
+
+    def _complain(self) -> None:
+        """Say what is waited for, and end where that has taken too long."""
+        now = monotonic()
+        if now - self._said < PAUSE:
+            return
+        self._said = now
+        lacking = self._lacking()
+        if lacking is None or any(pool.computes for pool in self._others):
+            self._waited = now  # a replica is being loaded, which may take long, or what it needs will become free
+        if lacking is None:
+            return
+        if now - self._waited >= PATIENCE:
+            raise ReplicasLost(f"no replica could start within {PATIENCE:.0f} s: {lacking}")
+        self._say(f"waiting for the first replica: {lacking}")
 
 
 def _devices(model: Model) -> list[str]:
@@ -114,173 +252,15 @@ class _Open:
     numbers: deque[int]
 
 
-BEAT = 0.5
-"""Seconds to wait for something to happen, at most."""
-
-
-@dataclass
-class _Asked:
-    shard: Shard
-    deaths: int = 0
-
-
-@dataclass
-class Replicas:
-    """Hands shards to the replicas of a ``crew``, and keeps their answers until they are taken.
-
-    ``own``: what the driver itself knows of the model; a replica that loaded another one gets nothing to answer.
-    ``patience``: seconds to wait for the first replica where the crew lacks something; None: for as long as it takes.
-    """
-
-    crew: Crew
-    own: Identity
-    patience: float | None = PATIENCE
-    answered: dict[int, Answered] = field(default_factory=dict)
-    _shards: dict[int, _Asked] = field(default_factory=dict)
-    _waiting: deque[int] = field(default_factory=deque)
-    _members: dict[int, list[int]] = field(default_factory=dict)
-    """Of every replica that is there, or being started, the shards that it has."""
-    _loaded: set[int] = field(default_factory=set)
-    _started: int = 0
-    _refused: int = 0
-    _submitted: int = 0
-    _deaths: int = 0
-    _stillborn: int = 0
-
-    def begin(self, say: Callable[[str], None], safe_point: Callable[[], None] = lambda: None) -> None:
-        """Begin a run, without what an earlier one asked and did not wait for.
-
-        ``say`` gets a line when a replica dies, is refused or is waited for.  ``safe_point`` is called now and then,
-        and may raise.
-        """
-        self.answered.clear()
-        self._waiting.clear()
-        self._shards.clear()
-        self._say, self._safe_point = say, safe_point
-        self._began = self._said = monotonic()
-
-    @property
-    def wants(self) -> bool:
-        """Whether further shards should be submitted, so that no replica has to wait."""
-        return len(self._waiting) < AHEAD * self.crew.size and len(self.answered) < LATE * self.crew.size
-
-    def submit(self, shard: Shard) -> int:
-        """Have a shard answered; its number."""
-        number, self._submitted = self._submitted, self._submitted + 1
-        self._shards[number] = _Asked(shard)
-        self._waiting.append(number)
-        return number
-
-    def advance(self, seconds: float = BEAT) -> None:
-        """Start replicas that are missing, hand out shards, and wait at most so long for something to happen.
-
-        ModelError where no replica can be had, or a shard can't be answered.
-        """
-        self._safe_point()
-        self.staff()
-        self._hand_out()
-        for member, happened in self.crew.wait(seconds):
-            if member in self._members:
-                self._take(member, happened)
-        self._hand_out()
-        if self._loaded:
-            self._began = self._said = monotonic()
-        else:
-            self._complain()
-
-    def staff(self) -> None:
-        """Start replicas until there are as many as there should be."""
-        while len(self._members) < self.crew.size - self._refused:
-            self._members[self._started] = []
-            self.crew.start(self._started)
-            self._started += 1
-
-    def _hand_out(self) -> None:
-        for round_ in range(AHEAD):  # one for each before a second for any, and none where few are left
-            for member in sorted(self._loaded):
-                if len(self._waiting) > round_ * len(self._loaded) and len(self._members[member]) <= round_:
-                    number = self._waiting.popleft()
-                    self._members[member].append(number)
-                    self.crew.ask(member, number, self._shards[number].shard)
-
-    def _take(self, member: int, happened: Happened) -> None:
-        match happened:
-            case Identity():
-                if differences := happened.differences(self.own):
-                    reason = f"has another model under the same name ({'; '.join(differences)})"
-                    self._refuse(member, ReplicasLost(f"the replica on {happened.host} {reason}"))
-                else:
-                    self._loaded.add(member)
-                    self._stillborn = 0
-            case Answered(number=number):
-                self._deaths = 0
-                self._members[member].remove(number)
-                if self._shards.pop(number, None) is not None:
-                    self.answered[number] = happened
-            case Refused(error=error):
-                if member in self._loaded:
-                    raise error
-                self._refuse(member, error)
-            case Lost(reason=reason):
-                self._lose(member, reason)
-
-    def _refuse(self, member: int, error: Exception) -> None:
-        """Go on without a replica that could not be used, and without another in its place."""
-        self._refused += 1
-        self._drop(member)
-        if not self._members:
-            raise error
-        self._say(f"{error}; the run goes on without it")
-
-    def _lose(self, member: int, reason: str) -> None:
-        """Put back what a dead replica had; the first of it may be what killed it."""
-        asked = [number for number in self._members[member] if number in self._shards]
-        self._waiting.extendleft(reversed(asked))
-        self._stillborn += member not in self._loaded
-        self._deaths += 1
-        if asked:
-            first = self._shards[asked[0]]
-            first.deaths += 1
-            if first.deaths >= DEATHS:
-                raise ReplicasLost(f"{DEATHS} replicas died over the same questions; the last one: {reason}")
-        if self._deaths >= max(DEATHS, 2 * self.crew.size):
-            raise ReplicasLost(f"{self._deaths} replicas died one after the other; the last one: {reason}")
-        if self._stillborn >= DEATHS:
-            self._stillborn = 0
-            start = f"{DEATHS} replicas died before they had loaded the model"
-            self._refuse(member, ReplicasLost(f"{start}; the last one: {reason}"))
-        else:
-            self._drop(member)
-            self._say(f"a replica died ({reason}); what it was asked is asked again")
-
-    def _drop(self, member: int) -> None:
-        self._loaded.discard(member)
-        del self._members[member]
-        self.crew.end_member(member)
-
-    def _complain(self) -> None:
-        """Say what is waited for, and end where that has taken too long."""
-        now = monotonic()
-        if now - self._said < PAUSE:
-            return
-        self._said = now
-        if (lacking := self.crew.lacking()) is None:
-            self._began = now  # a replica is being loaded, which may take long
-            return
-        if self.patience is not None and now - self._began >= self.patience:
-            raise ReplicasLost(f"no replica could start within {self.patience:.0f} s: {lacking}")
-        self._say(f"waiting for the first replica: {lacking}")
-
-
 @dataclass
 class Distributed:
-    """Prepares blocks as ``asked`` says, so far ahead that ``replicas`` have always something to do.
+    """Prepares blocks as ``asked`` says, so far ahead that the replicas of a ``pool`` have always something to do.
 
     The tokens of shards that died with their replica are not counted.
     """
 
     asked: Preparation
-    replicas: Replicas
+    pool: Pool
     computed: int | None = 0
     selfcheck: SelfCheck | None = None
     requests: int = 0
@@ -292,7 +272,7 @@ class Distributed:
         """One result per block, in their order; later blocks are prepared and answered meanwhile."""
         if not blocks:
             return
-        self.replicas.staff()  # they load their models while the first block is prepared
+        self.pool.start()  # they load their models while the first block is prepared
         with self.asked.ready(blocks) as upcoming:
             while self._open or self._submit(upcoming.take(), observed):
                 block = self._open[0]
@@ -307,7 +287,7 @@ class Distributed:
         numbers: deque[int] = deque()
         more = True
         while more or numbers:
-            while more and self.replicas.wants:
+            while more and self.pool.wants:
                 shard = next(waiting, None)
                 more = shard is not None
                 if shard is not None:
@@ -327,20 +307,20 @@ class Distributed:
 
     def _send(self, shard: Mapping[str, BlockQuestion]) -> int:
         self._depth = max(self._depth, *(question.inputs for question in shard.values()))
-        return self.replicas.submit(Shard(shard, self._depth))
+        return self.pool.submit(Shard(shard, self._depth))
 
     def _answers(self, block: _Open, upcoming: Upcoming, observed: Keys) -> Iterator[pa.Table]:
         while block.numbers:
-            if self.replicas.wants:
+            if self.pool.wants:
                 self._submit(upcoming.take(wait=False), observed)
             yield from self._taken(block.numbers)
 
     def _taken(self, numbers: deque[int]) -> Iterator[pa.Table]:
         """The answers to some of ``numbers``, after waiting a moment where none is there."""
-        self.replicas.advance(0 if any(number in self.replicas.answered for number in numbers) else BEAT)
-        for number in [number for number in numbers if number in self.replicas.answered]:
+        self.pool.advance(0 if any(number in self.pool.answered for number in numbers) else BEAT)
+        for number in [number for number in numbers if number in self.pool.answered]:
             numbers.remove(number)
-            answered = self.replicas.answered.pop(number)
+            answered = self.pool.answered.pop(number)
             self._count(answered)
             yield answered.observations
 
@@ -352,20 +332,6 @@ class Distributed:
         checks = [check for check in (self.selfcheck, answered.selfcheck) if check is not None]
         if checks:  # the deepest, with the most noise that a replica saw
             self.selfcheck = replace(max(checks, key=lambda each: each.depth), noise=max(each.noise for each in checks))
-
-
-AHEAD = 2
-"""Shards that a replica has at most: the one that it computes, and the next, so that it never waits."""
-
-DEATHS = 3
-"""Replicas that may die over one shard, or before any answer, until the run ends with the reason.  After so many that
-died before they had loaded the model there is one fewer: it would be started on the same bad node for ever."""
-
-PAUSE = 10.0
-"""Seconds between two lines that say what is waited for."""
-
-LATE = 16
-"""Answered shards per replica that may wait until those before them are answered."""
 
 
 class ReplicasLost(ModelError):

@@ -40,10 +40,10 @@ class Ending:
             raise KeyboardInterrupt
 
 
-def in_threads(jobs: int, threads: int, do: Callable[[int, Ending], None], beat: Callable[[], None]) -> None:
-    """Call ``do`` with the number of each job, in their order, on so many ``threads``; ``beat`` is called meanwhile.
+def in_threads(jobs: int, threads: int, do: Callable[[int, Ending], None], tick: Callable[[], None]) -> None:
+    """Call ``do`` with the number of each job, in their order, on so many ``threads``; ``tick`` is called meanwhile.
 
-    What a job or ``beat`` raises is raised when all threads have ended; jobs that were not begun are left out then.
+    What a job or ``tick`` raises is raised when all threads have ended; jobs that were not begun are left out then.
     """
     ending = Ending()
     with ThreadPoolExecutor(min(jobs, threads), "choicewise-model") as pool:
@@ -54,7 +54,7 @@ def in_threads(jobs: int, threads: int, do: Callable[[int, Ending], None], beat:
                 over, waiting = wait(waiting, BEAT, FIRST_EXCEPTION)
                 for future in over:
                     future.result()
-                beat()
+                tick()
         finally:
             ending.begin()
             for future in futures:

@@ -39,9 +39,9 @@ def other_version(choicewise: Any) -> None:
 
 def held_replica(module: Any) -> None:
     """Replicas that say what they do and wait where a test wants it."""
-    load, answer = module.Replica.__init__, module.Replica.answer
+    load, answer = module.LoadedModel.__init__, module.LoadedModel.answer
 
-    def held_load(self: Any, recipe: Any, device: str | None = None) -> None:
+    def held_load(self: Any, recipe: Any, *more: Any) -> None:
         held("hold-load")
         if os.environ.get("CLUSTER_TEST_LOUD"):
             print("a model speaks", flush=True)
@@ -50,16 +50,16 @@ def held_replica(module: Any) -> None:
             tempfile.tempdir = None
         if there := os.environ.get("CLUSTER_TEST_MODEL"):
             recipe = type(recipe)(there, recipe.options)
-        load(self, recipe, device)
+        load(self, recipe, *more)
 
-    def held_answer(self: Any, number: int, shard: Any) -> Any:
+    def held_answer(self: Any, shard: Any) -> Any:
         with (FOLDER / "answers").open("a") as lines:
-            lines.write(f"{os.getpid()} {number}\n")
+            lines.write(f"{os.getpid()} {next(iter(shard.questions))}\n")
         held("hold")
-        return answer(self, number, shard)
+        return answer(self, shard)
 
     if FOLDER.is_dir():
-        module.Replica.__init__, module.Replica.answer = held_load, held_answer
+        module.LoadedModel.__init__, module.LoadedModel.answer = held_load, held_answer
 
 
 def held(name: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from choicewise.errors import ModelError
 from choicewise.models.model import Model
 from choicewise.questions import Answers, Generation, Ids, Mass, Rendition, Span
-from choicewise.running.progress import ProgressReport, Pulse, print_line
+from choicewise.running.progress import PeriodicReport, ProgressReport, print_line
 from choicewise.tokens.boundary import choice_questions_batch, fit_span
 from choicewise.tokens.byte_coverings import ByteProbability, TokenQuestion, answer_with_bytes
 from choicewise.tokens.encode import Encodings
@@ -183,14 +183,14 @@ def answers(model: Model, questions: Sequence[TokenQuestion], title: str) -> Ans
         share = min(computed / planned, 1.0) if planned > 0 else answered / max(len(portion), 1)
         report(finished + int(share * size), total)
 
-    with Pulse(show) as pulse:
+    with PeriodicReport(show) as periodic:
         for portion in portions(questions, work):
             size, answered, before = sum(work[index] for index in portion), 0, counts()
             report(finished, total)
             scores_of = answer_with_bytes(model.answer, [questions[index] for index in portion])
             for answered, (number, scores) in enumerate(scores_of, 1):  # noqa: B007 (`show` reads it)
                 yield portion[number], scores
-                pulse.beat()
+                periodic.tick()
             finished, size = finished + size, 0
             report(finished, total)
 

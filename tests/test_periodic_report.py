@@ -6,20 +6,20 @@ from types import SimpleNamespace
 import pytest
 
 from choicewise.requests.blocks import Block
-from choicewise.running import progress as pulse
+from choicewise.running import progress as periodic
 from choicewise.running.executor import BlockResult
-from choicewise.running.progress import Pulse, Tracker
+from choicewise.running.progress import PeriodicReport, Tracker
 
 
 def test_silent_work_is_reported_by_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "LONGEST", 0.001)
+    monkeypatch.setattr(periodic, "LONGEST", 0.001)
     reported, threads = threading.Event(), []
 
     def report() -> None:
         threads.append(threading.current_thread())
         reported.set()
 
-    with Pulse(report):
+    with PeriodicReport(report):
         assert reported.wait(60)
     assert threads[0] is not threading.main_thread()
     assert not any(thread.name == "choicewise-progress" for thread in threading.enumerate())
@@ -27,17 +27,17 @@ def test_silent_work_is_reported_by_another_thread(monkeypatch: pytest.MonkeyPat
 
 def test_beats_report_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, *(step / 100 for step in range(1, 1000))])
-    monkeypatch.setattr(pulse, "perf_counter", lambda: next(clock))
-    monkeypatch.setattr(pulse, "LONGEST", 1e6)
+    monkeypatch.setattr(periodic, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(periodic, "LONGEST", 1e6)
     reports: list[None] = []
-    with Pulse(lambda: reports.append(None)) as steady:
+    with PeriodicReport(lambda: reports.append(None)) as steady:
         for _ in range(200):
-            steady.beat()
+            steady.tick()
     assert 10 < len(reports) < 100
 
 
 def test_what_a_report_raises_elsewhere_the_next_beat_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "LONGEST", 0.001)
+    monkeypatch.setattr(periodic, "LONGEST", 0.001)
     raised = threading.Event()
 
     def report() -> None:
@@ -45,10 +45,10 @@ def test_what_a_report_raises_elsewhere_the_next_beat_raises(monkeypatch: pytest
         raise KeyboardInterrupt
 
     def work() -> None:
-        with Pulse(report) as steady:
+        with PeriodicReport(report) as steady:
             assert raised.wait(60)
             steady._thread.join()
-            steady.beat()
+            steady.tick()
 
     with pytest.raises(KeyboardInterrupt):
         work()

@@ -86,16 +86,11 @@ class Loading:
         refuse_foreign(model, self.tokenizer, self.window, **local, **more)
 
     def load(self, model: str) -> Model:
-        """The model; UsageError for options that this kind has no use for, ModelError as loading.
-
-        Tells on stderr where an adapter names another model than the one that it is put into.
-        """
+        """The model; UsageError for options that this kind has no use for, ModelError as loading."""
         self.refuse_foreign(model)
         from choicewise.models.load import load_model
 
-        loaded = load_model(model, progress=show_download(), say=tell, **self.given)
-        tell_other_base(model, self.adapter)
-        return loaded
+        return load_model(model, progress=show_download(), say=tell, **self.given)
 
 
 @dataclass(frozen=True)
@@ -230,15 +225,6 @@ def tell_system_texts(model: Model, recipes: Mapping[str, Protocol]) -> None:
     if chats and (template := model.tokenizer.chat) is not None and not template.takes_system:
         more = f" and {len(chats) - 1} more" * (len(chats) > 1)
         tell(f"note: the chat template of {model.name} takes no system text; none is sent under {chats[0]}{more}")
-
-
-def tell_other_base(model: str, adapter: str | Path | None) -> None:
-    """Tell on stderr where an adapter names another model than the one that it is put into."""
-    if adapter is not None:
-        from choicewise.models.local.files import read_adapter
-
-        if (base := read_adapter(Path(adapter)).made_for_another(model)) is not None:
-            tell(f"note: the adapter {adapter} says that it was trained beside {base}, not {model}")
 
 
 # readable=False: whoever reads a path says that it can't be read, with the exit code of what it is.

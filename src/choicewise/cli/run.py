@@ -208,8 +208,6 @@ def do_sweep(
         options.tell_system_texts(model, recipes)
         ready(model, source, recipes)
 
-    for each in job.choices:
-        options.tell_other_base(each.name, each.adapter)
     with progress(title, lambda: models[-1].computed if alone and models else None) as report:
         audience = Audience(report, tell, lambda source: _tell_notes(source, job), begin, show_download())
         return run_sweep(job, out, audience, sources, go_on=go_on and not alone, alone=alone)
@@ -231,7 +229,6 @@ def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
         _tell_notes(source, job)
     choice = job.choices[0]
     plans: dict[str, Plan] = {}
-    options.tell_other_base(choice.name, choice.adapter)
     model = choice.load(show_download(), tell)
     from choicewise.running.work import how_asked
 

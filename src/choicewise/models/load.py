@@ -42,13 +42,13 @@ def load_model(
     tokenizer: str | None = None,
     elsewhere: bool = False,
     progress: Download | None = None,
-    say: Callable[[str], None] | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Model:
     """The model called ``name_or_path``: ``fake:...``, ``bundled:...`` or a folder in the format of transformers.
 
     ``server:URL#NAME`` is what a server at that address calls ``NAME``; ``tokenizer`` names the tokenizer of that
     (:mod:`choicewise.models.server.server_model`), and ``window`` counts input tokens as of any model.  ``say``
-    gets a line now and then while a server is waited for, from any thread.
+    gets a line now and then while a server is waited for, from any thread, and where an adapter names another model.
 
     Where there is no such folder, ``ORG/NAME[@REVISION]`` is the model of that name on the Hub: its safetensors,
     tokenizer and configuration are downloaded, of which ``progress`` hears; without it a terminal shows bars.  The
@@ -73,9 +73,7 @@ def load_model(
         from choicewise.models.server.server_model import ServerModel
 
         address = ServerAddress.parse(name)
-        return ServerModel(
-            address, tokenizer=tokenizer, window=window, progress=progress, say=say or (lambda line: None)
-        )
+        return ServerModel(address, tokenizer=tokenizer, window=window, progress=progress, say=say)
     if tokenizer is not None:
         raise ModelError(f"{name} has its own tokenizer; only a model behind a server takes another")
     if name.startswith("fake:"):
@@ -113,17 +111,19 @@ def load_model(
         model = FolderModel(name, **options, elsewhere=elsewhere)
         is_bundled = str(name_or_path).startswith(PREFIX)
         model.recipe = Recipe(str(name_or_path) if is_bundled else str(Path(name).absolute()), options)
-        return model
-    if trust_remote_code:
+    elif trust_remote_code:
         raise ModelError(
             f"code is never fetched from the Hub; run `hf download {on_hub.repository}`, read the code in the folder"
             " that it names, and pass that folder"
         )
-    snapshot, paths = open_hub_model(on_hub, progress)
-    snapshot.download(paths, progress)
-    model = FolderModel(snapshot.folder, **options, elsewhere=elsewhere)
-    model.name = on_hub.repository + ("" if model.adapter is None else f"+{model.adapter.name}")
-    model.source, model.recipe = snapshot.source, Recipe(snapshot.source, options)
+    else:
+        snapshot, paths = open_hub_model(on_hub, progress)
+        snapshot.download(paths, progress)
+        model = FolderModel(snapshot.folder, **options, elsewhere=elsewhere)
+        model.name = on_hub.repository + ("" if model.adapter is None else f"+{model.adapter.name}")
+        model.source, model.recipe = snapshot.source, Recipe(snapshot.source, options)
+    if model.adapter is not None and (base := model.adapter.made_for_another(name_or_path)) is not None:
+        say(f"note: the adapter {adapter} says that it was trained beside {base}, not {name_or_path}")
     return model
 
 

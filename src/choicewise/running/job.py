@@ -196,6 +196,8 @@ def read_plan(path: Path) -> Job:
     except ValueError as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from error
     try:
+        for key, text in _texts(table):
+            refuse_secret(text, key)
         return job_of({"models": None, **table})
     except UsageError as error:
         raise error.within(str(path)) from error
@@ -203,8 +205,6 @@ def read_plan(path: Path) -> Job:
 
 def job_of(table: Mapping[str, Any]) -> Job:
     """The job that a table with these keys says.  Raises UsageError, naming keys, with everything that is wrong."""
-    for key, text in _texts(table):
-        refuse_secret(text, key)
     given = {key: value for key, value in table.items() if value is not None}
     lacking = [f"{key} is missing" for key, value in table.items() if value is None and key == "models"]
     try:

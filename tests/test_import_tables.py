@@ -8,6 +8,7 @@ import pytest
 
 from choicewise import import_log
 from choicewise.errors import DataError
+from choicewise.report.tables import console, legend, report_tables
 from choicewise.results.run import Run
 
 TABLE = "item,choice,loglikelihood,gold\n001,0,-1,0\n001,1,-2,0\n007,0,-2,1\n007,1,-1,1\n"
@@ -65,3 +66,21 @@ def test_token_counts_that_are_floats_and_flags_that_are_words(tmp_path: Path) -
 def test_what_is_refused(text: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=says):
         imported(tmp_path, text)
+
+
+def test_what_bare_sums_say_nothing_about_is_one_line(tmp_path: Path) -> None:
+    """Of eighteen protocols five have a number; the others have a row as JSON alone."""
+    items = [f"q{n},{choice},{-choice - n},{n % 2}\n" for n in range(4) for choice in range(2)]
+    run = imported(tmp_path, "item,choice,loglikelihood,gold\n" + "".join(items))
+    rows = run.rows()
+    (shown,) = report_tables(rows, 160)
+    shown_on = console()
+    with shown_on.capture() as printed:
+        shown_on.print(shown)
+    text = printed.get()
+    assert len(rows) == 18
+    assert [line.split()[0] for line in text.splitlines() if line.startswith("log:")] == [
+        row.protocol for row in rows if row.n
+    ]
+    assert "no number under 13 protocols: log:token_mean, " in text
+    assert legend(rows)[-2].startswith("missing under log:pmi: 4, such as q0: the log has no log-likelihoods without")

@@ -22,7 +22,7 @@ from choicewise.results.outcomes import measured_as
 from choicewise.results.rows import SERIOUS, WARNINGS, Row
 from choicewise.results.sweep import Average, PartValue
 from choicewise.scoring.intervals import FEWEST
-from choicewise.util.text import counted, disarmed, interval, percent, safe
+from choicewise.util.text import counted, disarmed, interval, listed, percent, safe
 
 LONG, _MANY = 20, 100
 """Rows that one table, and all tables together, have before they are shown in short."""
@@ -458,6 +458,11 @@ def _cells(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, int | None]]
 
 
 def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Group:
+    numbered, notes = {row.protocol for row in rows if row.n}, []
+    empty = [*dict.fromkeys(row.protocol for row in rows if row.protocol not in numbered)]
+    if numbered and len(empty) > 1:  # a line for all of them; why, the legend says
+        rows = [row for row in rows if row.protocol in numbered]
+        notes.append(safe(f"no number under {len(empty)} protocols: {listed(empty, 5)}"))
     value, spelled = ("%", percent) if rows[0].share else ("value", plain)
     columns = {
         "protocol": [safe(row.protocol) for row in rows],
@@ -481,7 +486,7 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Gr
     shown = table(*columns)
     for cells in zip(*columns.values(), strict=True):
         shown.add_row(*cells)
-    return titled(title, shown)
+    return titled(title, shown, *notes)
 
 
 def _stacked(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:

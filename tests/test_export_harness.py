@@ -19,8 +19,8 @@ import choicewise
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.interchange.write.common import LONGEST, file_name, free_name
-from choicewise.interchange.write.harness import HARNESS_METRICS as METRICS
-from choicewise.interchange.write.harness import TASKS, known_task, metric_key, own_task
+from choicewise.interchange.write.harness_names import HARNESS_METRICS as METRICS
+from choicewise.interchange.write.harness_names import TASKS, known_task, metric_key, own_task
 from choicewise.protocols.catalogue import resolve
 from choicewise.results.run import Run
 from choicewise.store.manifest import read_manifest, write_manifest

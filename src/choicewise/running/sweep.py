@@ -372,9 +372,9 @@ def is_done(out: Path, cell: CellRecord) -> bool:
 
 
 def replaced(sweep: Sweep, cell: CellRecord) -> Sweep:
-    """The sweep with this state of the cell."""
-    same = cell.model, cell.dataset
-    return replace(sweep, cells=tuple(cell if (old.model, old.dataset) == same else old for old in sweep.cells))
+    """The sweep with this state of the cell, in its place or at the end."""
+    cells = {(each.model, each.dataset): each for each in (*sweep.cells, cell)}
+    return replace(sweep, cells=tuple(cells.values()))
 
 
 def _is_other(path: Path) -> bool:

@@ -1,45 +1,32 @@
-"""Lm-eval 0.4 samples.
+"""Logs of lm-eval 0.4: files of samples, the results beside them, and groups of tasks.
 
-Since 0.4.2 a file is JSON Lines, its requests are ``gen_args_I`` and its numbers texts
-(lm_eval/loggers/evaluation_tracker.py@4e7e0d4); before, it is one JSON list of the same objects, with lists and numbers
-(lm_eval/__main__.py of 0.4.0), and its name ends with the task.
-
-Since 0.4.2 a file is JSON Lines, its requests are ``gen_args_I`` and its numbers texts
-(lm_eval/loggers/evaluation_tracker.py@4e7e0d4); before, it is one JSON list of the same objects, with lists and numbers
-(lm_eval/__main__.py of 0.4.0), and its name ends with the task.
-
-``target`` is an index, a list of them, or the text of a choice.  Where contexts differ it is the text that follows them
-all, and the index stands somewhere in the row of the data.  So every way in which a file may say it is tried on all of
-its items, and kept only while it agrees with the ``acc`` that the file itself has of each.
+Since 0.4.2 a file of samples is JSON Lines (lm_eval/loggers/evaluation_tracker.py@4e7e0d4); before, it is one JSON list
+of the same objects (lm_eval/__main__.py of 0.4.0), and its name ends with the task.
 """
 
 from __future__ import annotations
 
-import ast
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from warnings import warn
 
-import numpy as np
-
 from choicewise.data.files import read_text
 from choicewise.errors import DataError
-from choicewise.interchange.logs.files import HEAD, Reader, first_object, flag, index, number, object_at, objects
-from choicewise.interchange.logs.harness_results import (
-    SAMPLES,
-    Apart,
-    Part,
-    Results,
-    find_results,
-    outermost,
-    read_results,
-    together,
+from choicewise.interchange.logs.files import Reader, first_object
+from choicewise.interchange.logs.harness_samples import (
+    Items,
+    NoLikelihoods,
+    Scan,
+    begins_a_list,
+    first_text,
+    sample_rows,
+    scan_samples,
 )
-from choicewise.interchange.logs.log import HARNESS, ROUNDING, Log, LoggedChoice, LoggedItem, Unreadable
+from choicewise.interchange.logs.log import ROUNDING, Log, LoggedItem, Unreadable
 
 
 def _read(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
@@ -121,26 +108,12 @@ def _is_samples(path: Path) -> bool:
 
 def _cut_off(path: Path) -> bool:
     """Whether it begins as a sample whose first line is cut off, or too long to be looked at whole."""
-    start = _start(path)
+    start = first_text(path)
     return SAMPLES.fullmatch(path.stem) is not None and start.startswith('{"doc_id"')
 
 
-def begins_a_list(path: Path) -> bool:
-    """Whether it is one JSON list of samples, as 0.4.0 wrote them."""
-    start = _start(path)
-    return start.startswith("[") and '"doc_id"' in start and '"resps"' in start
-
-
-def _start(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(HEAD).decode(errors="replace").lstrip("\ufeff \n\r\t")
-    except OSError:
-        return ""
-
-
 def _is_results(path: Path) -> bool:
-    start = _start(path)
+    start = first_text(path)
     return path.suffix == ".json" and start.startswith("{") and '"results"' in start[:200]
 
 
@@ -199,356 +172,7 @@ def read_samples(path: Path, given: Results | None) -> SamplesFile:
         return SamplesFile(Log(_TOOL, _model_of(path, results), task, Unreadable(error)), 0, results)
 
 
-def _model_of(path: Path, results: Results | None) -> str:
-    return (results.model if results else None) or path.resolve().parent.name.replace("__", "/")
-
-
-def _log(path: Path, task: str, results: Results | None, named: bool) -> SamplesFile:
-    """``named``: whether the results are those that were asked for, and not only lie beside the samples."""
-    if results is not None and named and not results.has(task):
-        raise DataError(f"{results.path} has no results of {task}, but of {', '.join(results.tasks[:5])}")
-    rows = sample_rows(path)
-    scan = scan_samples(path, rows, None if results is None else results.config(task).get("target_delimiter"))
-    settings = {"file": path.name, "right choices": scan.gold[0]}
-    totals: dict[str, float] = {}
-    if scan.lengths:
-        settings["acc_norm is"] = scan.lengths
-    if results is not None:
-        settings |= results.settings(task)
-        totals = results.totals(task, rows.filter)
-        check_totals(path, results, task, scan, totals)
-    own = results is not None and "process_results" in results.config(task)
-    items = _Items(path, rows, scan, own)
-    null = "" if scan.unconditional else None
-    log = Log(_TOOL, _model_of(path, results), task, items, settings, null, totals, scan.unused, AXES)
-    return SamplesFile(log, scan.items, results)
-
-
-@dataclass(frozen=True)
-class SampleRows:
-    """The sample lines of one filter in the order of their ids: where they begin, or the lines themselves."""
-
-    path: Path
-    filter: str
-    ids: list[int]
-    places: list[int]
-    lines: list[dict[str, Any]] | None
-    others: tuple[str, ...]
-
-    def __iter__(self) -> Iterator[Sample]:
-        for doc_id, place in zip(self.ids, self.places, strict=True):
-            row = object_at(self.path, place) if self.lines is None else self.lines[place]
-            yield read_sample(row, f"{self.path}, doc_id {doc_id}")
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A sample line.
-
-    ``context``: that of all choices, None where they have their own.  ``target`` and ``doc``: as the file has them.
-    ``metrics``: the numbers that the line says of the item, by name, and ``others`` the names of what is no number.
-    """
-
-    id: int
-    filter: str
-    context: str | None
-    choices: tuple[LoggedChoice, ...]
-    target: Any
-    doc: Mapping[str, Any]
-    metrics: Mapping[str, float]
-    others: tuple[str, ...] = ()
-
-    @property
-    def own_contexts(self) -> bool:
-        """Whether the choices differ in their contexts and not in what is scored."""
-        return self.context is None and len({choice.text for choice in self.choices}) == 1
-
-
-Golds = Callable[[Sample, Sequence[str]], tuple[int, ...] | None]
-"""From a sample and its options to the right choices; None where it does not say them so."""
-
-
-@dataclass
-class Scan:
-    """What one reading of all samples says: how right choices are named, and the sums of their metrics.
-
-    ``whole`` and ``bare``: whether every choice is all that was scored, or that without the space it begins with.
-    """
-
-    delimiter: str | None
-    gold: tuple[str, Golds] = ("", lambda sample, options: None)
-    unconditional: bool = False
-    whole: bool = True
-    bare: bool = True
-    items: int = 0
-    sums: Counter[str] = field(default_factory=Counter)
-    counts: Counter[str] = field(default_factory=Counter)
-    unused: tuple[str, ...] = ()
-
-    @property
-    def lengths(self) -> str:
-        """Which score divides by the lengths that the harness divides by (lm_eval/api/task.py@4e7e0d4:1494)."""
-        if "acc_norm" not in self.sums:
-            return ""
-        return "char_mean_bare" if self.bare else "char_mean" if self.whole else "none of these scores"
-
-    def options(self, sample: Sample) -> tuple[str, ...] | None:
-        """The choices as the data have them: what is scored, without what stands before each."""
-        texts = [choice.text for choice in sample.choices]
-        known = [text for text in texts if text is not None]
-        if len(known) < len(texts):
-            return None
-        if sample.own_contexts:
-            return _differing([choice.context or "" for choice in sample.choices])
-        before = " " if self.delimiter is None else self.delimiter
-        return tuple(text.removeprefix(before) for text in known)
-
-
-@dataclass(frozen=True)
-class _Items:
-    """The items of a file.  ``own``: whether the task computes its metrics itself, so that they can't be checked."""
-
-    path: Path
-    rows: SampleRows
-    scan: Scan
-    own: bool
-
-    def __iter__(self) -> Iterator[LoggedItem]:
-        return map(self._item, self.rows)
-
-    def _item(self, sample: Sample) -> LoggedItem:
-        options = self.scan.options(sample)
-        gold = self.scan.gold[1](sample, options or ())
-        kind = meaning(sample)
-        checked = () if self.own else sample.metrics.items()
-        recorded = {name: value for name, value in checked if name in HARNESS and name != "acc"}
-        if sample.own_contexts:  # the harness divides by the length of contexts
-            recorded = {name: value for name, value in recorded.items() if name == "exact_match"}
-        if "acc" in sample.metrics and (kind != "acc" or not self.own):
-            recorded[kind] = sample.metrics["acc"]
-        return LoggedItem(
-            str(sample.id), gold or (), sample.choices, sample.context, options=options, recorded=recorded
-        )
-
-
-def sample_rows(path: Path) -> SampleRows:
-    """Where the samples lie.  Raises DataError where an id stands twice, or the file holds nothing."""
-    lines: list[dict[str, Any]] | None = None
-    if begins_a_list(path):
-        try:
-            lines = json.loads(read_text(path))
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}: no JSON ({error}); was its writing cut off? Copy it again") from error
-        if wrong := [place for place, row in enumerate(lines or ()) if not isinstance(row, dict)]:
-            raise DataError(f"{path}: entry {wrong[0]} (counted from 0) is no JSON object")
-        keys = [(*sample_key(row, f"{path}, entry {place}"), place) for place, row in enumerate(lines or ())]
-    else:
-        keys = [(*sample_key(row, f"{path}, line {line}"), offset) for line, offset, row in objects(path)]
-    if not keys:
-        raise DataError(f"{path} holds no samples")
-    filters = list(dict.fromkeys(name for name, _, _ in keys))
-    chosen = "none" if "none" in filters else filters[0]
-    own = sorted((doc_id, place) for name, doc_id, place in keys if name == chosen)
-    counts = Counter(doc_id for doc_id, _ in own)
-    if doubles := [doc_id for doc_id, count in counts.items() if count > 1]:
-        raise DataError(
-            f"{path} has doc_id {doubles[0]} more than once ({len(doubles):,} ids are); is it of two models or runs? "
-            "Import them one by one"
-        )
-    ids, places = ([each[side] for each in own] for side in (0, 1))
-    return SampleRows(path, chosen, ids, places, lines, tuple(name for name in filters if name != chosen))
-
-
-class NoLikelihoods(DataError):
-    """The task of a file has no log-likelihoods of choices."""
-
-
-MUTUAL = "acc_mutual_info"
-"""The metric for which every choice is asked a second time, after nothing."""
-
-
-def sample_key(row: Mapping[str, Any], where: str) -> tuple[str, int]:
-    """The filter and the id of a sample line; DataError where it is none."""
-    doc_id = index(row.get("doc_id"))
-    if doc_id is None or "resps" not in row:
-        raise DataError(
-            f"{where} is no sample of lm-evaluation-harness 0.4: it has no doc_id and resps; is it of another version?"
-        )
-    name = row.get("filter")
-    return name if isinstance(name, str) else "none", doc_id
-
-
-def read_sample(row: Mapping[str, Any], where: str) -> Sample:
-    """The sample that ``row`` is.
-
-    Numbers and true and false may be texts.  Raises DataError, saying ``where``, for a task whose answers are not
-    log-likelihoods, and for a row that is malformed.
-    """
-    name, doc_id = sample_key(row, where)
-    asked = _pairs(row.get("arguments"), where)
-    answers = _answers(row, where)
-    if len(answers) > len(asked) > 0:
-        raise DataError(f"{where} has {len(answers)} answers and {len(asked)} requests")
-    count = max(len(asked), len(answers))
-    asked = asked or [(None, None)] * count
-    choices = tuple(
-        _choice(answers[place] if place < len(answers) else None, text, f"{where}, request {place}")
-        for place, (_, text) in enumerate(asked)
-    )
-    said = _said(row)
-    metrics = _metrics(said)
-    others = tuple(name for name in said if name not in metrics)
-    contexts = [context for context, _ in asked]
-    if _has_mutual(asked, metrics):
-        half = len(choices) // 2
-        choices = tuple(
-            replace(choice, unconditional=after.loglikelihood)
-            for choice, after in zip(choices[:half], choices[half:], strict=True)
-        )
-        contexts = contexts[:half]
-    shared = contexts[0] if len(set(contexts)) == 1 else None
-    if shared is None and any(context is not None for context in contexts):
-        choices = tuple(replace(choice, context=context) for choice, context in zip(choices, contexts, strict=True))
-    doc = row.get("doc")
-    doc = doc if isinstance(doc, dict) else {}
-    return Sample(doc_id, name, shared, choices, row.get("target"), doc, metrics, others)
-
-
-def _pairs(arguments: Any, where: str) -> list[tuple[str | None, str | None]]:
-    """(context, continuation) of every request, in order; none where the line has no arguments."""
-    if isinstance(arguments, dict):
-        numbered = sorted(
-            (int(name.rpartition("_")[2]), each) for name, each in arguments.items() if _is_numbered(name)
-        )
-        rows = [(each.get("arg_0"), each.get("arg_1")) for _, each in numbered if isinstance(each, dict)]
-    elif isinstance(arguments, list):
-        rows = [tuple(each[:2]) for each in arguments if isinstance(each, list) and len(each) > 1]
-        if len(rows) < len(arguments):
-            raise DataError(f"{where}: its requests are no pairs of context and continuation")
-    else:
-        return []
-    texts = [(context, text) for context, text in rows if isinstance(context, str) and isinstance(text, str)]
-    if len(texts) < len(rows):
-        raise NoLikelihoods(
-            f"{where}: its requests are no pairs of context and continuation; a task that is answered in text, or that "
-            "scores whole documents, has no log-likelihoods of choices"
-        )
-    return [*texts]
-
-
-def _is_numbered(name: str) -> bool:
-    digits = name.rpartition("_")[2]
-    return name.startswith("gen_args_") and digits.isascii() and digits.isdigit()
-
-
-def _answers(row: Mapping[str, Any], where: str) -> list[Any]:
-    """What answers each request: its first repetition, or None where there is none."""
-    resps = row["resps"]
-    if not isinstance(resps, list):
-        raise DataError(f"{where}: resps is no list")
-    if not resps and isinstance(row.get("filtered_resps"), list):
-        return list(row["filtered_resps"])
-    return [(each[0] if each else None) if isinstance(each, list) else each for each in resps]
-
-
-def _choice(answer: Any, text: str | None, where: str) -> LoggedChoice:
-    if answer is None:
-        return LoggedChoice(None, text, missing="the log has no answer for it")
-    if isinstance(answer, list) and len(answer) == 2:
-        value, greedy = number(answer[0], f"{where}: its log-likelihood"), flag(answer[1], f"{where}: is_greedy")
-        return LoggedChoice(value, text, greedy=greedy, missing=None if value is not None else "the log says NaN")
-    raise NoLikelihoods(
-        f"{where}: its answer is {str(answer)[:60]!r}, and no log-likelihood with whether it is greedy; only tasks of "
-        "the output types multiple_choice and loglikelihood have these"
-    )
-
-
-def _said(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a line says of the item besides the request and its answers: the task's metrics."""
-    known = {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"}
-    return {name: value for name, value in row.items() if name not in known and not name.endswith("_hash")}
-
-
-def _metrics(said: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers among what a line says of the item."""
-    metrics: dict[str, float] = {}
-    for name, value in said.items():
-        if isinstance(value, bool | int | float):
-            metrics[name] = float(value)
-        elif isinstance(value, str) and (text := _number(value)) is not None:
-            metrics[name] = text
-    return metrics
-
-
-def _number(text: str) -> float | None:
-    try:
-        return number(flag(text, "") if text in ("True", "False") else text, "") if text else None
-    except DataError:
-        return float(text == "True") if text in ("True", "False") else None
-
-
-def _has_mutual(asked: Sequence[tuple[str | None, str | None]], metrics: Mapping[str, float]) -> bool:
-    """Whether the second half of the requests asks the first again after nothing."""
-    half = len(asked) // 2
-    if len(asked) < 2 or len(asked) % 2 or any(context for context, _ in asked[half:]):
-        return False
-    again = [text for _, text in asked[:half]] == [text for _, text in asked[half:]]
-    return MUTUAL in metrics or (again and all(context for context, _ in asked[:half]))
-
-
-def listed(target: Any) -> list[int] | None:
-    """The indices that a target lists, which is text in newer files; None where it is no list of them."""
-    if isinstance(target, str) and target.startswith("[") and len(target) < 1_000:
-        try:
-            target = ast.literal_eval(target)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return None
-    if not isinstance(target, list):
-        return None
-    indices = [index(each) for each in target]
-    known = [each for each in indices if each is not None]
-    return known if len(known) == len(indices) else None
-
-
-def _differing(contexts: Sequence[str]) -> tuple[str, ...]:
-    """What contexts have of their own, in whole words."""
-    words = [context.split(" ") for context in contexts]
-    least = min(map(len, words))
-    start = next((place for place in range(least) if len({each[place] for each in words}) > 1), least)
-    most = least - start
-    end = next((place for place in range(most) if len({each[-1 - place] for each in words}) > 1), most)
-    return tuple(" ".join(each[start : len(each) - end]) for each in words)
-
-
-def scan_samples(path: Path, rows: SampleRows, delimiter: Any) -> Scan:
-    """``delimiter``: what stands before every choice, where the results say it.  DataError without right choices."""
-    scan, rules = Scan(delimiter if isinstance(delimiter, str) else None), GoldRules()
-    left_out: dict[str, None] = {}
-    for sample in rows:
-        options, texts = scan.options(sample) or (), [choice.text or "" for choice in sample.choices]
-        rules.add(sample, options)
-        scan.whole &= list(options) == texts
-        scan.bare &= list(options) == [text.removeprefix(" ") for text in texts]
-        scan.unconditional |= any(choice.unconditional is not None for choice in sample.choices)
-        scan.items += 1
-        left_out |= dict.fromkeys(sample.others)
-        for name, value in sample.metrics.items():
-            scan.sums[name] += value  # type: ignore[assignment]  # a counter adds floats, too
-            scan.counts[name] += 1
-    if (rule := rules.chosen) is None:
-        raise DataError(f"{path}: it can't be read which choices are right: {rules.objection}")
-    scan.gold = rule
-    others = [f"filter {name}" for name in rows.others]
-    unchecked = sorted(name for name in scan.sums if name not in HARNESS)
-    metrics = [f"metrics {', '.join(unchecked)}, which are not checked"] if unchecked else []
-    apart = f"acc_norm, whose lengths leave out {scan.delimiter!r} before each choice: no score here does"
-    norms = [apart] if scan.lengths and not (scan.whole or scan.bare) and scan.delimiter else []
-    no_numbers = [f"metrics {', '.join(sorted(left_out))}, which are no number of an item"] if left_out else []
-    scan.unused = (*others, *metrics, *no_numbers, *norms)
-    return scan
-
-
-def check_totals(path: Path, results: Results, task: str, scan: Scan, totals: dict[str, float]) -> None:
+def _check_totals(path: Path, results: Results, task: str, scan: Scan, totals: dict[str, float]) -> None:
     """DataError where the results are not those of the samples."""
     wrong = []
     asked = results.items(task)
@@ -566,163 +190,318 @@ def check_totals(path: Path, results: Results, task: str, scan: Scan, totals: di
         )
 
 
-GOLD_ROUNDING = 1e-5
-"""By how much a share of probability may differ that was computed elsewhere."""
-
-FIELDS = 100
-"""Fields of a row of data that are tried."""
+def _model_of(path: Path, results: Results | None) -> str:
+    return (results.model if results else None) or path.resolve().parent.name.replace("__", "/")
 
 
-def _target(sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
-    """As the harness reads it: digits are an index, whatever the choices are called."""
-    if (several := listed(sample.target)) is not None:
-        return tuple(several)
-    place = index(sample.target)
-    return (place,) if place is not None else _text(sample.target, sample, options)
+def _log(path: Path, task: str, results: Results | None, named: bool) -> SamplesFile:
+    """``named``: whether the results are those that were asked for, and not only lie beside the samples."""
+    if results is not None and named and not results.has(task):
+        raise DataError(f"{results.path} has no results of {task}, but of {', '.join(results.tasks[:5])}")
+    rows = sample_rows(path)
+    scan = scan_samples(path, rows, None if results is None else results.config(task).get("target_delimiter"))
+    settings = {"file": path.name, "right choices": scan.gold[0]}
+    totals: dict[str, float] = {}
+    if scan.lengths:
+        settings["acc_norm is"] = scan.lengths
+    if results is not None:
+        settings |= results.settings(task)
+        totals = results.totals(task, rows.filter)
+        _check_totals(path, results, task, scan, totals)
+    own = results is not None and "process_results" in results.config(task)
+    items = Items(path, rows, scan, own)
+    null = "" if scan.unconditional else None
+    log = Log(_TOOL, _model_of(path, results), task, items, settings, null, totals, scan.unused, AXES)
+    return SamplesFile(log, scan.items, results)
 
 
-def _target_text(sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
-    return _text(sample.target, sample, options)
+class Apart(Exception):
+    """Why the tasks of a group are logs of their own."""
 
 
-def _text(value: Any, sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
-    """The first choice with that text."""
-    if sample.own_contexts or not isinstance(value, str):
-        return None
-    if value in options:
-        return (options.index(value),)
-    stripped = [option.strip() for option in options]
-    return (stripped.index(value.strip()),) if value.strip() in stripped else None
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The log of a task, and how many items (``size``) it has."""
+
+    log: Log
+    size: int
 
 
-def _only(sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
-    return (0,) if len(sample.choices) == 1 else None
+@dataclass(frozen=True)
+class GroupItems:
+    """The items of several tasks, named ``TASK/ID`` with the task as subject, as our own runs of a group name them."""
+
+    logs: Sequence[Log]
+
+    def __iter__(self) -> Iterator[LoggedItem]:
+        for log in self.logs:
+            for item in log.items:
+                yield replace(item, id=f"{log.task}/{item.id}", subject=log.task)
 
 
-def _by_acc(sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
-    """What ``acc`` leaves: the predicted choice where it is right, the other one of two where it is wrong."""
-    if sample.metrics.get("acc") == 1.0:
-        return (_predicted(sample),)
-    return (1 - _predicted(sample),) if len(sample.choices) == 2 and sample.metrics.get("acc") == 0.0 else None
+def outermost(results: Results, tasks: Sequence[str]) -> list[str]:
+    """The groups with a number that are in no other such group and have any of ``tasks``."""
+    leaves = {name: results.leaves(name) for name in results.groups if results.numbers(name)}
+    known = [name for name, own in leaves.items() if len(own) > 1 and {*own} & {*tasks}]
+    inner = {below for name in known for below in results.below(name)}
+    return [name for name in known if name not in inner]
 
 
-class GoldRules:
-    """The ways that no item has spoken against so far."""
+def together(group: str, results: Results, parts: Mapping[str, Part]) -> Log:
+    """The tasks of ``group`` as one log; ``parts``: those there are by their task.
 
-    def __init__(self) -> None:
-        self._rules: dict[str, Golds] = {}
-        self._begun = False
-        self.objection = ""
-        """Which item left none, in words."""
+    Its tasks count by their items (micro) or alike (macro), as the group's own numbers do.  Raises :class:`Apart` where
+    these are neither, where tasks are absent, and where they are asked in different ways.
+    """
+    leaves = results.leaves(group)
+    if absent := [task for task in leaves if task not in parts]:
+        raise Apart(
+            f"samples that can be used are absent of {len(absent)} of its {len(leaves)} tasks, such as {absent[0]}"
+        )
+    kinds = sorted({str(results.config(task).get("output_type")) for task in leaves})
+    if len(kinds) > 1:
+        raise Apart(f"its tasks are of the output types {', '.join(kinds)}")
+    aggregations = _aggregations(group, results, {task: parts[task].size for task in leaves})
+    logs = [parts[task].log for task in leaves]
+    every = dict.fromkeys(name for log in logs for name in log.settings)
+    settings = {name: _joined([log.settings.get(name, "") for log in logs]) for name in every}
+    unused = tuple(dict.fromkeys(text for log in logs for text in log.unused))
+    if inner := [name for name in results.below(group) if results.numbers(name)]:
+        unused += (f"the numbers of {', '.join(inner)}, groups in {group}: they are of some of its subjects",)
+    return replace(
+        logs[0],
+        task=group,
+        items=GroupItems(logs),
+        settings={**settings, "tasks": f"{len(leaves)}, a subject each"},
+        null=next((log.null for log in logs if log.null is not None), None),
+        recorded={name.partition(",")[0]: value for name, value in results.numbers(group).items()},
+        unused=unused,
+        aggregations=aggregations,
+    )
 
-    def add(self, sample: Sample, options: Sequence[str]) -> None:
-        """Leave out what does not fit one more item."""
-        if not self._begun:
-            self._rules, self._begun = _candidates(sample.doc), True
-        fitting = {name: rule for name, rule in self._rules.items() if _fits(sample, rule(sample, options))}
-        if self._rules and not fitting:
-            read, said = _target(sample, options), sample.metrics.get("acc")
-            asked = f"its target {str(sample.target)[:60]!r} reads as {list(read) if read else 'no choice'}"
-            self.objection = f"at doc_id {sample.id} {asked}, which does not agree with its acc of {said}"
-        self._rules = fitting
+
+def _joined(values: Sequence[str]) -> str:
+    """What the tasks have, each once."""
+    different = list(dict.fromkeys(value for value in values if value))
+    text = "; ".join(different[:3])
+    return text if len(different) <= 3 else f"{text}; and {len(different) - 3} others"
+
+
+def _aggregations(group: str, results: Results, sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """How the group's numbers follow from those of its tasks: that of the first number, then another one's.
+
+    Where a number is the same both ways, the configuration says which (lm_eval/api/group.py@4e7e0d4, aggregate).
+    """
+    fitting: list[set[str]] = []
+    for name, number in results.numbers(group).items():
+        values = {task: results.numbers(task)[name] for task in sizes if name in results.numbers(task)}
+        if len(values) < len(sizes):
+            continue
+        means = {
+            "micro": sum(values[task] * size for task, size in sizes.items()) / sum(sizes.values()),
+            "macro": sum(values.values()) / len(values),
+        }
+        fitting.append({way for way, mean in means.items() if abs(mean - number) <= ROUNDING})
+        if not fitting[-1]:
+            raise Apart(
+                f"its {name} is {number:.6g}, and its tasks have {means['micro']:.6g} over all items and "
+                f"{means['macro']:.6g} over tasks"
+            )
+    if not fitting:
+        raise Apart("none of its numbers is one of all of its tasks")
+    if common := set.intersection(*fitting):
+        return (common.pop() if len(common) == 1 else _configured(results.config(group)),)
+    first = next(ways for ways in fitting if len(ways) == 1)
+    return (*first, *({"micro", "macro"} - first))
+
+
+def _configured(config: Mapping[str, Any]) -> str:
+    listed = config.get("aggregate_metric_list")
+    every = [each for each in (listed if isinstance(listed, list) else [listed]) if isinstance(each, dict)]
+    return "macro" if every and not any(each.get("weight_by_size", True) for each in every) else "micro"
+
+
+SAMPLES = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?))?")
+"""The name of a file of samples, without its ending."""
+
+KEPT_ARGUMENTS = (
+    *("pretrained", "dtype", "revision", "peft", "delta", "subfolder", "add_bos_token", "max_length", "softmax_dtype"),
+    *("load_in_8bit", "load_in_4bit", "parallelize", "model", "tokenizer", "enable_thinking"),
+)
+"""Arguments of the model that are kept; others may be secrets."""
+
+MEANS = frozenset({"acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match"})
+"""Metrics whose total is a mean where a task does not say otherwise (lm_eval/api/metrics.py@4e7e0d4)."""
+
+MODEL = ("model_dtype", "model_revision", "model_sha", "model_num_parameters", "batch_size", "device", "limit")
+RUN = ("lm_eval_version", "transformers_version", "git_hash", "date", "chat_template_sha", "fewshot_as_multiturn")
+SEEDS = ("random_seed", "numpy_seed", "torch_seed", "fewshot_seed")
+TASK = ("dataset_path", "dataset_name", "test_split", "validation_split", "output_type", "target_delimiter")
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What the file at ``path`` says; ``content`` is the whole of it."""
+
+    path: Path
+    content: Mapping[str, Any]
+
+    def config(self, task: str) -> Mapping[str, Any]:
+        """The configuration of ``task``; empty where the file has none."""
+        return _mapping(_mapping(self.content.get("configs")).get(task))
+
+    def has(self, task: str) -> bool:
+        """Whether the file is about ``task``."""
+        return task in _mapping(self.content.get("results")) or bool(self.config(task))
+
+    def task_of(self, samples: Path) -> str | None:
+        """The task that the name of a file of samples ends with, as the harness 0.4.0 names them."""
+        ends = [name for name in self.tasks if samples.stem == name or samples.stem.endswith(f"_{name}")]
+        return max(ends, key=len, default=None)
 
     @property
-    def chosen(self) -> tuple[str, Golds] | None:
-        """The first of those that still fit, and what it is called; None where there is none."""
-        return next(iter(self._rules.items()), None)
+    def tasks(self) -> list[str]:
+        """All tasks and groups that it has numbers of."""
+        return [*_mapping(self.content.get("results"))]
 
-
-def _candidates(doc: Mapping[str, Any]) -> dict[str, Golds]:
-    """Every way, the harness's own first, and what only guesses from ``acc`` last."""
-    rules: dict[str, Golds] = {"the only choice": _only}
-    rules |= {f"labels of {name}": _labels(path) for name, path in _label_lists(doc)}
-    rules |= {"target": _target, "text of target": _target_text}
-    for name in list(doc)[:FIELDS]:
-        rules[f"field {name}, counted from 0"] = _field(name, 0)
-        rules[f"field {name}, counted from 1"] = _field(name, 1)
-        rules[f"field {name}, a letter"] = _letter(name)
-        rules[f"text of field {name}"] = _field_text(name)
-    return rules | {"acc": _by_acc}
-
-
-def _label_lists(doc: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
-    """Lists of labels in the data, one for each choice, as TruthfulQA has them."""
-    return [
-        (f"{name}.labels", (name, "labels"))
-        for name, inner in list(doc.items())[:FIELDS]
-        if isinstance(inner, dict) and isinstance(inner.get("labels"), list)
-    ]
-
-
-def _labels(path: tuple[str, ...]) -> Golds:
-    def golds(sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
-        value: Any = sample.doc
-        for name in path:
-            value = value.get(name) if isinstance(value, dict) else None
-        if not isinstance(value, list) or len(value) != len(sample.choices):
+    @property
+    def model(self) -> str | None:
+        """The model as it was named; None where the file does not say."""
+        config = _mapping(self.content.get("config"))
+        arguments = _arguments(config.get("model_args"))
+        named = arguments.get("pretrained") or arguments.get("model") or self.content.get("model_name")
+        named = named or config.get("model")
+        if not isinstance(named, str) or not named.strip("/"):
             return None
-        return tuple(place for place, label in enumerate(value) if index(label) == 1)
+        added = arguments.get("peft")
+        return _last(named) if not added else f"{_last(named)}+{_last(str(added))}"
 
-    return golds
+    def totals(self, task: str, filter: str) -> dict[str, float]:
+        """Metric → its total over the items of ``task`` after ``filter``."""
+        own = _mapping(_mapping(self.content.get("results")).get(task))
+        totals: dict[str, float] = {}
+        for name, value in own.items():
+            metric, _, after = str(name).partition(",")
+            plain = isinstance(value, int | float) and not isinstance(value, bool) and value == value
+            if plain and after in ("", filter) and metric not in ("alias", "samples", "sample_len"):
+                totals[metric] = float(value)
+        return totals
+
+    def numbers(self, name: str) -> dict[str, float]:
+        """``METRIC,FILTER`` → the number that a task or group has; standard errors and texts left out."""
+        own = _mapping(_mapping(self.content.get("results")).get(name))
+        own = {**_mapping(_mapping(self.content.get("groups")).get(name)), **own}
+        plain = {key: value for key, value in own.items() if isinstance(value, int | float) and value == value}
+        return {
+            key: float(value)
+            for key, value in plain.items()
+            if "," in key and not isinstance(value, bool) and not key.partition(",")[0].endswith("_stderr")
+        }
+
+    @property
+    def groups(self) -> dict[str, list[str]]:
+        """Group → the tasks and groups that it names."""
+        listed = _mapping(self.content.get("group_subtasks"))
+        named = {str(name): own for name, own in listed.items() if isinstance(own, list) and own}
+        return {name: [str(each) for each in own] for name, own in named.items()}
+
+    def below(self, group: str) -> list[str]:
+        """The groups that ``group`` holds, and those that they hold."""
+        return [name for name in self._within(group) if name in self.groups]
+
+    def leaves(self, group: str) -> tuple[str, ...]:
+        """The tasks that ``group`` and the groups in it hold, in their order."""
+        return tuple(name for name in self._within(group) if name not in self.groups)
+
+    def _within(self, group: str) -> dict[str, None]:
+        tree, met = self.groups, dict[str, None]()
+        waiting = [*tree.get(group, ())]
+        while waiting:
+            name = waiting.pop(0)
+            if name not in met and name != group:
+                met[name] = None
+                waiting[:0] = tree.get(name, ())
+        return met
+
+    def items(self, task: str) -> int | None:
+        """How many items of ``task`` were asked; None where the file does not say."""
+        count = _mapping(_mapping(self.content.get("n-samples")).get(task)).get("effective")
+        return count if isinstance(count, int) else None
+
+    def settings(self, task: str) -> dict[str, str]:
+        """What it says of how ``task`` was asked, and of the model."""
+        config, own = _mapping(self.content.get("config")), self.config(task)
+        versions, shots = _mapping(self.content.get("versions")), _mapping(self.content.get("n-shot"))
+        kept = {"results": self.path.name, "task version": versions.get(task)}
+        kept["shots"] = shots.get(task, own.get("num_fewshot"))
+        kept |= {name: config.get(name) for name in (*MODEL, *SEEDS)}
+        kept |= {name: self.content.get(name) for name in RUN}
+        kept |= {name: own.get(name) for name in TASK}
+        arguments = _arguments(config.get("model_args"))
+        kept |= {f"model {name}": arguments.get(name) for name in KEPT_ARGUMENTS}
+        if isinstance(dtype := config.get("model_dtype"), str):
+            kept["dtype"] = dtype.removeprefix("torch.")
+        return {name: _short(value) for name, value in kept.items() if value is not None and value != ""}
+
+    def is_mean(self, task: str, metric: str) -> bool:
+        """Whether the total of ``metric`` is the mean of what its samples say."""
+        named = [each for each in self.config(task).get("metric_list") or () if isinstance(each, dict)]
+        own = next((each for each in named if each.get("metric") == metric), {})
+        return own["aggregation"] == "mean" if "aggregation" in own else metric in MEANS
 
 
-def _field(name: str, first: int) -> Golds:
-    def golds(sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
-        place = index(sample.doc.get(name))
-        return None if place is None else (place - first,)
-
-    return golds
-
-
-def _letter(name: str) -> Golds:
-    def golds(sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
-        value = sample.doc.get(name)
-        one = isinstance(value, str) and len(value) == 1 and value.isascii() and value.isupper()
-        return (ord(value) - ord("A"),) if isinstance(value, str) and one else None
-
-    return golds
+def read_results(path: Path) -> Results:
+    """The results file at ``path``.  Raises DataError where it is none."""
+    try:
+        content = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is no JSON ({error}); name the results file of the samples") from error
+    if not isinstance(content, dict) or not isinstance(content.get("results"), dict):
+        raise DataError(f"{path} is no results file of lm-evaluation-harness 0.4: it has no results")
+    return Results(path, content)
 
 
-def _field_text(name: str) -> Golds:
-    return lambda sample, options: _text(sample.doc.get(name), sample, options)
+def find_results(samples: Path, task: str) -> Results | None:
+    """The results that belong to a file of samples: those of its time, else the only ones beside it of its task."""
+    match = SAMPLES.fullmatch(samples.stem)
+    date = match["date"] if match else None
+    beside = [path for path in sorted(samples.parent.glob("*.json")) if not path.name.startswith("samples_")]
+    if date is not None and (same := [path for path in beside if path.stem.endswith(date)]):
+        return read_results(same[0])
+    if date is not None:
+        return None
+    known = [each for each in map(_results_or_none, beside) if each is not None]
+    fitting = [each for each in known if each.has(task) or (match is None and each.task_of(samples) is not None)]
+    return fitting[0] if len(fitting) == 1 else None
 
 
-def _fits(sample: Sample, golds: tuple[int, ...] | None) -> bool:
-    """Whether ``golds`` agree with what the sample says of itself."""
-    if golds is None or any(choice.loglikelihood is None for choice in sample.choices):
-        return golds is not None
-    said = sample.metrics.get("acc")
-    right = {place for place in golds if 0 <= place < len(sample.choices)}
-    if said is None:
-        return bool(right)
-    if meaning(sample) == "mc2":
-        return abs(said - _share(sample, right)) <= GOLD_ROUNDING
-    if meaning(sample) == "greedy":
-        return bool(right)
-    return said == float(_predicted(sample) in right)
+def _results_or_none(path: Path) -> Results | None:
+    try:
+        return read_results(path)
+    except DataError:
+        return None
 
 
-def meaning(sample: Sample) -> str:
-    """What the metric ``acc`` is of this item: a task may compute its own."""
-    said = sample.metrics.get("acc")
-    if len(sample.choices) == 1:
-        return "greedy"
-    return "acc" if said is None or said in (0.0, 1.0) else "mc2"
+def _arguments(given: Any) -> dict[str, Any]:
+    """The model's arguments, which are text or, in newer files, an object."""
+    if isinstance(given, dict):
+        return given
+    pairs = (part.partition("=") for part in given.split(",")) if isinstance(given, str) else ()
+    return {name.strip(): value.strip() for name, equals, value in pairs if equals}
 
 
-def _predicted(sample: Sample) -> int:
-    return int(np.argmax([_loglikelihood(choice.loglikelihood) for choice in sample.choices]))
+def _last(name: str) -> str:
+    """A model's name; of a folder on that machine, the last part alone."""
+    return name.rstrip("/").rpartition("/")[2] if name.startswith(("/", "./", "../", "~")) else name
 
 
-def _share(sample: Sample, right: set[int]) -> float:
-    """The probability of the right choices among all."""
-    sums = np.array([_loglikelihood(choice.loglikelihood) for choice in sample.choices])
-    shares = np.exp(sums - np.logaddexp.reduce(sums))
-    return float(shares[sorted(right)].sum())
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
-def _loglikelihood(value: float | None) -> float:
-    return float("nan") if value is None else value
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 READER = Reader("samples of lm-evaluation-harness 0.4, with the results beside them", recognises, _read)

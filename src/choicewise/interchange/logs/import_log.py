@@ -39,7 +39,7 @@ from choicewise.records import (
 from choicewise.requests.blocks import list_asks
 from choicewise.results.run import Run, open_run
 from choicewise.running.job import folder_name, free_name
-from choicewise.running.sweep import begun_sweep
+from choicewise.running.sweep import begun_sweep, replaced
 from choicewise.scoring.observed import Continuations
 from choicewise.scoring.scores import SCORES as SCORED
 from choicewise.scoring.scores import lacking
@@ -188,7 +188,7 @@ def _write_several(logs: Sequence[Log], out: Path, say: Callable[[Imported], Non
         except ChoicewiseError as error:
             failed.append(error.within(f"{log.model} on {log.task}"))
             cell = replace(cell, failure=str(error))
-        sweep = _with(sweep, cell)
+        sweep = replaced(sweep, cell)
         write_sweep(out, sweep)
     others = f"; the others are in {out}" if done else ""
     if len(failed) == 1:
@@ -212,15 +212,6 @@ def _folder(sweep: Sweep, log: Log) -> str:
 
 def _free(name: str, taken: Iterable[str]) -> str:
     return free_name(folder_name(name), (*taken, MANIFEST))
-
-
-def _with(sweep: Sweep, cell: CellRecord) -> Sweep:
-    """The sweep with this state of the cell, in its place or at the end."""
-    same = (cell.model, cell.dataset)
-    cells = tuple(cell if (old.model, old.dataset) == same else old for old in sweep.cells)
-    if cell not in cells:
-        cells += (cell,)
-    return replace(sweep, cells=cells)
 
 
 BLOCK_ITEMS = 20_000
@@ -563,22 +554,19 @@ def counted(logs: Sequence[Log], folder: Path) -> list[Log]:
     from choicewise.models.local.tokenizer import HfTokenizer
 
     tokenizer = HfTokenizer(folder)
-    settings = {"token counts": f"by the tokenizer {tokenizer.digest[:12]}, boundary {BOUNDARY}"}
+    counting = {"token counts": f"by the tokenizer {tokenizer.digest[:12]}, boundary {BOUNDARY}"}
     readable = [log for log in logs if not isinstance(log.items, Unreadable)]
-    done = [_counted(log, tokenizer, settings) for log in logs]
-    if readable and not any(
-        choice.text for log in readable for item in islice(log.items, 1) for choice in item.choices
-    ):
+    first = [item for log in readable for item in islice(log.items, 1)]
+    if readable and not any(choice.text for item in first for choice in item.choices):
         raise DataError(
             "the log has no texts of the choices, so that there are no tokens to count; leave the tokenizer out"
         )
-    return done
-
-
-def _counted(log: Log, tokenizer: Tokenizer, settings: Mapping[str, str]) -> Log:
-    if isinstance(log.items, Unreadable):
-        return log
-    return replace(log, items=CountedItems(log, tokenizer), settings={**log.settings, **settings})
+    return [
+        replace(log, items=CountedItems(log, tokenizer), settings={**log.settings, **counting})
+        if any(log is each for each in readable)
+        else log
+        for log in logs
+    ]
 
 
 @dataclass(frozen=True)

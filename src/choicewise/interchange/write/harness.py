@@ -13,23 +13,25 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import choicewise
-from choicewise.errors import ProtocolError
 from choicewise.interchange.answered import AnsweredChoice, AnsweredItem, answered_items
 from choicewise.interchange.export import Export, Writer
-from choicewise.interchange.harness_tasks.files import PREFIX
 from choicewise.interchange.write.common import LineFiles, by_model, file_name, free_name, last_written, report_rows
-from choicewise.protocols.between import split_changes
-from choicewise.protocols.catalogue import resolve
+from choicewise.interchange.write.harness_names import (
+    Task,
+    given_task,
+    known_task,
+    metric_key,
+    own_task,
+)
 from choicewise.protocols.protocol import METRICS, Protocol
 from choicewise.protocols.readings import READINGS
-from choicewise.protocols.signature import axis_differences, short_signature
+from choicewise.protocols.signature import short_signature
 from choicewise.records import ImportRecord, Manifest
 from choicewise.results.measurement import Measurement
 from choicewise.results.rows import Row
@@ -168,173 +170,6 @@ def model_entries(manifest: Manifest, protocols: Collection[Protocol]) -> dict[s
         "chat_template": None,
         "chat_template_sha": manifest.model.chat or None if chats - {"none"} else None,
     }
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A task of the harness.
-
-    ``name``: ``{subject}`` stands for the subject of a task of one subject.  ``group``: the group of these, empty where
-    there is none.  ``aggregation``: how the group's number is made of the tasks.  ``filter``: of its metrics.
-    ``metric``: what its number is called, where that is not what :data:`METRICS` says.
-    """
-
-    name: str
-    group: str = ""
-    aggregation: str = "micro"
-    filter: str = "none"
-    metric: str = ""
-
-
-TASKS: Mapping[str, Task] = {
-    "arc-challenge/harness": Task("arc_challenge"),
-    "arc-easy/harness": Task("arc_easy"),
-    "bbh/harness": Task("leaderboard_bbh_{subject}", "leaderboard_bbh"),
-    "blimp/harness": Task("blimp_{subject}", "blimp", "macro"),
-    "boolq/harness": Task("boolq"),
-    "ceval/harness": Task("ceval-valid_{subject}", "ceval-valid"),
-    "cmmlu/harness": Task("cmmlu_{subject}", "cmmlu"),
-    "commonsenseqa/harness": Task("commonsense_qa"),
-    "copa/harness": Task("copa"),
-    "gpqa/harness": Task("gpqa_{subject}_zeroshot"),
-    "gpqa/leaderboard": Task("leaderboard_gpqa_{subject}", "leaderboard_gpqa"),
-    "gsm8k/harness:flexible": Task("gsm8k", filter="flexible-extract"),
-    "gsm8k/harness:strict": Task("gsm8k", filter="strict-match"),
-    "hellaswag/harness": Task("hellaswag"),
-    "lambada/harness": Task("lambada_openai"),
-    "mmlu-pro/harness": Task("leaderboard_mmlu_pro"),
-    "mmlu-redux/harness": Task("mmlu_redux_{subject}_generative", "mmlu_redux_generative", filter="default"),
-    "mmlu/harness-v0.4": Task("mmlu_{subject}", "mmlu"),
-    "openbookqa/harness": Task("openbookqa"),
-    "piqa/harness": Task("piqa"),
-    "race/harness": Task("race"),
-    "sciq/harness": Task("sciq"),
-    "siqa/harness": Task("social_iqa"),
-    "swag/harness": Task("swag"),
-    "truthfulqa/harness:mc1": Task("truthfulqa_mc1", metric="acc"),
-    "truthfulqa/harness:mc2": Task("truthfulqa_mc2", metric="acc"),
-    "winogrande/harness": Task("winogrande"),
-}
-"""Protocol of the catalogue → the task that it repeats (lm_eval/tasks/, by the names in its YAML files).
-
-Not ``musr/harness``, whose subjects have other names here than in the harness.
-"""
-
-HARNESS_METRICS: Mapping[tuple[str, str, str], str] = {
-    ("sum", "argmax", "acc"): "acc",
-    ("char_mean_bare", "argmax", "acc"): "acc_norm",
-    ("byte_mean_bare", "argmax", "acc"): "acc_bytes",
-    ("pmi", "argmax", "acc"): "acc_mutual_info",
-    ("greedy", "greedy-match", "exact_match"): "exact_match",
-    ("sum", "argmax", "perplexity"): "perplexity",
-    ("sum", "argmax", "mc1"): "mc1",
-    ("sum", "argmax", "mc2"): "mc2",
-}
-"""(score, decision, metric) → the harness's name for it (lm_eval/api/task.py, ``process_results``)."""
-
-LOGGED = "lm-evaluation-harness"
-"""What imported logs of the harness say of their tool, before its version."""
-
-PLAIN = "loglikelihood"
-"""The reading that names of our own leave out."""
-
-THEIRS = (PLAIN, "encoder-decoder")
-"""The readings that the harness's own metrics of choices have."""
-
-OURS = "choicewise"
-"""What metrics of our own begin with."""
-
-_FEWER = {"shots", "shot_split", "sampler", "seed", "limit"}
-"""Axes that a task's name leaves open."""
-
-
-def known_task(name: str, protocol: Protocol, dataset: str) -> Task | None:
-    """The task of the harness that a protocol of that name repeats on its own benchmark; None where there is none.
-
-    The number of shots may be another, as it may be in the harness.
-    """
-    name, _ = split_changes(name)
-    entry = next((each for each in (name, name.partition(":")[0]) if each in TASKS), None)
-    if entry is None or dataset != protocol.benchmark:
-        return None
-    declared = _declared(name)
-    if declared is None or {axis for axis, *_ in axis_differences(declared, protocol)} - _FEWER:
-        return None
-    return TASKS[entry]
-
-
-def given_task(protocol: Protocol, manifest: Manifest, subjects: Collection[str]) -> Task | None:
-    """The task of the harness that was asked here from its file, or whose log was imported; None for other runs.
-
-    The ``subjects`` of a group are the names of its tasks.
-    """
-    imported, dataset = manifest.imported, manifest.dataset.name
-    if dataset.startswith(PREFIX) and dataset == protocol.benchmark:
-        name = file_name(dataset.removeprefix(PREFIX))
-        return Task("{subject}", name, protocol.aggregation) if {*subjects} != {""} else Task(name)
-    if protocol.requests is None or imported is None or not imported.tool.startswith(LOGGED):
-        return None
-    return Task(file_name(dataset))
-
-
-@cache
-def _declared(name: str) -> Protocol | None:
-    try:
-        return resolve(name).get(name)
-    except ProtocolError:
-        return None
-
-
-def own_task(name: str, protocol: Protocol, dataset: str) -> str:
-    """The name of a task that the harness has not: data and protocol with ``@`` between them, which none there has."""
-    base, _, changes = _parts(name, protocol)
-    short = file_name(base.removeprefix(f"{dataset}/") if base not in ("", dataset) else "requests")
-    return "@".join([file_name(dataset), short, *([file_name(changes)] if changes else [])])
-
-
-def metric_key(name: str, protocol: Protocol, task: Task | None, taken: Collection[str]) -> str:
-    """``metric,filter`` of the number under ``protocol``: a metric of the harness where it is the same there.
-
-    Else one of our own, which begins with ``OURS``.
-    """
-    after = f",{task.filter if task else 'none'}"
-    plain = _harness_metric(protocol, task)
-    if plain is not None and plain + after not in taken:
-        return plain + after
-    _, part, _ = _parts(name, protocol)
-    words = [OURS, protocol.metric, *([protocol.reading] if protocol.reading != PLAIN else [])]
-    own = "_".join([*words, file_name(part or protocol.score)])
-    own = own.replace("_stderr", "-stderr")
-    return own + after if own + after not in taken else f"{own}_{short_signature(protocol)[1:]}{after}"
-
-
-def _parts(name: str, protocol: Protocol) -> tuple[str, str, str]:
-    """The entry that a protocol's name names, which of its scores, and which axes are others; of a signature its id.
-
-    Protocols of requests that were rendered elsewhere are named after those, and all that differs is the score.
-    """
-    if "|" in name:
-        return short_signature(protocol)[1:], "", ""
-    plain, changes = split_changes(name)
-    if protocol.requests is not None:
-        base, _, part = plain.rpartition(":")
-        return base, f"{part}@{changes}" if changes else part, ""
-    base, _, part = plain.partition(":")
-    return base, part, changes
-
-
-def _harness_metric(protocol: Protocol, task: Task | None) -> str | None:
-    if READINGS[protocol.reading].text:
-        return protocol.metric if protocol.score == "none" else None
-    axes = (protocol.outside, protocol.calibration, protocol.views, protocol.ties)
-    if axes != ("keep", "none", "given", "first") or protocol.reading not in THEIRS:
-        return None
-    if protocol.choices == 1 and (protocol.score, protocol.decision) == ("greedy", "greedy-match"):
-        return "acc" if protocol.metric == "acc" else None
-    plain = HARNESS_METRICS.get((protocol.score, protocol.decision, protocol.metric))
-    if plain == "acc_mutual_info" and protocol.null != "":
-        return None
-    return plain if task is None else task.metric or plain
 
 
 OWN = "choicewise"

@@ -263,7 +263,7 @@ benchmark = "mmlu"
         ("models = 1", "models is 1; it must be a valid tuple"),
         ('models = ["m"]', "protocols is missing"),
         ('models = ["m"]\nprotocols = ["mmlu"]\nmodel = 2', "model is no key; did you mean models?"),
-        ('models = ["m"]\nprotocols = ["mmlu"]\nlimit = 0', "limit is 0; it must be greater than or equal to 1"),
+        ('models = ["m"]\nprotocols = ["mmlu"]\nlimit = 0', "limit is 0; it must be at least 1"),
         ('models = [{name = "m", dtype = "int3"}]\nprotocols = ["mmlu"]', "models[0].dtype is 'int3'"),
         ('models = ["m", {dtype = "float32"}]\nprotocols = ["mmlu"]', "models[1].name is missing"),
         ('models = ["m", "m"]\nprotocols = ["mmlu"]', "models: m is named twice"),

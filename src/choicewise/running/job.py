@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError, model_validator
 
 from choicewise.data.dataset import Columns, columns_of, read_mapping
 from choicewise.data.files import read_toml
@@ -44,6 +44,15 @@ _Texts = Annotated[tuple[_Text, ...], Field(min_length=1), Strict(False)]
 
 class _Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_secrets(cls, given: Any) -> Any:
+        for key, value in given.items() if isinstance(given, Mapping) else ():
+            for each in value if isinstance(value, list | tuple) else [value]:
+                if key != "system" and (isinstance(each, str) or key == "mapping"):
+                    refuse_secret(each, key)
+        return given
 
 
 class Loading(_Value):
@@ -196,8 +205,6 @@ def read_plan(path: Path) -> Job:
     except ValueError as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from error
     try:
-        for key, text in _texts(table):
-            refuse_secret(text, key)
         return job_of({"models": None, **table})
     except UsageError as error:
         raise error.within(str(path)) from error
@@ -264,18 +271,6 @@ def _revisions(model: ModelChoice, common: Loading) -> Iterator[ModelChoice]:
             raise UsageError(f"models: {name} is the server's choice and has no use for revisions")
         inside = f"{name}/{revision}" if os.path.isdir(name) else f"{name}@{revision}"
         yield whole if revision is None else whole.model_copy(update={"name": inside})
-
-
-def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """(key, text) of every text but those for the model."""
-    if isinstance(value, str):
-        yield key, value
-    elif isinstance(value, Mapping):
-        for name, each in value.items():
-            yield from () if name == "system" else _texts(each, f"{key}.{name}" if key else name)
-    elif isinstance(value, list | tuple):
-        for number, each in enumerate(value):
-            yield from _texts(each, f"{key}[{number}]")
 
 
 def _problem(error: Mapping[str, Any]) -> str:

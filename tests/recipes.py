@@ -1,9 +1,20 @@
-"""Protocols for tests."""
+"""Protocols for tests, and the questions of one request."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from choicewise.protocols.catalogue import Entry, entries
 from choicewise.protocols.protocol import Protocol
+from choicewise.tokens.boundary import ChoiceQuestion, choice_questions_batch
+from choicewise.tokens.encode import Encodings
+from choicewise.tokens.tokenizer import Tokenizer
+
+
+def choice_questions(
+    tokenizer: Tokenizer, policy: str, bos: str, context: str, continuations: Sequence[str], gold: Sequence[int]
+) -> list[ChoiceQuestion]:
+    """How each of ``continuations`` is asked after ``context``; ``gold`` are the indices of right ones."""
+    return choice_questions_batch(Encodings(tokenizer, bos), policy, [context], [continuations], [gold])[0]
 
 
 def mmlu_protocol(**axes: Any) -> Protocol:

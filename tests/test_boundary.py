@@ -12,10 +12,11 @@ from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.protocols.protocol import BOUNDARIES
 from choicewise.questions import Span
-from choicewise.tokens.boundary import ChoiceQuestion, choice_questions, choice_questions_batch, cut_end, fit_span
+from choicewise.tokens.boundary import ChoiceQuestion, choice_questions_batch, cut_end, fit_span
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer, common_prefix
 from tests.conftest import SHARED
+from tests.recipes import choice_questions
 
 POLICIES = ["joint", "separate", "lcp", "last-token", "count", "moved-space"]
 TOKENIZERS = ["models/stories260K", "models/babyllama-tok105", "tokenizers/gpt2", "tokenizers/mistral-7b-v0.2"]

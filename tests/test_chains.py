@@ -8,9 +8,9 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.protocols.between import ORDER, differing
+from choicewise.protocols.between import differing
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import AXES, Protocol
 from choicewise.results.ladder import between, chains
 
 BASE = resolve("mmlu/original")["mmlu/original"]
@@ -23,7 +23,7 @@ PROTOCOLS = st.builds(
 def lies_between(one: Protocol, start: Protocol, end: Protocol) -> bool:
     if one in (start, end):
         return False
-    return all(getattr(one, axis) in (getattr(start, axis), getattr(end, axis)) for axis in ORDER)
+    return all(getattr(one, axis) in (getattr(start, axis), getattr(end, axis)) for axis in AXES)
 
 
 def every_chain(protocols: list[Protocol], start: int, end: int) -> list[list[int]]:
@@ -35,7 +35,7 @@ def every_chain(protocols: list[Protocol], start: int, end: int) -> list[list[in
 
 def key(protocols: list[Protocol], chain: list[int]) -> tuple[object, ...]:
     axes = (differing(protocols[one], protocols[other]) for one, other in pairwise(chain))
-    return (-len(chain), [[ORDER.index(axis) for axis in each] for each in axes], chain)
+    return (-len(chain), [[list(AXES).index(axis) for axis in each] for each in axes], chain)
 
 
 @settings(max_examples=150, deadline=None)

@@ -14,11 +14,11 @@ from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.protocols.protocol import BOUNDARIES, CORRECTED
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Mass, Span
-from choicewise.tokens.boundary import CORRECTIONS, ChoiceQuestion, choice_questions, fit_span
+from choicewise.tokens.boundary import CORRECTIONS, ChoiceQuestion, fit_span
 from choicewise.tokens.byte_coverings import ByteProbability, answer_with_bytes
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 from tests.conftest import SHARED
-from tests.recipes import mmlu_protocol
+from tests.recipes import choice_questions, mmlu_protocol
 from tests.toy import WORDS, ToyModel, ToyTokenizer
 
 BYTE_LEVEL = ["tokenizers/gpt2", "tokenizers/gpt-neox-20b", "models/tiny-rwkv-4v0-660K"]

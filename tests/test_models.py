@@ -22,8 +22,8 @@ from choicewise.models.local import files as checkpoint
 from choicewise.models.local import plain
 from choicewise.models.local.local_model import LocalModel
 from choicewise.questions import Generation, Ids, Sampling, Span
-from choicewise.tokens.boundary import choice_questions
 from choicewise.tokens.encode import Encodings
+from tests.recipes import choice_questions
 from tests.tiny import load
 
 REAL = ["stories260K", "babyllama-tok105", "aidreams260K", "tiny-rwkv-4v0-660K"]

@@ -14,8 +14,8 @@ import choicewise
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import ChoicewiseError, DataError, ProtocolError
-from choicewise.protocols.catalogue import AXES, resolve
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.protocol import AXES, Protocol
 from choicewise.requests.render import requests
 
 PAGE = Path(__file__).parents[1] / "docs" / "own-protocol.md"

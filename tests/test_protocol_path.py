@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.errors import ProtocolError
-from choicewise.protocols.between import ORDER, differing, inseparable, path
+from choicewise.protocols.between import differing, inseparable, path
 from choicewise.protocols.catalogue import entries, resolve
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import AXES, Protocol
 
 CATALOGUE = [protocol for entry in entries() for protocol in entry.protocols.values()]
 PAIRS = st.tuples(st.sampled_from(CATALOGUE), st.sampled_from(CATALOGUE)).filter(lambda pair: pair[0] != pair[1])
@@ -37,7 +37,7 @@ def fewest(here: Protocol, end: Protocol) -> tuple[str, ...]:
 
 
 def test_the_order_is_that_of_the_signature() -> None:
-    assert [axis.name for axis in fields(Protocol)] == list(ORDER)
+    assert [axis.name for axis in fields(Protocol)] == list(AXES)
 
 
 @settings(max_examples=60, deadline=None)

@@ -191,7 +191,7 @@ def test_no_late_echo_is_taken_whatever_is_shared(
     tokenizer = Pieces((*CHARACTERS, *sorted(characters)), BYTES[256 - shared :])
     honest = Simulated(tokenizer, names, False, top, seed, scale)
     _, chosen, refused = probed(replace(honest, late=True))
-    assert refused, chosen.names
+    assert refused, chosen.routes
     _, chosen, refused = probed(honest)
     assert "as if each were read" not in (refused or "")
 

@@ -1,20 +1,20 @@
 """Protocols between two; changed axes.
 
-The order is that of the axes in the signature (:data:`ORDER`).  Where changing one axis alone would give a protocol
-that means nothing (:mod:`~.consistency`), the fewest further axes are taken, the first in order.  Those of them that
-can change before it do; the others change together with it, because no protocol lies between.
+The order is that of the axes in the signature.  Where changing one axis alone would give a protocol that means nothing,
+the fewest further axes are taken, the first in order.  Those of them that can change before it do; the others change
+together with it, because no protocol lies between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
 from choicewise.errors import ProtocolError
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import AXES, Protocol
 from choicewise.protocols.signature import read_axis
 
 MARK = ".."  # between the two ends, as in ``mmlu/original..mmlu/helm``
@@ -70,13 +70,9 @@ def protocols_between(
     return {name: protocol for protocol, name in known.items()}
 
 
-ORDER = tuple(axis.name for axis in fields(Protocol))
-"""The axes in the order in which they change: what is asked before what is made of the answers."""
-
-
 def differing(left: Protocol, right: Protocol) -> Axes:
     """The axes in which two protocols differ, in order."""
-    return tuple(name for name in ORDER if getattr(left, name) != getattr(right, name))
+    return tuple(name for name in AXES if getattr(left, name) != getattr(right, name))
 
 
 def path(start: Protocol, end: Protocol, possible: Possible = lambda protocol: True) -> list[tuple[Axes, Protocol]]:
@@ -151,7 +147,7 @@ class _Moves:
         while problems:
             added, problems = next(self._solutions(chosen, rest, problems))
             chosen += added
-        return tuple(name for name in ORDER if name in chosen)
+        return tuple(name for name in AXES if name in chosen)
 
     def _solutions(
         self, chosen: Axes, rest: Sequence[str], problems: frozenset[str]

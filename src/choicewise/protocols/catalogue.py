@@ -11,7 +11,7 @@ catalogue, and with ``shots = N`` other shots than theirs; or, for what can't be
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -25,7 +25,6 @@ from choicewise.errors import ProtocolError, UsageError, did_you_mean
 from choicewise.protocols.between import (
     CHANGES,
     MARK,
-    ORDER,
     End,
     Possible,
     change_axes,
@@ -33,17 +32,15 @@ from choicewise.protocols.between import (
     protocols_between,
     split_changes,
 )
-from choicewise.protocols.protocol import FORMS, Protocol, axis_problems
+from choicewise.protocols.protocol import AXES, FORMS, Protocol, axis_problems
 from choicewise.protocols.signature import parse_signature, short_signature
 
 _FACTS = ("name", "title", "citation", "source", "about")
 _SUITE_KEYS = (*_FACTS, "average", "normalised", "parts")
 _ENTRY_KEYS = (*_FACTS, "base", "normalizations", "scores", "protocol", "variants")
-_NONE: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 _CHAT_MARK = "+"  # between a name and the form of the chat, as in ``mmlu/harness+turns:acc``
 _PLAIN = ("sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare")
 _PART_KEYS = {"protocols", "shots", "benchmark", "unscored"}
-AXES = {axis.name: str(axis.type) for axis in fields(Protocol)}
 
 
 @dataclass(frozen=True)
@@ -202,7 +199,9 @@ def suite(name: str) -> Suite:
     return Suite(**facts, parts=parts, normalised=table.get("normalised", False))
 
 
-def inherit(name: str, own: Mapping[str, Mapping[str, Any]] = _NONE, heirs: tuple[str, ...] = ()) -> Protocol:
+def inherit(
+    name: str, own: Mapping[str, Mapping[str, Any]] = MappingProxyType({}), heirs: tuple[str, ...] = ()
+) -> Protocol:
     """The protocol of the file ``name``: the axes it states, then those of its ``base``, then the defaults.
 
     ``own``: tables of files beside those of the catalogue, by name; ``heirs``: the names that inherit from this one.
@@ -318,7 +317,7 @@ def _resolve(selector: str, possible: Possible) -> dict[str, Protocol]:
     if sides := ends(selector, _is_one):
         start, end = map(one, sides)
         return protocols_between(start, end, names(), possible)
-    if axis in ORDER and (sides := ends(way, _is_one)):
+    if axis in AXES and (sides := ends(way, _is_one)):
         start, end = map(one, sides)
         inside, called = protocols_between(start, end, names(), possible), f"{start.label}{MARK}{end.label}"
         if f"{called}:{axis}" not in inside:

@@ -22,7 +22,7 @@ from choicewise.errors import DataError, UnusableRow, did_you_mean
 
 _CONNECTIVES = {"cause": "because", "effect": "therefore"}  # what is asked for → the word that leads to it
 _BLANK = "  _  ."  # how a question ends that its answer completes
-_BRACKETS, _TITLE = re.compile(r"\[.*?\]"), re.compile(r"\.? \[title\]")
+_BRACKETS = re.compile(r"\[.*?\]")
 
 
 def copa(item: Item) -> Item:
@@ -72,7 +72,10 @@ def _with_choices(item: Item, brackets: bool) -> Item:
     return replace(item, choices=tuple(text.replace("  ", " ") for text in kept))
 
 
-def hellaswag(item: Item) -> Item:
+_BRACKETED_TITLE, _TITLE = re.compile(r" \[title\]"), re.compile(r"\.? \[title\]")
+
+
+def hellaswag(item: Item, title: re.Pattern[str] = _BRACKETED_TITLE) -> Item:
     """The question is ``label: first part Second part``, stripped and cleaned, and so is every ending.
 
     The second part has its first letter in upper case and all others in lower case, names included.
@@ -80,8 +83,8 @@ def hellaswag(item: Item) -> Item:
     """
     if (context := _context(item)) is None:
         return item
-    endings = tuple(_cleaned(ending.strip()) for ending in item.choices)
-    return replace(item, question=_cleaned(context.strip()), choices=endings)
+    endings = tuple(_cleaned(ending.strip(), title) for ending in item.choices)
+    return replace(item, question=_cleaned(context.strip(), title), choices=endings)
 
 
 def _hellaswag_lighteval(item: Item) -> Item:
@@ -103,21 +106,16 @@ def _hellaswag_helm(item: Item) -> Item:
     return item if context is None else replace(item, question=context)
 
 
-def _hellaswag_olmes(item: Item, listed: bool = False) -> Item:
-    """As :func:`hellaswag`, but a full stop before WikiHow's ``[title]`` is not doubled.
+def _hellaswag_listed(item: Item) -> Item:
+    """The prompt with its listed endings is cleaned as one text.
 
-    Where the endings are ``listed`` the prompt is cleaned as one text: the context keeps a space at its end, an ending
-    has none at its beginning, and the full stop and space of its label take part in the cleaning.
-    allenai/OLMo-Eval@d7f75fb, olmo_eval/tasks/olmes_v0_1/hellaswag_std.py.
+    So the context keeps a space at its end, an ending has none at its beginning, and the full stop and space of its
+    label take part in the cleaning.  allenai/OLMo-Eval@d7f75fb, olmo_eval/tasks/olmes_v0_1/hellaswag_std.py.
     """
     if (context := _context(item)) is None:
         return item
-    question, endings = context.lstrip() if listed else context.strip(), item.choices
-    if listed:
-        endings = tuple(_cleaned(f". {ending}", _TITLE).removeprefix(". ") for ending in endings)
-    else:
-        endings = tuple(_cleaned(ending.strip(), _TITLE) for ending in endings)
-    return replace(item, question=_cleaned(question, _TITLE), choices=endings)
+    endings = tuple(_cleaned(f". {ending}", _TITLE).removeprefix(". ") for ending in item.choices)
+    return replace(item, question=_cleaned(context.lstrip(), _TITLE), choices=endings)
 
 
 def _context(item: Item, capitalized: Callable[[str], str] = str.capitalize) -> str | None:
@@ -132,7 +130,7 @@ def _context(item: Item, capitalized: Callable[[str], str] = str.capitalize) -> 
     return f"{label}: {first} {capitalized(second)}"
 
 
-def _cleaned(text: str, title: re.Pattern[str] = re.compile(r" \[title\]")) -> str:
+def _cleaned(text: str, title: re.Pattern[str] = _BRACKETED_TITLE) -> str:
     """WikiHow's titles as sentences, other brackets removed, pairs of spaces made one."""
     return _BRACKETS.sub("", title.sub(". ", text)).replace("  ", " ")
 
@@ -180,8 +178,9 @@ Preparation = Callable[[Item], Item]
 PREPARATIONS: Mapping[str, Preparation] = {
     "none": lambda item: item,
     "gap": gap,
-    "hellaswag-olmes": _hellaswag_olmes,
-    "hellaswag-olmes-listed": partial(_hellaswag_olmes, listed=True),
+    # a full stop before WikiHow's [title] is not doubled: olmo_eval/tasks/olmes_v0_1/hellaswag_std.py@d7f75fb
+    "hellaswag-olmes": partial(hellaswag, title=_TITLE),
+    "hellaswag-olmes-listed": _hellaswag_listed,
     "hellaswag": hellaswag,
     "hellaswag-lighteval": _hellaswag_lighteval,
     "hellaswag-helm": _hellaswag_helm,

@@ -66,13 +66,13 @@ _REQUEST = {"stage": "request"}
 """Axes that decide which tokens are sent to the model; protocols equal on these share their observations."""
 
 
-def _axis(default: Any, stage: dict[str, str], *allowed: str) -> Any:
-    return field(default=default, metadata={**stage, "allowed": allowed})
+def _axis(default: Any, stage: dict[str, str], *allowed: str, **more: Any) -> Any:
+    return field(default=default, metadata={**stage, "allowed": allowed, **more})
 
 
 def _later(before: Any, stage: dict[str, str], *allowed: str) -> Any:
     """An axis that signatures written before it existed leave out; they mean ``before``, which never changes."""
-    return field(default=before, metadata={**stage, "allowed": allowed, "before": before})
+    return _axis(before, stage, *allowed, before=before)
 
 
 CORRECTED = ("heal", "word", "bytes")
@@ -165,7 +165,7 @@ class Protocol:
     rev: int = _axis(1, _SCORE)
 
     def __post_init__(self) -> None:
-        if problems := axis_problems({axis.name: getattr(self, axis.name) for axis in fields(self)}):
+        if problems := axis_problems({name: getattr(self, name) for name in AXES}):
             raise ProtocolError.about(problems)
         checks = (_asked, _decided, _stated, _observed)  # of combinations that would silently mean nothing
         reading = READINGS[self.reading]
@@ -195,6 +195,10 @@ class Protocol:
             if axis.metadata["stage"] in stages and ("before" not in axis.metadata or value != axis.metadata["before"])
         }
         return json_digest(axes)
+
+
+AXES: Mapping[str, str] = {axis.name: str(axis.type) for axis in fields(Protocol)}
+"""Every axis and its type, in the order of the signature: what is asked before what is made of the answers."""
 
 
 def axis_problems(values: Mapping[str, object]) -> list[str]:

@@ -28,6 +28,7 @@ from choicewise.data.items import Item
 from choicewise.errors import DataError, did_you_mean
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import STREAMS, Stream
+from choicewise.util.cache import BoundedCache
 
 Shots = tuple[Item, ...]
 Positions = npt.NDArray[np.int64]  # which rows of a pool, counted from 0
@@ -92,15 +93,19 @@ def is_same(item: Item, other: Item) -> bool:
     return _CONTENT(item) == _CONTENT(other) and _further_texts(item) == _further_texts(other)
 
 
+@cache
 def curated(name: str) -> tuple[Item, ...]:
     """The examples of the set ``name``, in their published order.  Raises DataError if there is no such set."""
-    if name not in _sets():
-        raise DataError(f"no set of curated examples is called {name!r}; {did_you_mean(name, _sets())}")
-    return _read(name)
+    sources = [source for source in (files("choicewise.protocols") / "curated").iterdir() if source.is_dir()]
+    sets = {
+        f"{source.name}/{file.name.removesuffix('.jsonl')}": file for source in sources for file in source.iterdir()
+    }
+    if name not in sets:
+        raise DataError(f"no set of curated examples is called {name!r}; {did_you_mean(name, sorted(sets))}")
+    return tuple(_item(json.loads(line)) for line in sets[name].read_text(encoding="utf-8").splitlines())
 
 
-_latest: dict[tuple[str, str, int], frozenset[str]] = {}
-"""The last draw, by digest of the dataset, split and seed: every block of items asks for it again."""
+_drawn_last = BoundedCache[tuple[str, str, int], frozenset[str]](1)  # every block of items asks for it again
 
 
 def drawn_items(data: Dataset, split: str, seed: int) -> frozenset[str]:
@@ -109,15 +114,14 @@ def drawn_items(data: Dataset, split: str, seed: int) -> frozenset[str]:
     So neither the order of the items nor which of them a run is about changes the draw.
     """
     key = data.digest, split, seed
-    if (latest := _latest.get(key)) is None:  # threads that draw others may clear it at any time
+    if (latest := _drawn_last.get(key)) is None:
         hashes: dict[int, list[tuple[bytes, str]]] = {}
         for item in data.splits.get(split, ()):
             text = f"{seed}|{item.id}".encode(errors="surrogatepass")
             hashes.setdefault(len(item.choices), []).append((hashlib.blake2b(text, digest_size=8).digest(), item.id))
         drawn = (sorted(kind)[: max(1, math.floor(_SHARE * len(kind)))] for kind in hashes.values())
         latest = frozenset(id_ for kind in drawn for _, id_ in kind)
-        _latest.clear()
-        _latest[key] = latest
+        _drawn_last.put(key, latest)
     return latest
 
 
@@ -207,19 +211,6 @@ def _pool(protocol: Protocol, dataset: Dataset, subject: str) -> Items:
     if split == protocol.split and not spare:
         raise DataError(f"shots from split {split!r}, which is also the one tested, would show answers: {advice}")
     return pool
-
-
-@cache
-def _sets() -> tuple[str, ...]:
-    sources = (source for source in (files("choicewise.protocols") / "curated").iterdir() if source.is_dir())
-    paths = (f"{source.name}/{file.name}" for source in sources for file in source.iterdir())
-    return tuple(sorted(path.removesuffix(".jsonl") for path in paths if path.endswith(".jsonl")))
-
-
-@cache
-def _read(name: str) -> tuple[Item, ...]:
-    text = files("choicewise.protocols").joinpath("curated", f"{name}.jsonl").read_text(encoding="utf-8")
-    return tuple(_item(json.loads(line)) for line in text.splitlines())
 
 
 def _item(row: dict[str, Any]) -> Item:

@@ -15,15 +15,13 @@ from urllib.parse import quote, unquote
 from choicewise.data.items import BLANK
 from choicewise.errors import ProtocolError, did_you_mean
 from choicewise.protocols.preparations import SHOWS
-from choicewise.protocols.protocol import Protocol, holes
+from choicewise.protocols.protocol import AXES, Protocol, holes
 from choicewise.protocols.readings import READINGS
-
-_TYPES = {axis.name: str(axis.type) for axis in fields(Protocol)}
 
 
 def signature(protocol: Protocol) -> str:
     """One line that states every axis and parses back to an equal protocol."""
-    return "|".join(f"{axis.name}:{_spell(getattr(protocol, axis.name))}" for axis in fields(protocol))
+    return "|".join(f"{name}:{_spell(getattr(protocol, name))}" for name in AXES)
 
 
 @lru_cache(maxsize=1024)
@@ -38,14 +36,14 @@ def parse_signature(text: str) -> Protocol:
         name, colon, spelled = part.partition(":")
         if not colon:
             raise ProtocolError(f"signature part {part!r} has no colon; write AXIS:VALUE")
-        if name not in _TYPES:
-            raise ProtocolError(f"signature part {part!r} names no axis; {did_you_mean(name, _TYPES)}")
+        if name not in AXES:
+            raise ProtocolError(f"signature part {part!r} names no axis; {did_you_mean(name, AXES)}")
         if name in values:
             raise ProtocolError(f"signature states axis {name} twice")
         values[name] = read_axis(name, spelled)
     later = {axis.name: axis.metadata["before"] for axis in fields(Protocol) if "before" in axis.metadata}
     values = {**later, **values}
-    if missing := [name for name in _TYPES if name not in values]:
+    if missing := [name for name in AXES if name not in values]:
         raise ProtocolError(f"signature leaves out {', '.join(missing)}; every axis must be stated")
     return Protocol(**values)  # type: ignore[arg-type]
 
@@ -57,17 +55,17 @@ def short_signature(protocol: Protocol) -> str:
 
 def axis_differences(left: Protocol, right: Protocol) -> list[tuple[str, str, str]]:
     """(axis, left spelling, right spelling) for each axis in which the two protocols differ."""
-    values = ((axis.name, getattr(left, axis.name), getattr(right, axis.name)) for axis in fields(Protocol))
+    values = ((name, getattr(left, name), getattr(right, name)) for name in AXES)
     return [(name, _spell(one), _spell(other)) for name, one, other in values if one != other]
 
 
 def read_axis(name: str, spelled: str) -> str | int | None:
     """The value of the axis ``name`` that is spelled so; ProtocolError where there is no such axis or value."""
-    if name not in _TYPES:
-        raise ProtocolError(f"{name!r} names no axis; {did_you_mean(name, _TYPES)}")
-    if spelled == "-" and "None" in _TYPES[name]:
+    if name not in AXES:
+        raise ProtocolError(f"{name!r} names no axis; {did_you_mean(name, AXES)}")
+    if spelled == "-" and "None" in AXES[name]:
         return None
-    if "int" in _TYPES[name]:
+    if "int" in AXES[name]:
         if not (spelled.isascii() and spelled.isdigit()):
             raise ProtocolError(f"signature axis {name} is {spelled!r}; it must be a whole number")
         return int(spelled)

@@ -96,15 +96,13 @@ class Request:
 
     def text(self, shots: int | None = None) -> str:
         """Header, the first ``shots`` shots (all of them when None) and the query, joined by the separator."""
-        kept = self.shots if shots is None else self.shots[:shots]
-        return self.header + self.separator.join([*kept, self.query])
+        return self.header + self.separator.join([*self.shots[:shots], self.query])
 
     def context(self, shots: int | None = None) -> str:
         """What the choices come after: :meth:`text`, or the same as a chat; ModelError where its template fails."""
         if self.chat is None:
             return self.text(shots)
-        kept = self.shots if shots is None else self.shots[:shots]
-        return self.chat.text(kept, self.separator, self.query)
+        return self.chat.text(self.shots[:shots], self.separator, self.query)
 
     def with_query(self, context: str, query: str) -> str:
         """``context``, which ends with the query, with another one."""

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from choicewise.errors import UsageError, did_you_mean
-from choicewise.protocols.between import ORDER, Axes, End, differing, inseparable, protocols_between
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.between import Axes, End, differing, inseparable, protocols_between
+from choicewise.protocols.protocol import AXES, Protocol
 from choicewise.protocols.signature import axis_differences, signature
 from choicewise.results.outcomes import Axis, Influence, Outcome, OutcomeKeeper, Outcomes, aligned, error, influence
 from choicewise.results.run import Run
@@ -404,13 +404,13 @@ def _followed(after: Integers, start: int, end: int) -> list[int]:
 
 def _differing(protocols: Sequence[Protocol]) -> Mask:
     """Whether two protocols differ in an axis, bool [protocols, protocols, axes]."""
-    numbers: list[dict[object, int]] = [{} for _ in ORDER]
+    numbers: list[dict[object, int]] = [{} for _ in AXES]
     codes = np.array(
         [
-            [known.setdefault(getattr(each, name), len(known)) for name, known in zip(ORDER, numbers, strict=True)]
+            [known.setdefault(getattr(each, name), len(known)) for name, known in zip(AXES, numbers, strict=True)]
             for each in protocols
         ]
-    ).reshape(len(protocols), len(ORDER))
+    ).reshape(len(protocols), len(AXES))
     return np.asarray(codes[:, None] != codes[None], dtype=np.bool_)
 
 

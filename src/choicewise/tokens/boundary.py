@@ -92,13 +92,6 @@ _END_OF_JOINED = ("joint", "moved-space", "count", "lcp", *CORRECTIONS)
 """Policies that score the last tokens of context and continuation as one text."""
 
 
-def choice_questions(
-    tokenizer: Tokenizer, policy: str, bos: str, context: str, continuations: Sequence[str], gold: Sequence[int]
-) -> list[ChoiceQuestion]:
-    """How each of ``continuations`` is asked after ``context``; ``gold`` are the indices of right ones."""
-    return choice_questions_batch(Encodings(tokenizer, bos), policy, [context], [continuations], [gold])[0]
-
-
 def choice_questions_batch(
     encodings: Encodings,
     policy: str,
@@ -106,7 +99,9 @@ def choice_questions_batch(
     continuations: Sequence[Sequence[str]],
     golds: Sequence[Sequence[int]],
 ) -> list[list[ChoiceQuestion]]:
-    """:func:`choice_questions` of many requests; every text that is new to ``encodings`` is encoded, in a few calls.
+    """How each of the ``continuations`` of many requests is asked; ``golds`` are indices of right ones.
+
+    Every text that is new to ``encodings`` is encoded, in a few calls.
 
     Besides those above, ``policy`` may be ``apart``: the tokens that context and continuation each have alone, without
     a dummy space.  Raises ModelError when the tokenizer appends tokens to every text, or when an empty context has no
@@ -115,9 +110,7 @@ def choice_questions_batch(
     if policy not in (*BOUNDARIES, APART):
         raise ProtocolError(f"boundary is {policy!r}; it must be one of {', '.join(BOUNDARIES)}")
     texts = list(zip(contexts, continuations, strict=True))
-    if (
-        policy == "moved-space"
-    ):  # the white space that ends the context goes before every continuation that is not empty
+    if policy == "moved-space":  # what ends the context goes before every continuation that is not empty
         spaces = [context[len(context.rstrip()) :] for context in contexts]
         texts = [
             (context.rstrip(), [space + choice if choice else "" for choice in choices])
@@ -487,11 +480,7 @@ def _tokenized_requests(
     requests = []
     for text, own, rests in zip(contexts, choices, continued, strict=True):
         context = encodings.context(text)
-        if rests is None:
-            ends = [context, *(encodings.joined(text, choice) for choice in own)]
-            requests.append(_TokenizedRequest(encodings, text, tuple(own), context, 0, text, ends))
-        else:
-            tail, ends = rests
-            stem = len(context) - len(ends[0])
-            requests.append(_TokenizedRequest(encodings, text, tuple(own), context, stem, tail, ends))
+        tail, ends = rests or (text, [context, *(encodings.joined(text, choice) for choice in own)])
+        stem = len(context) - len(ends[0])
+        requests.append(_TokenizedRequest(encodings, text, tuple(own), context, stem, tail, ends))
     return requests

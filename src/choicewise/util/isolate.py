@@ -21,6 +21,7 @@ from choicewise.errors import ChoicewiseError
 
 Record = dict[str, Any]
 CPU_SIGNAL = 24  # SIGXCPU, which ends the process when its time is over
+_REASONS = {-CPU_SIGNAL: "takes more than its time on the processor"}  # by exit status
 _START = 120.0  # seconds until the process is there; it may import a part of transformers
 
 _ENVIRONMENT = ("PATH", "HOME", "LD_LIBRARY_PATH", "LANG", "OMP_NUM_THREADS")
@@ -110,7 +111,9 @@ class BoundedProcess:
             part = os.read(pipe, 1 << 20)
             size += len(part)
             if not part:
-                self._give_up("was ended with its process" if self._closed else _reason(process.wait()))
+                self._give_up(
+                    "was ended with its process" if self._closed else _REASONS.get(process.wait(), "ended its process")
+                )
             if size > self.limits.answer:
                 self._give_up(f"gives more than {self.limits.answer >> 20} MB")
             parts.append(part)
@@ -156,7 +159,8 @@ def serve(prepare: Callable[[], Callable[[Record], Record]]) -> None:
     send(ready)
     while True:
         question = json.loads(questions.get())
-        _limit_time(limits)
+        used, hard = resource.getrusage(resource.RUSAGE_SELF), resource.getrlimit(resource.RLIMIT_CPU)[1]
+        resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + 1 + limits.seconds, hard))
         try:
             reply = answer(question)
         except MemoryError:
@@ -166,10 +170,6 @@ def serve(prepare: Callable[[], Callable[[Record], Record]]) -> None:
         except Exception as error:
             reply = {"failed": f"fails ({type(error).__name__}: {str(error)[:200]})"}
         send(reply)
-
-
-def _reason(status: int) -> str:
-    return "takes more than its time on the processor" if status == -CPU_SIGNAL else "ended its process"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -201,9 +201,3 @@ def _limit_process(limits: Limits) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (data + limits.memory, data + limits.memory))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits.written, limits.written))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def _limit_time(limits: Limits) -> None:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + 1 + limits.seconds, hard))

@@ -164,10 +164,7 @@ def quoted(text: str, key: Key, most: int = 200) -> str:
 
 
 def _in_base64(text: bytes, start: int) -> list[str]:
-    """The letters of base64 that are of ``text`` alone, which begins ``start`` bytes into a group of three.
-
-    Each with the other one that stands for it in URLs.
-    """
+    """The base64 of ``text``, ``start`` bytes into a group of three: letters of it alone, with their twins in URLs."""
     letters = base64.b64encode(bytes(start) + text).decode()[-(-4 * start // 3) :].rstrip("=")[:-1]
     return [{"+": "+-", "/": "/_"}.get(letter, letter) for letter in letters] if len(letters) > 6 else []
 

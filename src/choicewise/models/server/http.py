@@ -484,10 +484,7 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _of_status(status: int, said: str, wait: float | None, has_key: bool) -> Fault:
-    """The fault of an answer with a ``status`` other than 200; ``said``: its body, as a message quotes it.
-
-    ``wait``: what Retry-After asks for (seconds).  ``has_key``: whether a key was sent.
-    """
+    """The fault of an answer with a ``status`` other than 200; ``said``: its body, ``wait``: Retry-After (seconds)."""
     answer = f"status {status}: {said}"
     if status in (401, 403, 407):
         advice = "is it another server's?" if has_key else f"set {KEY_VARIABLE}"

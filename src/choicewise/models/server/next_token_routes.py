@@ -16,10 +16,11 @@ from choicewise.models.server.routes import (
     PLAIN,
     SGLANG_PATH,
     Call,
-    Chats,
     Part,
     Prompts,
     Route,
+    chat_messages,
+    chat_objection,
     field,
     is_text,
     logprobs_of,
@@ -257,15 +258,16 @@ class ChatTopTokens(TopTokens):
     def __init__(self, model: str, tokenizer: Tokenizer, count: int) -> None:
         """``model``: its name at the server; ``count``: how many tokens it lists."""
         super().__init__(model, tokenizer, Prompts(), count)
-        self.name, self._chats = f"top {count} first tokens in a chat", Chats(tokenizer)
+        self.name = f"top {count} first tokens in a chat"
 
     def objection(self, question: Question) -> str | None:
         """Why not: no chat, several tokens, or a token without a text of its own."""
         assert isinstance(question, Span)
-        return self._chats.objection(question.context) or super().objection(question)
+        return chat_objection(self._tokenizer, question.context) or super().objection(question)
 
     def _body(self, prefix: list[int]) -> dict[str, Any]:
-        body = {"model": self._model, "messages": self._chats.messages(np.asarray(prefix, dtype=np.int32))}
+        messages = chat_messages(self._tokenizer, np.asarray(prefix, dtype=np.int32))
+        body = {"model": self._model, "messages": messages}
         return body | {"max_tokens": 1, "temperature": 0, "top_p": 1, "logprobs": True, "top_logprobs": self._count}
 
     def listed(self, answer: JSON, inputs: int) -> dict[Any, float]:

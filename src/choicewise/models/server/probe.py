@@ -342,10 +342,7 @@ class Probe:
         return [answers[index].logprobs for index in range(len(spans))]
 
     def _from_next_tokens(self, route: Route, top: TopTokens, context: Ids, continuation: Ids) -> float:
-        """How far log-probabilities of likely next tokens are, at most, from those which ``top`` lists.
-
-        Raises _Refused where too few can be compared: those of the wrong row would not show.
-        """
+        """How far, at most, likely next tokens are from those that ``top`` lists; _Refused where few are compared."""
         tokens = np.concatenate([context, continuation])
         away, reason = list[float](), "the others share their texts, or can't be asked"
         first = range(len(context), len(tokens), 3)
@@ -388,10 +385,10 @@ class ChosenRoutes:
     front: tuple[int, ...] | None = None
 
     @property
-    def names(self) -> list[str]:
-        """The names of all that were taken."""
+    def routes(self) -> list[Route]:
+        """All that were taken."""
         routes = (self.score, self.generate, self.chat_score, self.chat_generate)
-        return [route.name for route in routes if route is not None]
+        return [route for route in routes if route is not None]
 
 
 class _Refused(Unanswerable):

@@ -130,10 +130,8 @@ def nodes(questions: Sequence[tuple[int, Span | Mass]]) -> Iterator[Node]:
         done = row + 1
         node = Node(path[: tree.depth[row] + 1].tolist(), {}, [])
         for place, span in zip(order[start:stop].tolist(), span_of[start:stop].tolist(), strict=True):
-            target, parts = (
-                int(tree.targets[place]),
-                [Part(index, place - int(tree.starts[span])) for index in asked[span]],
-            )
+            target = int(tree.targets[place])
+            parts = [Part(index, place - int(tree.starts[span])) for index in asked[span]]
             if target > FIRST_SET:
                 node.tokens.setdefault(target, []).extend(parts)
             else:
@@ -196,27 +194,22 @@ class TextPrompts(Prompts):
         return None
 
 
-class Chats:
-    """Reads the messages back that :class:`~choicewise.tokens.chat_template.ServedChat` made a text of."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-
-    def messages(self, context: Ids) -> list[dict[str, str]] | None:
-        """The messages that ``context`` spells, as a server takes them; None where it is no chat."""
-        if not isinstance(self._tokenizer.chat, ServedChat):
-            return None
-        messages = ServedChat.messages(self._tokenizer.decode(context).removeprefix(" "))
-        return None if messages is None else [message._asdict() for message in messages]
-
-    def objection(self, context: Ids) -> str | None:
-        """Why a chat endpoint can't be asked about ``context``; None where it can."""
-        messages = self.messages(context)
-        if messages is None:
-            return "the server takes chats only, and this is none; ask it as a chat"
-        if messages[-1]["role"] != "user":
-            return "the server's chat does not go on with what the assistant has begun to say"
+def chat_messages(tokenizer: Tokenizer, context: Ids) -> list[dict[str, str]] | None:
+    """The messages of which ServedChat made the text ``context``, as a server takes them; None where it is no chat."""
+    if not isinstance(tokenizer.chat, ServedChat):
         return None
+    messages = ServedChat.messages(tokenizer.decode(context).removeprefix(" "))
+    return None if messages is None else [message._asdict() for message in messages]
+
+
+def chat_objection(tokenizer: Tokenizer, context: Ids) -> str | None:
+    """Why a chat endpoint can't be asked about ``context``; None where it can."""
+    messages = chat_messages(tokenizer, context)
+    if messages is None:
+        return "the server takes chats only, and this is none; ask it as a chat"
+    if messages[-1]["role"] != "user":
+        return "the server's chat does not go on with what the assistant has begun to say"
+    return None
 
 
 def settings(generation: Generation, unchanged: bool) -> dict[str, Any]:

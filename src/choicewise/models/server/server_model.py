@@ -26,7 +26,7 @@ from choicewise.models.server.http import Client
 from choicewise.models.server.many_requests import ask, unanswered
 from choicewise.models.server.next_token_routes import ByLength
 from choicewise.models.server.probe import ChosenRoutes, Probe
-from choicewise.models.server.routes import Chats, Route
+from choicewise.models.server.routes import Route, chat_messages
 from choicewise.models.server.span_routes import WholeSpans
 from choicewise.questions import Answers, Generation, Question, Span, TokenScores
 from choicewise.records import ServerRecord
@@ -120,14 +120,14 @@ class ServerModel:
     @property
     def supports(self) -> frozenset[type]:
         """The kinds of question that some way of asking answers."""
-        chosen = self.chosen
-        routes = chosen.score, chosen.generate, chosen.chat_score, chosen.chat_generate
-        return frozenset[type]().union(*(route.supports for route in routes if route is not None))
+        return frozenset[type]().union(*(route.supports for route in self.chosen.routes))
 
     @property
     def digest(self) -> str:
         """64 hex digits of the server's names of the model, its root, the tokenizer and the ways of asking."""
-        routes = self.chosen.names  # chosen first, as the probe shows what answers call the model
+        routes = [
+            route.name for route in self.chosen.routes
+        ]  # chosen first, as the probe shows what answers call the model
         named = (self._named,) if self._named else ()
         identity = (self.served.model, self.served.root, self.tokenizer.digest, *routes, *named)
         return hashlib.sha256("\n".join(identity).encode()).hexdigest()
@@ -138,7 +138,7 @@ class ServerModel:
         served, chosen = self.served, self.chosen
         return ServerRecord(
             model=served.model,
-            route="; ".join(chosen.names),
+            route="; ".join(each.name for each in chosen.routes),
             root=served.root,
             software=served.software,
             tokenizer=self._tokenizer_name,
@@ -223,7 +223,7 @@ class ServerModel:
     def _judged(self, question: Question) -> tuple[Route | None, str | None]:
         """The way to ask ``question``, and why it can't be asked: where there is no way, or the way objects."""
         chosen, context = self.chosen, getattr(question, "context", None)
-        chat = context is not None and Chats(self.tokenizer).messages(context) is not None
+        chat = context is not None and chat_messages(self.tokenizer, context) is not None
         if isinstance(question, Generation):
             route = chosen.chat_generate if chat else chosen.generate
         else:
@@ -285,10 +285,7 @@ class ServerModel:
 
 
 def _named_tokenizer(name: str, progress: Download | None = None) -> Tokenizer:
-    """The tokenizer called ``name``: of a folder, of a model on the Hub, ``bundled:...`` or ``bytes``.
-
-    Raises ModelError where there is none.
-    """
+    """The tokenizer called ``name``: of a folder, of a model on the Hub, ``bundled:...`` or ``bytes``."""
     if name == _BYTES:
         return ByteTokenizer()
     if name.startswith(PREFIX):
@@ -331,10 +328,7 @@ def _read(folder: Path) -> Tokenizer:
 def _with_label_ranks(
     client: Client, whole: Route, answers: Answers, questions: Mapping[int, Question], model: str
 ) -> Answers:
-    """``answers`` to ``questions`` (by index), those that need ranks last, with the ranks that ``whole`` gives.
-
-    They need them where the ranks of their tokens matter, and one that is unlikely has no known rank.
-    """
+    """``answers``; last those whose ranks matter, with an unlikely token of unknown rank: ``whole`` gives theirs."""
     unranked = dict[int, TokenScores]()
     for index, answer in answers:
         question, unlikely = questions[index], answer.logprobs < -math.log(_COUNTED)

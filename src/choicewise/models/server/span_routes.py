@@ -16,10 +16,11 @@ from choicewise.models.server.routes import (
     PLAIN,
     SGLANG_PATH,
     Call,
-    Chats,
     Part,
     Prompts,
     Route,
+    chat_messages,
+    chat_objection,
     check_finished,
     check_prompt,
     choice,
@@ -118,10 +119,7 @@ class Echo(WholeSpans):
         return whole.scores(scores, ranks)
 
     def _hidden(self, tokens: Sequence[Any], sent: Sequence[int]) -> int:
-        """How many of the ``sent`` tokens, at their front, are not among the echoed ``tokens``.
-
-        Raises Unanswerable where these are others.
-        """
+        """How many of the ``sent`` tokens, at their front, are not echoed; Unanswerable where others are echoed."""
         for hidden in sorted({0, len(self._prompts.front)}):
             shown = sent[hidden:]
             if len(shown) <= len(tokens) <= len(shown) + 1 and all(map(self._is, tokens, shown)):
@@ -183,9 +181,8 @@ class SglangPrompts(WholeSpans):
     path = SGLANG_PATH
 
     def _body(self, whole: Whole) -> dict[str, Any]:
-        start = whole.first - 1  # the first token there has none
         body = {"input_ids": whole.tokens, "sampling_params": ONE_TOKEN, "return_logprob": True}
-        return body | {"logprob_start_len": start}
+        return body | {"logprob_start_len": whole.first - 1}  # the first token there has none
 
     def _read(self, whole: Whole, answer: JSON) -> list[TokenScores]:
         given = [*map(sglang_entry, field(sglang_meta(answer, len(whole.tokens)), "input_token_logprobs", list))]
@@ -269,15 +266,15 @@ class ChatGeneration(Completions):
     def __init__(self, model: str, tokenizer: Tokenizer, unchanged: bool = False) -> None:
         """``model``: its name at the server.  ``unchanged``: as in :class:`Completions`."""
         super().__init__(model, tokenizer, Prompts(), named=False, unchanged=unchanged)
-        self.name, self._chats = "text generated in a chat", Chats(tokenizer)
+        self.name = "text generated in a chat"
 
     def objection(self, question: Question) -> str | None:
         """Why not: no chat, or one that the assistant is to go on with."""
         assert isinstance(question, Generation)
-        return self._chats.objection(question.context)
+        return chat_objection(self._tokenizer, question.context)
 
     def _sent(self, generation: Generation) -> dict[str, Any]:
-        return {"messages": self._chats.messages(generation.context)}
+        return {"messages": chat_messages(self._tokenizer, generation.context)}
 
     def _read(self, generation: Generation, answer: JSON) -> list[TokenScores]:
         given = choice(answer)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from choicewise import evaluate
 from choicewise.cli import app
 from choicewise.models.fake import HashModel, Oracle
-from choicewise.page.warning_views import ADVICE
+from choicewise.page.item_views import ADVICE
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Answers, Generation, Question, Span, TokenScores
 from choicewise.records import ServerRecord

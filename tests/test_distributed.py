@@ -23,9 +23,9 @@ from choicewise.models.model import Model, Recipe
 from choicewise.results.run import Run
 from choicewise.running import shards
 from choicewise.running import workers as replicas
+from choicewise.running.doctor import examine
 from choicewise.running.replica import Identity, LoadedModel, Replica
 from choicewise.running.workers import ONE_PROCESS, Parallel, Pool
-from choicewise.store.doctor import examine
 from choicewise.store.tables import read_blocks
 
 from .replicas_here import DEAD, ReplicasHere

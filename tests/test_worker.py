@@ -28,9 +28,9 @@ from choicewise.models.fake import HashModel
 from choicewise.questions import Answers, Question
 from choicewise.records import MANIFEST
 from choicewise.results.run import open_run
+from choicewise.running.doctor import examine
 from choicewise.running.workers import ReplicasLost
 from choicewise.store import folder as store_folder
-from choicewise.store.doctor import examine
 from choicewise.store.manifest import read_manifest
 from choicewise.util.files import disk_errors
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from choicewise import open_run
-from choicewise.store.doctor import examine
+from choicewise.running.doctor import examine
 from choicewise.store.tables import read_blocks
 from tests.processes import end_session
 from tests.ray_cluster import ROOT, Cluster

@@ -31,8 +31,8 @@ from choicewise.board.runs import artefact_content, run_document, run_strip
 from choicewise.board.view import View, headings, is_shown, order_of, shown, sorted_by
 from choicewise.errors import UsageError
 from choicewise.page.embed import environment, static_text
+from choicewise.page.item_views import words
 from choicewise.page.reproduce import run_line, selectors
-from choicewise.page.warning_views import words
 from choicewise.protocols.signature import parse_signature, signature
 from choicewise.results.compare import published
 from choicewise.results.rows import WARNINGS

@@ -42,7 +42,7 @@ def load_model(
     tokenizer: str | None = None,
     elsewhere: bool = False,
     progress: Download | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    say: Callable[[str], None] | None = None,
 ) -> Model:
     """The model called ``name_or_path``: ``fake:...``, ``bundled:...`` or a folder in the format of transformers.
 
@@ -73,7 +73,9 @@ def load_model(
         from choicewise.models.server.server_model import ServerModel
 
         address = ServerAddress.parse(name)
-        return ServerModel(address, tokenizer=tokenizer, window=window, progress=progress, say=say)
+        return ServerModel(
+            address, tokenizer=tokenizer, window=window, progress=progress, say=say or (lambda line: None)
+        )
     if tokenizer is not None:
         raise ModelError(f"{name} has its own tokenizer; only a model behind a server takes another")
     if name.startswith("fake:"):
@@ -122,7 +124,8 @@ def load_model(
         model = FolderModel(snapshot.folder, **options, elsewhere=elsewhere)
         model.name = on_hub.repository + ("" if model.adapter is None else f"+{model.adapter.name}")
         model.source, model.recipe = snapshot.source, Recipe(snapshot.source, options)
-    if model.adapter is not None and (base := model.adapter.made_for_another(name_or_path)) is not None:
+    base = None if model.adapter is None else model.adapter.made_for_another(name_or_path)
+    if say is not None and base is not None:
         say(f"note: the adapter {adapter} says that it was trained beside {base}, not {name_or_path}")
     return model
 

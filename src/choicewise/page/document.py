@@ -30,10 +30,9 @@ from choicewise.page.embed import (
     renderer_script,
     static_text,
 )
-from choicewise.page.item_views import FEW, details, index_data
+from choicewise.page.item_views import FEW, details, index_data, study_warnings
 from choicewise.page.sections import Order
 from choicewise.page.study import MOST_RUNS, Study, read_study
-from choicewise.page.warning_views import study_warnings
 from choicewise.report.findings import sentences
 from choicewise.report.tables import average_tables
 from choicewise.results.finding import finding

@@ -12,8 +12,8 @@ from typing import Any
 from choicewise.errors import ProtocolError, UsageError
 from choicewise.page.charts import bump, lanes
 from choicewise.page.embed import Record
+from choicewise.page.item_views import words
 from choicewise.page.study import LEVEL, MOST_RUNS, Contest, Lead, Pair, ShownRun, Study, leads
-from choicewise.page.warning_views import words
 from choicewise.protocols.catalogue import Entry, entry
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS

@@ -1,23 +1,65 @@
-"""Doctor over folders."""
+"""What is damaged in run folders, and its repair."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from choicewise.data.dataset import Dataset
 from choicewise.errors import ChoicewiseError, StoreError
-from choicewise.records import ITEM_FILE, MANIFEST, SUMMARY, SWEEP, Examined, Fault, FileRecord, Manifest, Remedy
+from choicewise.records import (
+    BLOCK_FOLDER,
+    ITEM_FILE,
+    ITEMS,
+    MANIFEST,
+    OBSERVATIONS,
+    SPANS,
+    SUMMARY,
+    SWEEP,
+    BlockRecord,
+    Examined,
+    Fault,
+    FileRecord,
+    Manifest,
+    Remedy,
+)
 from choicewise.requests.blocks import list_sections, with_split
 from choicewise.results.run import asked_protocols, count_items
 from choicewise.results.summary import rewrite_summary, summary_fault
 from choicewise.running.evaluate import item_rows
-from choicewise.store.doctor import WriteFile, examine, repair, usable_manifest
-from choicewise.store.manifest import is_sweep, read_sweep
-from choicewise.store.tables import write_items
-from choicewise.util.files import copy_of, disk_errors, is_locked, locked, read_text, write_text
+from choicewise.store.folder import unlisted_blocks, usable_blocks
+from choicewise.store.manifest import is_sweep, read_manifest, read_sweep, write_manifest
+from choicewise.store.tables import (
+    SCHEMAS,
+    block_file,
+    damage,
+    damaged_blocks,
+    other_version,
+    read_columns,
+    unanswered_keys,
+    write_items,
+)
+from choicewise.util.files import (
+    PARTIAL,
+    copy_of,
+    disk_errors,
+    is_locked,
+    locked,
+    move,
+    new_file,
+    new_folder,
+    read_text,
+    remove,
+    write_text,
+)
 
 ROUNDS = 6
 """How often a folder is examined and repaired at most: a repair can uncover what could not be judged before."""
@@ -166,3 +208,316 @@ def write_items_again(
     if missing := {block.split for block in manifest.blocks} - {section.split for section in sections}:
         raise StoreError(f"its protocols test no items of split {', '.join(sorted(missing))}")
     return write_items(run, chain.from_iterable(item_rows(sections).values()))
+
+
+Summary = Callable[[Path, Manifest, bool], Fault | None]
+"""What is wrong with the summary of a run, of which nothing else is damaged if the last argument says so."""
+
+_ASIDE = "damaged"
+"""The folder inside a run folder that takes what is set aside."""
+
+
+def examine(run: Path, summary: Summary = lambda *_: None) -> Examined:
+    """What there is in the run folder ``run``, and what is wrong with it.
+
+    ``summary``: says what is wrong with the kept summary.  Raises StoreError where ``run`` is no run folder.
+    """
+    manifest, lost = usable_manifest(run)
+    if manifest is None:
+        return Examined(str(run), "lost", lost)
+    examined = Examined(str(run), "complete" if manifest.complete else "not complete", lost)
+    examined.blocks, faults = len(manifest.blocks), examined.faults
+    faults += _copy(run, manifest) if not lost else ()
+    faults += _items(run, manifest)
+    stray = list(_stray_faults(run, manifest))
+    broken = _file_faults(run, manifest.blocks)
+    harmed = {fault.block for fault in broken}
+    faults += broken
+    whole = [block for block in manifest.blocks if block.name not in harmed]
+    faults += _dangling_faults(run, whole, harmed=bool(broken))
+    faults += stray
+    if not harmed:
+        examined.unanswered = len(unanswered_keys(run, manifest))
+    if (fault := summary(run, manifest, not examined.harmed)) is not None:
+        faults.append(fault)
+    if (run / _ASIDE).is_dir() and (count := sum(1 for _ in (run / _ASIDE).iterdir())):
+        problem = f"holds what was set aside before ({count}); delete it when you need it no more"
+        faults.append(Fault("set aside", f"{_ASIDE}/", problem, Remedy.none))
+    return examined
+
+
+def usable_manifest(run: Path) -> tuple[Manifest | None, list[Fault]]:
+    """The manifest of the run folder, or its copy where it is lost, and what is wrong with it.
+
+    Raises StoreError where ``run`` is no run folder at all.
+    """
+    path = run / MANIFEST
+    copy = copy_of(path)
+    try:
+        return read_manifest(run), []
+    except StoreError as error:
+        problem = _said(error, path)
+        if not path.exists() and not copy.exists():
+            raise
+    if "can't be read" in problem or "version" in problem:
+        return None, [Fault("manifest", MANIFEST, problem, Remedy.by_hand)]
+    with suppress(StoreError):
+        return read_manifest(run, copy.name), [Fault("manifest", MANIFEST, problem, Remedy.put_back)]
+    why = "damaged, too" if copy.exists() else "missing"
+    problem += f"; its copy is {why}: evaluate again into a new folder"
+    return None, [Fault("manifest", MANIFEST, problem, Remedy.by_hand)]
+
+
+WriteFile = Callable[[Path, Manifest], dict[str, FileRecord]]
+"""Writes a file of a run again, and returns it by name; StoreError where it can't."""
+
+
+def repair(run: Path, faults: Sequence[Fault], writers: Mapping[str, WriteFile]) -> Iterator[str]:
+    """Repair what can be, under the lock of the folder; a line about each thing that was done.
+
+    ``writers``: by the names of the files that can be written again.
+    """
+    with disk_errors(run):
+        for fault in faults:
+            if fault.remedy is Remedy.put_back:
+                yield _put_back(run, fault)
+                return  # what else is wrong is judged by the manifest that is there now
+        yield from _ask_again(run, [fault for fault in faults if fault.remedy is Remedy.ask_again])
+        for fault in faults:
+            if not os.path.lexists(run / fault.path) and fault.remedy is not Remedy.write_again:
+                continue  # it went with the block that it lay in
+            match fault.remedy:
+                case Remedy.remove:
+                    remove(run / fault.path)
+                    yield f"{fault.path} was removed: it {fault.problem}"
+                case Remedy.set_aside:
+                    yield f"{fault.path} was set aside as {_set_aside(run, run / fault.path)}: it {fault.problem}"
+                case Remedy.copy:
+                    _copy_in(run / fault.path)
+                    yield f"{fault.path}, which was a link, holds its content now"
+                case Remedy.write_again:
+                    yield _write_again(run, fault, writers[fault.path])
+
+
+def _copy(run: Path, manifest: Manifest) -> list[Fault]:
+    """The copy of a manifest that is whole: it counts for nothing, and the next write renews it."""
+    name = copy_of(run / MANIFEST).name
+    try:
+        if read_manifest(run, name) == manifest:
+            return []
+        problem = "says what was true one write earlier"
+    except StoreError as error:
+        problem = _said(error, run / name) if (run / name).exists() else "is missing"
+    return [Fault("copy", name, f"{problem}; the next run renews it", Remedy.none)]
+
+
+def _said(error: StoreError, path: Path) -> str:
+    """What an error says of the file at ``path``, without its name and without advice."""
+    return error.message.split("; ")[0].removeprefix(f"{path} ")
+
+
+def _items(run: Path, manifest: Manifest) -> list[Fault]:
+    """What is wrong with the item table."""
+    path = run / ITEM_FILE
+    reason = damage(path, manifest.files.get(ITEM_FILE)) or other_version(path, ITEMS)
+    if reason and reason.startswith("can't be read") and path.is_file():
+        return [Fault("unreadable", ITEM_FILE, f"{reason}; make it readable", Remedy.by_hand)]
+    return [Fault("item table", ITEM_FILE, reason, Remedy.write_again)] if reason else []
+
+
+def _put_back(run: Path, fault: Fault) -> str:
+    path, aside = run / MANIFEST, ""
+    text = read_text(copy_of(path))
+    if path.is_file():
+        free = _free(run, path)
+        shutil.copyfile(path, free)
+        aside = f"; the old one is {free.relative_to(run).as_posix()}"
+    write_text(path, text)
+    return f"{MANIFEST} {fault.problem}: its copy was put back{aside}"
+
+
+def _ask_again(run: Path, faults: Sequence[Fault]) -> Iterator[str]:
+    """Take the blocks off the manifest in one step, then set them aside."""
+    if not faults:
+        return
+    manifest = read_manifest(run)
+    names = {fault.block for fault in faults}
+    blocks = usable_blocks(manifest.blocks, [block for block in manifest.blocks if block.name in names])
+    write_manifest(run, replace(manifest, blocks=blocks, complete=False))
+    reasons = {fault.block: f"{fault.path} {fault.problem}" for fault in faults}
+    kept = {block.name for block in blocks}
+    for block in manifest.blocks:
+        if block.name in kept:
+            continue
+        path = run / BLOCK_FOLDER / block.name
+        reason = reasons.get(block.name, "it names observations that a damaged block held")
+        where = f"set aside as {_set_aside(run, path)}" if os.path.lexists(path) else "left out"
+        yield f"block {block.name} was {where}, to be asked again: {reason}"
+
+
+def _set_aside(run: Path, path: Path) -> str:
+    """Move what is at ``path``, itself a link or not, below ``damaged/``; returns where it is, relative to the run."""
+    free = _free(run, path)
+    move(path, free)
+    return free.relative_to(run).as_posix()
+
+
+def _free(run: Path, path: Path) -> Path:
+    folder = run / _ASIDE
+    if folder.is_symlink():
+        raise StoreError(f"{folder} is a link; remove it, what is damaged goes there")
+    folder.mkdir(exist_ok=True)
+    name = "-".join(path.relative_to(run).parts)
+    free, number = folder / name, 2
+    while os.path.lexists(free):
+        free, number = folder / f"{name}-{number}", number + 1
+    return free
+
+
+def _copy_in(path: Path) -> None:
+    """Put the content of what a link names in the place of the link."""
+    if path.is_dir():
+        with new_folder(path) as partial:
+            shutil.copytree(path, partial, dirs_exist_ok=True)
+    else:
+        with new_file(path) as partial:
+            shutil.copyfile(path, partial)
+
+
+def _write_again(run: Path, fault: Fault, write: WriteFile) -> str:
+    manifest = read_manifest(run)
+    try:
+        files = write(run, manifest)
+    except StoreError as error:
+        return f"{fault.path} {fault.problem}; {error.message}"
+    write_manifest(run, replace(manifest, files={**manifest.files, **files}))
+    return f"{fault.path} was written again from the {'data' if fault.path == ITEM_FILE else 'observations'}"
+
+
+def _file_faults(run: Path, blocks: Sequence[BlockRecord]) -> list[Fault]:
+    """The blocks that are not what was written."""
+    faults = []
+    for broken in damaged_blocks(run, blocks):
+        where = broken.path.relative_to(run).as_posix()
+        split, subject, start, stop = broken.block.place
+        about = f"{broken.reason}; the block holds items {start + 1} to {stop} of {subject} ({split})"
+        if broken.reason.startswith("can't be read") and broken.path.is_file():
+            faults.append(Fault("unreadable", where, f"{about}; make it readable", Remedy.by_hand, broken.block.name))
+        else:
+            faults.append(Fault("damaged block", where, about, Remedy.ask_again, broken.block.name))
+    return faults
+
+
+_KEYS = ("key", "before", "after")
+
+
+def _dangling_faults(run: Path, blocks: Sequence[BlockRecord], harmed: bool) -> list[Fault]:
+    """Blocks with spans that name observations which no block holds.
+
+    ``harmed``: whether other blocks are damaged, which may hold them: then they come again with those.
+    """
+    held = [_read(run, block, "observations", ["key"])["key"].combine_chunks() for block in blocks]
+    keys = pa.concat_arrays(held) if held else pa.array([], pa.string())
+    faults = []
+    for block in blocks:
+        spans = _read(run, block, "spans", _KEYS)
+        named = pc.unique(pa.concat_arrays([spans[name].combine_chunks() for name in _KEYS]))
+        lacking = pc.sum(pc.and_(pc.invert(pc.is_in(named, keys)), pc.is_valid(named))).as_py() or 0
+        if lacking:
+            where = f"{BLOCK_FOLDER}/{block.name}/spans.parquet"
+            problem = f"names {lacking:,} observations that no block holds"
+            if harmed:
+                problem += "; they may lie in the damaged ones, and come again with those"
+                faults.append(Fault("lost observations", where, problem, Remedy.none))
+            else:
+                faults.append(Fault("lost observations", where, problem, Remedy.ask_again, block.name))
+    return faults
+
+
+def _read(run: Path, block: BlockRecord, table: str, columns: Sequence[str]) -> pa.Table:
+    schema = SPANS if table == "spans" else OBSERVATIONS
+    return read_columns(block_file(run, block, table), schema, columns)
+
+
+_OWN = frozenset({MANIFEST, copy_of(Path(MANIFEST)).name, ITEM_FILE, SUMMARY, BLOCK_FOLDER, _ASIDE})
+"""Names in a run folder."""
+
+_FILES = frozenset(f"{table}.parquet" for table in SCHEMAS)
+
+
+def _stray_faults(run: Path, manifest: Manifest) -> Iterator[Fault]:
+    """Everything in the folder ``run`` that its ``manifest`` does not explain; nothing outside is read."""
+    listed = {block.name for block in manifest.blocks}
+    unlisted = dict.fromkeys(unlisted_blocks(run, manifest))
+    for path in (*sorted(run.glob(f"*{PARTIAL}")), *unlisted):
+        where = path.relative_to(run).as_posix()
+        if path.name.endswith(PARTIAL):
+            yield Fault("leftover", where, "is what a write left that was killed; it counts for nothing", Remedy.remove)
+        else:
+            problem = "is a block that the manifest does not list, so that it counts for nothing"
+            yield Fault("unlisted block", where, problem, Remedy.set_aside)
+    for path in sorted(run.iterdir()):
+        if path.is_symlink():
+            yield _link(run, path, manifest)
+        elif path.name not in _OWN and not path.name.endswith(PARTIAL):
+            yield _foreign(run, path, inside=False)
+    folder = run / BLOCK_FOLDER
+    for path in sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ():
+        if path in unlisted:
+            continue
+        if path.is_symlink():
+            yield _link(run, path, manifest)
+        elif path.name not in listed or not path.is_dir():
+            yield _foreign(run, path, inside=True)
+        else:
+            for file in sorted(path.iterdir()):
+                if file.is_symlink():
+                    yield _link(run, file, manifest)
+                elif file.name not in _FILES:
+                    yield _foreign(run, file, inside=True)
+
+
+def _link(run: Path, path: Path, manifest: Manifest) -> Fault:
+    """A link: where its content is the run's, the content can take its place."""
+    where = path.relative_to(run).as_posix()
+    target = os.readlink(path)
+    outside = not path.resolve().is_relative_to(run.resolve())
+    problem = f"is a link to {target}{', outside the run folder' if outside else ''}"
+    listed = {block.name: block for block in manifest.blocks}
+    files = {ITEM_FILE: manifest.files.get(ITEM_FILE)}
+    if path.name == BLOCK_FOLDER and path.parent == run and path.is_dir():
+        return Fault("link", where, problem, Remedy.copy)
+    if path.parent.name in listed:
+        files = dict(listed[path.parent.name].files)
+    if path.name in listed and path.parent.name == BLOCK_FOLDER:
+        record = listed[path.name].files
+        if all(not damage(path / name, record.get(name)) for name in _FILES):
+            return Fault("link", where, problem, Remedy.copy)
+    elif path.name in files and not damage(path, files[path.name]):
+        return Fault("link", where, problem, Remedy.copy)
+    return Fault("link", where, f"{problem}, and what it names is not the run's", Remedy.set_aside)
+
+
+def _foreign(run: Path, path: Path, inside: bool) -> Fault:
+    where = path.relative_to(run).as_posix()
+    if _is_pickle(path):
+        problem = "is a pickle, which runs code when it is opened; no run has one, and nothing here opens it"
+        return Fault("pickle", where, problem, Remedy.set_aside)
+    problem = "is not of the run, and nothing reads it"
+    return Fault("foreign", where, problem, Remedy.set_aside if inside else Remedy.none)
+
+
+_PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".joblib", ".dill")
+
+
+def _is_pickle(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    if path.suffix.lower() in _PICKLES:
+        return True
+    try:
+        with path.open("rb") as file:
+            head = file.read(2)
+    except OSError:
+        return False
+    return len(head) == 2 and head[0] == 0x80 and 2 <= head[1] <= 5  # the protocol of a pickle

@@ -139,6 +139,7 @@ def begins_a_list(path: Path) -> bool:
 
 
 def first_text(path: Path) -> str:
+    """What the file begins with, without blanks; nothing where it can't be read."""
     try:
         with path.open("rb") as file:
             return file.read(HEAD).decode(errors="replace").lstrip("\ufeff \n\r\t")

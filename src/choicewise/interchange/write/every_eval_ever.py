@@ -20,11 +20,12 @@ from uuid import UUID
 import choicewise
 from choicewise.data.benchmarks import benchmarks
 from choicewise.errors import UsageError
-from choicewise.interchange.answered import AnsweredItem, answered_items
 from choicewise.interchange.export import Export, Writer, identity
 from choicewise.interchange.write.common import (
     LONGEST,
+    AnsweredItem,
     LineFiles,
+    answered_items,
     by_model,
     file_name,
     free_name,

@@ -19,9 +19,18 @@ from typing import Any
 import numpy as np
 
 import choicewise
-from choicewise.interchange.answered import AnsweredChoice, AnsweredItem, answered_items
 from choicewise.interchange.export import Export, Writer
-from choicewise.interchange.write.common import LineFiles, by_model, file_name, free_name, last_written, report_rows
+from choicewise.interchange.write.common import (
+    AnsweredChoice,
+    AnsweredItem,
+    LineFiles,
+    answered_items,
+    by_model,
+    file_name,
+    free_name,
+    last_written,
+    report_rows,
+)
 from choicewise.interchange.write.harness_names import (
     Task,
     given_task,

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from choicewise import __version__
-from choicewise.interchange.answered import AnsweredItem, answered_items
 from choicewise.interchange.export import Export, Writer, library
+from choicewise.interchange.write.common import AnsweredItem, answered_items
 from choicewise.interchange.write.paper import markdown_escape
 from choicewise.protocols.signature import signature
 from choicewise.records import MANIFEST

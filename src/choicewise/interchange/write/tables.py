@@ -17,9 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from choicewise.errors import UsageError
-from choicewise.interchange.answered import AnsweredItem, answered_items
 from choicewise.interchange.export import Export, Filled, Place, Write, Writer, begins_with, one_file
-from choicewise.interchange.write.common import model_names, not_whole, shown_runs
+from choicewise.interchange.write.common import AnsweredItem, answered_items, model_names, not_whole, shown_runs
 from choicewise.page.reproduce import spreadsheet_text, table_csv
 from choicewise.page.study import Study
 from choicewise.protocols.readings import READINGS

@@ -28,7 +28,7 @@ from report import MMLU, mmlu
 
 from choicewise.records import MANIFEST
 from choicewise.results.summary import summarize
-from choicewise.store.manifest import read_manifest, write_manifest
+from choicewise.store.folder import read_manifest, write_manifest
 
 HERE = Path(__file__).resolve().parent
 

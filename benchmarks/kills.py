@@ -48,9 +48,9 @@ from choicewise.results.summary import keep_summary
 from choicewise.running import doctor
 from choicewise.running import evaluate as ask_again
 from choicewise.store import folder as block_writer
-from choicewise.store import manifest as manifest_file
+from choicewise.store import folder as manifest_file
 from choicewise.store import tables
-from choicewise.store.manifest import read_manifest
+from choicewise.store.folder import read_manifest
 from choicewise.store.tables import read_blocks
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:pmi-answer"]

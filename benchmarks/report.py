@@ -23,7 +23,7 @@ from machine import machine
 from process import measure
 
 from choicewise.records import Manifest
-from choicewise.store.manifest import read_manifest
+from choicewise.store.folder import read_manifest
 
 HERE = Path(__file__).resolve().parent
 MMLU = HERE.parents[1] / "shared" / "data" / "mmlu"

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from choicewise.protocols.catalogue import SCORES, read_axes, resolve
-from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.signature import signature
+from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import (
     BlockRecord,
     DatasetRecord,
@@ -26,7 +25,7 @@ from choicewise.records import (
     SpanRow,
 )
 from choicewise.results.run import open_run
-from choicewise.store.manifest import write_manifest
+from choicewise.store.folder import write_manifest
 from choicewise.store.tables import write_block, write_items
 
 BLOCK, SUBJECTS = 200, 57

@@ -25,8 +25,8 @@ from choicewise.data.files import ROW_READERS
 from choicewise.interchange.export import WRITERS, writer
 from choicewise.interchange.logs.files import READERS, reader
 from choicewise.protocols.catalogue import Entry, entries, groups, suite, suite_names
+from choicewise.protocols.protocol import axis_differences, signature
 from choicewise.protocols.readings import ACROSS, CONDITIONAL, OVER_CHAINS, READINGS, SELECT, SUMS, TOKENWISE
-from choicewise.protocols.signature import axis_differences, signature
 from choicewise.scoring.scores import SCORES
 
 DOCS = Path(__file__).resolve().parent

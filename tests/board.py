@@ -18,7 +18,7 @@ from choicewise.board.access import access
 from choicewise.board.library import Library
 from choicewise.board.server import BoardServer, listen
 from choicewise.records import Manifest
-from choicewise.store.manifest import read_manifest, write_manifest
+from choicewise.store.folder import read_manifest, write_manifest
 
 from .worlds import write_mmlu
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.signature import family, short_signature, signature
+from choicewise.protocols.protocol import family, short_signature, signature
 from choicewise.results.rows import Diagnosis, Row
 from choicewise.scoring.intervals import wilson
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import choicewise
-from choicewise.store.manifest import read_manifest, write_manifest
+from choicewise.store.folder import read_manifest, write_manifest
 
 from .worlds import write_mmlu
 

@@ -17,7 +17,7 @@ from choicewise.board.queue import Lease, Queue, SubmissionService
 from choicewise.board.server import BoardServer, listen
 from choicewise.board.submission import Policy
 from choicewise.records import CellRecord, Sweep
-from choicewise.store.manifest import write_sweep
+from choicewise.store.folder import write_sweep
 
 from .board import Asked, Served, write_run
 

@@ -21,7 +21,7 @@ from choicewise.records import ServerRecord
 from choicewise.report.tables import serious_warnings
 from choicewise.results.rows import SERIOUS, WARNINGS, Row
 from choicewise.results.run import open_run
-from choicewise.store.manifest import read_manifest, write_manifest
+from choicewise.store.folder import read_manifest, write_manifest
 from tests.made_rows import made
 from tests.unsure_models import Silent
 from tests.worlds import write_mmlu

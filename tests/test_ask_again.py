@@ -12,7 +12,7 @@ import pytest
 from choicewise import evaluate
 from choicewise.results.run import Run
 from choicewise.running import evaluate as ask_again
-from choicewise.store.manifest import read_manifest
+from choicewise.store.folder import read_manifest
 from choicewise.store.tables import read_blocks, unanswered_keys
 from tests.failing import Failing, third
 from tests.worlds import set_block_size, write_mmlu

@@ -11,7 +11,7 @@ from choicewise import evaluate, open_dataset
 from choicewise.errors import ProtocolError
 from choicewise.protocols.between import differing, path
 from choicewise.protocols.catalogue import names, one, resolve
-from choicewise.protocols.signature import signature
+from choicewise.protocols.protocol import signature
 from choicewise.requests.blocks import has_shots
 
 from .worlds import write_mmlu

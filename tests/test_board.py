@@ -37,10 +37,11 @@ from choicewise.board.model import (
     slug,
 )
 from choicewise.board.pages import Links, board_page, guessed, run_again
-from choicewise.board.records import as_json, board_csv, board_record
-from choicewise.board.runs import RunProcess
-from choicewise.board.view import (
+from choicewise.board.records import (
     View,
+    as_json,
+    board_csv,
+    board_record,
     chosen_columns,
     handful,
     headings,
@@ -50,6 +51,7 @@ from choicewise.board.view import (
     shown,
     sorted_by,
 )
+from choicewise.board.runs import RunProcess
 from choicewise.errors import StoreError
 from choicewise.page.reproduce import table_csv
 from choicewise.records import MANIFEST, SUMMARY

@@ -9,9 +9,8 @@ import pytest
 from choicewise.data.benchmarks import Benchmark, benchmarks
 from choicewise.errors import ProtocolError
 from choicewise.protocols.catalogue import SCORES, Entry, entries, entry, inherit, parse, read_axes, resolve
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import Protocol, parse_signature, short_signature, signature
 from choicewise.protocols.readings import SCORES as ALL_SCORES
-from choicewise.protocols.signature import parse_signature, short_signature, signature
 from tests.recipes import mmlu_protocol
 
 ENTRIES = entries()

@@ -22,8 +22,8 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Conclusion, Generation, Sampling, Span, TokenScores
 from choicewise.report.explain import explanation_lines
 from choicewise.requests.ask import add_requests
-from choicewise.requests.prepared import PreparedBlock
 from choicewise.requests.render import render
+from choicewise.requests.request import PreparedBlock
 from choicewise.results.explain import explain
 from choicewise.results.run import Run
 from choicewise.running.plan import unique_tokens

@@ -10,7 +10,7 @@ import pytest
 from choicewise import evaluate, open_dataset
 from choicewise.data.dataset import Columns
 from choicewise.protocols.catalogue import one
-from choicewise.protocols.signature import signature
+from choicewise.protocols.protocol import signature
 
 ITEMS = [("tides", 2, 1), ("trees", 5, 1), ("trees", 4, 2), ("trees", 4, 1)]
 """Subject, choices, right ones."""

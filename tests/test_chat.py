@@ -21,9 +21,8 @@ from choicewise.models.local.files import LONGEST, read_chat_template
 from choicewise.protocols.catalogue import chat_name, entry, in_chat, plain_name, resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.requests.ask import add_requests
-from choicewise.requests.prepared import PreparedBlock
 from choicewise.requests.render import TemplateSource, requests
-from choicewise.requests.request import Request
+from choicewise.requests.request import PreparedBlock, Request
 from choicewise.results.rows import run_id
 from choicewise.tokens.chat_template import ChatTemplate, Message
 from choicewise.tokens.tokenizer import ByteTokenizer

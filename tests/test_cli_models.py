@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from choicewise.bundled import MODELS
 from choicewise.cli import app
 from choicewise.errors import ModelError, StoreError
-from choicewise.store.manifest import read_manifest
+from choicewise.store.folder import read_manifest
 from tests.worlds import write_mmlu
 
 MODEL = next(folder for folder in MODELS if folder.name == "merrow-bpe-512")

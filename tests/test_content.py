@@ -9,8 +9,7 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item, content_fields
 from choicewise.data.open import open_dataset
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.protocol import holes
-from choicewise.protocols.signature import unused, unused_by
+from choicewise.protocols.protocol import holes, unused, unused_by
 from choicewise.report.explain import explanation_lines
 from choicewise.report.tables import legend
 from choicewise.results.explain import explain

@@ -15,8 +15,7 @@ from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
 from choicewise.results.measurement import interval
 from choicewise.scoring.decide import Decisions, argmax
-from choicewise.scoring.intervals import stratified, wilson
-from choicewise.scoring.metrics import macro
+from choicewise.scoring.intervals import macro, stratified, wilson
 from choicewise.scoring.observed import Floats, Integers
 from choicewise.scoring.significance import guessing_p, length_correlations, length_p, position_bias, validity
 from tests.worlds import write_mmlu

@@ -16,7 +16,7 @@ from choicewise.report.tables import plain
 from choicewise.results.finding import finding
 from choicewise.results.outcomes import ranked
 from choicewise.scoring.decide import CREDITS, Decisions, guess, likelihood, mc1, mc2, mc2_split
-from choicewise.scoring.metrics import AGGREGATIONS, micro, number
+from choicewise.scoring.intervals import AGGREGATIONS, micro, number
 from choicewise.scoring.significance import sign_flip
 from tests.made_rows import made
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from choicewise import bundled
 from choicewise.cli import app
-from choicewise.protocols.signature import axis_differences
+from choicewise.protocols.protocol import axis_differences
 from choicewise.report.data import discovery_lines
 from choicewise.results.compare import StrikingPair, striking_pair
 from choicewise.results.finding import finding

@@ -21,8 +21,7 @@ from choicewise.errors import StoreError
 from choicewise.records import Examined, Remedy
 from choicewise.results.run import open_run
 from choicewise.running.doctor import examine_runs
-from choicewise.store.folder import RunFolder
-from choicewise.store.manifest import read_manifest, write_manifest
+from choicewise.store.folder import RunFolder, read_manifest, write_manifest
 from choicewise.store.tables import fingerprint, read_blocks
 from choicewise.util.files import locked
 from tests.worlds import set_block_size, write_mmlu

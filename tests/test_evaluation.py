@@ -11,7 +11,7 @@ from choicewise.cli import app
 from choicewise.cli.options import resuming_command
 from choicewise.records import Manifest
 from choicewise.running.job import job_of
-from choicewise.store.manifest import read_manifest
+from choicewise.store.folder import read_manifest
 
 from .worlds import write_mmlu
 

@@ -13,7 +13,7 @@ from choicewise.data.benchmarks import benchmarks
 from choicewise.errors import UsageError
 from choicewise.interchange.write.every_eval_ever import BOARDS
 from choicewise.results.run import Run
-from choicewise.store.manifest import read_manifest, write_manifest
+from choicewise.store.folder import read_manifest, write_manifest
 
 from .export_worlds import questions, quiz
 

@@ -19,8 +19,7 @@ import choicewise
 from choicewise.data.items import Item
 from choicewise.interchange.write.every_eval_ever import record_folder, record_uuid
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.signature import parse_signature
+from choicewise.protocols.protocol import Protocol, parse_signature
 from choicewise.results.run import Run
 
 from .export_worlds import HARNESS, lines, questions, quiz, strict

@@ -23,7 +23,7 @@ from choicewise.interchange.write.harness_names import HARNESS_METRICS as METRIC
 from choicewise.interchange.write.harness_names import TASKS, known_task, metric_key, own_task
 from choicewise.protocols.catalogue import resolve
 from choicewise.results.run import Run
-from choicewise.store.manifest import read_manifest, write_manifest
+from choicewise.store.folder import read_manifest, write_manifest
 
 from .export_worlds import HARNESS, lines, questions, quiz, strict
 from .page_runs import write_hostile_run

@@ -208,7 +208,7 @@ def test_a_run_that_is_not_complete_is_marked(run: Run, tmp_path: Path) -> None:
 
     folder = tmp_path / "run"
     shutil.copytree(run.folder, folder)
-    from choicewise.store.manifest import read_manifest, write_manifest
+    from choicewise.store.folder import read_manifest, write_manifest
 
     manifest = read_manifest(folder)
     write_manifest(folder, replace(manifest, complete=False, blocks=manifest.blocks[:1]))

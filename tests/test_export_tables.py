@@ -20,7 +20,7 @@ from choicewise.interchange.write import paper as latex
 from choicewise.interchange.write import paper as markdown
 from choicewise.interchange.write.paper import Cell, Note, PaperTable, paper_tables
 from choicewise.page.study import make_study
-from choicewise.protocols.signature import parse_signature
+from choicewise.protocols.protocol import parse_signature
 from choicewise.results.summary import summarize
 from choicewise.util.text import safe
 

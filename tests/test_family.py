@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from choicewise.protocols.catalogue import entries, resolve
-from choicewise.protocols.protocol import NEUTRAL, Protocol
+from choicewise.protocols.protocol import NEUTRAL, RENDERED, Protocol, family
 from choicewise.protocols.readings import READINGS
-from choicewise.protocols.signature import RENDERED, family
 
 ENTRIES = {
     "letters": {

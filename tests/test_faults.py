@@ -21,7 +21,7 @@ from choicewise.errors import StoreError
 from choicewise.records import FileRecord
 from choicewise.results.summary import summarize
 from choicewise.running.job import LONGEST, folder_name, free_name
-from choicewise.store.manifest import read_manifest, write_manifest
+from choicewise.store.folder import read_manifest, write_manifest
 from choicewise.store.tables import fingerprint
 from tests.worlds import set_block_size, write_mmlu
 

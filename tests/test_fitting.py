@@ -12,8 +12,7 @@ from choicewise.data.items import Item
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Ids
 from choicewise.requests.ask import add_requests
-from choicewise.requests.prepared import PreparedBlock, PromptRows, fit_requests
-from choicewise.requests.request import FittedRequest, Request
+from choicewise.requests.request import FittedRequest, PreparedBlock, PromptRows, Request, fit_requests
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.recipes import mmlu_protocol
 

@@ -97,7 +97,7 @@ OTHERS = {
         "results/rows.py": "a digest",
         "results/summary.py": "a digest, and rows in a column",
         "running/evaluate.py": "fields of an item",
-        "running/sources.py": "a digest",
+        "running/job.py": "a digest",
         "running/sweep.py": "a digest",
         "util/isolate.py": "a line of ASCII between processes",
     },

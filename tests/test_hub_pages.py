@@ -12,14 +12,13 @@ import pytest
 
 from choicewise.board.library import read_snapshot
 from choicewise.board.pages import write_board
-from choicewise.board.records import board_csv
-from choicewise.board.view import View
+from choicewise.board.records import View, board_csv
 from choicewise.page.document import write_page
 from choicewise.page.reproduce import downloads
 from choicewise.page.study import read_study
 from choicewise.records import DatasetRecord, ModelRecord
 from choicewise.results.rows import run_id
-from choicewise.store.manifest import read_manifest
+from choicewise.store.folder import read_manifest
 
 from .board import change, write_run
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.running.job import ModelChoice, job_of
-from choicewise.running.sources import sources_of
+from choicewise.running.job import ModelChoice, job_of, sources_of
 from choicewise.running.sweep import sweep
 from tests.hub_server import Hub, hub_of_this_process
 from tests.test_hub_data import jsonl

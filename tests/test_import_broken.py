@@ -8,7 +8,7 @@ import pytest
 
 from choicewise import import_log, open_run
 from choicewise.errors import DataError
-from choicewise.store.manifest import read_sweep
+from choicewise.store.folder import read_sweep
 
 from .golden_logs import LOGS, golden
 

@@ -13,7 +13,7 @@ import pytest
 from choicewise import import_log, open_run
 from choicewise.cli.commands import invoke
 from choicewise.errors import DataError, UsageError
-from choicewise.store.manifest import read_sweep, write_manifest
+from choicewise.store.folder import read_sweep, write_manifest
 
 from .test_import_logs import DATE, Rows, only, results_of, sample, values, write_lines
 

@@ -30,7 +30,7 @@ from choicewise.requests.render import rendered_requests
 from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain
 from choicewise.results.run import Run
-from choicewise.store.manifest import read_sweep, write_manifest
+from choicewise.store.folder import read_sweep, write_manifest
 from choicewise.store.tables import file_record
 from tests.worlds import write_mmlu
 

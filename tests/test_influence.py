@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from choicewise.protocols.catalogue import resolve
 from choicewise.results.outcomes import Influence, aligned, error, influence
 from choicewise.scoring.decide import Decisions
-from choicewise.scoring.metrics import macro, micro
+from choicewise.scoring.intervals import macro, micro
 from choicewise.scoring.significance import paired_difference
 
 from .outcomes import outcome

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.store.manifest import read_manifest, read_sweep
+from choicewise.store.folder import read_manifest, read_sweep
 from choicewise.store.tables import read_blocks
 
 from .worlds import write_mmlu

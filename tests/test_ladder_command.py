@@ -19,7 +19,7 @@ from choicewise.errors import ChoicewiseError, ProtocolError, UsageError
 from choicewise.protocols.catalogue import resolve
 from choicewise.records import BLOCK_FOLDER
 from choicewise.results.run import open_run
-from choicewise.store.manifest import read_manifest, write_manifest
+from choicewise.store.folder import read_manifest, write_manifest
 from choicewise.util.text import command_line
 
 from .worlds import write_mmlu

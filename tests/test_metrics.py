@@ -14,8 +14,7 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item, mmlu_categories
 from choicewise.protocols.protocol import Protocol
 from choicewise.scoring.decide import Decisions
-from choicewise.scoring.intervals import wilson
-from choicewise.scoring.metrics import AGGREGATIONS, GROUPS, Value, by_group, macro, micro
+from choicewise.scoring.intervals import AGGREGATIONS, GROUPS, Value, by_group, macro, micro, wilson
 from tests.worlds import write_mmlu
 
 MMLU = mmlu_categories()

@@ -18,8 +18,8 @@ from choicewise.protocols.protocol import BOUNDARIES, Protocol
 from choicewise.records import SpanRow
 from choicewise.requests import ask as choices_module
 from choicewise.requests.ask import OTHER_TEXT, add_null, add_requests
-from choicewise.requests.prepared import PreparedBlock
 from choicewise.requests.render import render
+from choicewise.requests.request import PreparedBlock
 from choicewise.tokens.byte_coverings import ByteProbability
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 from tests.conftest import SHARED

@@ -39,7 +39,7 @@ from choicewise.results.ladder import ladder
 from choicewise.results.multiverse import multiverse
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
-from choicewise.store.manifest import read_manifest, write_manifest
+from choicewise.store.folder import read_manifest, write_manifest
 from choicewise.util.jsonio import page_json as json_text
 from choicewise.util.text import percent
 

@@ -15,7 +15,7 @@ from choicewise.data.open import open_dataset
 from choicewise.errors import DataError
 from choicewise.protocols.catalogue import one
 from choicewise.protocols.preparations import PREPARATIONS, SHOWS
-from choicewise.protocols.signature import unused
+from choicewise.protocols.protocol import unused
 from choicewise.requests.render import requests
 
 PARTS = ("activity_label", "ctx_a", "ctx_b")

@@ -14,7 +14,7 @@ from choicewise.bundled import PUBLISHED_MMLU
 from choicewise.cli import app
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.signature import axis_differences
+from choicewise.protocols.protocol import axis_differences
 from choicewise.report.comparison import published_lines
 from choicewise.results.compare import PublishedComparison, published_comparisons
 from choicewise.results.run import Run

@@ -26,8 +26,8 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Cosine, Generation, Span, TokenScores
 from choicewise.requests.ask import add_requests
-from choicewise.requests.prepared import PreparedBlock
 from choicewise.requests.render import render
+from choicewise.requests.request import PreparedBlock
 from choicewise.results.run import Run
 from choicewise.running.plan import unique_tokens
 from choicewise.running.work import observe

@@ -12,7 +12,7 @@ from choicewise.data.items import Item
 from choicewise.errors import DataError, ProtocolError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.signature import parse_signature, signature
+from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.requests.render import RenderedRequests, read_rendered, rendered_requests, requests
 from choicewise.results.run import Run
 

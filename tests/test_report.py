@@ -32,8 +32,7 @@ from choicewise.results.outcomes import OutcomeKeeper, bounded, ranked
 from choicewise.results.rows import WARNINGS, Row, nearest, selection
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion
-from choicewise.scoring.intervals import stratified, wilson
-from choicewise.scoring.metrics import AGGREGATIONS, GROUPS
+from choicewise.scoring.intervals import AGGREGATIONS, GROUPS, stratified, wilson
 from choicewise.util.jsonio import json_value
 from tests.worlds import write_mmlu
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from choicewise.errors import UsageError
 from choicewise.protocols.between import path
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.signature import parse_signature
+from choicewise.protocols.protocol import parse_signature
 from choicewise.results.ladder import EXAMPLES, ladder, ladders
 from choicewise.results.outcomes import Outcome
 

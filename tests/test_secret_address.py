@@ -13,7 +13,7 @@ from choicewise.cli.commands import invoke
 from choicewise.errors import ChoicewiseError
 from choicewise.running.job import DataChoice, Job, ModelChoice, job_of
 from choicewise.running.sweep import sweep
-from choicewise.util.secrets import holds_secret
+from choicewise.util.text import holds_secret
 
 HIDDEN = "pl4nted"
 SECRET = [

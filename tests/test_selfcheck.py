@@ -32,8 +32,8 @@ from choicewise.models.model import SelfCheck, Trial
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Span
 from choicewise.requests.ask import add_requests
-from choicewise.requests.prepared import PreparedBlock
 from choicewise.requests.render import render
+from choicewise.requests.request import PreparedBlock
 from choicewise.tokens.tokenizer import ByteTokenizer
 
 from .tiny import FAMILIES, VOCABULARY, load, tiny

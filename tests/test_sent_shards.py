@@ -27,7 +27,7 @@ from choicewise.questions import (
     TokenSet,
 )
 from choicewise.records import OBSERVATIONS
-from choicewise.requests.prepared import BlockQuestion
+from choicewise.requests.request import BlockQuestion
 from choicewise.running import ray as ray_cluster
 from choicewise.running import workers as replicas
 from choicewise.running.replica import Answered, Identity, LoadedModel, ReplicaDied, outcome

@@ -25,9 +25,9 @@ from choicewise.board.access import VARIABLE, access, host_name, is_loopback, re
 from choicewise.board.library import Library
 from choicewise.board.model import ListedRun, Snapshot
 from choicewise.board.pages import Links
+from choicewise.board.records import View
 from choicewise.board.runs import RunProcess, RunProcesses
 from choicewise.board.server import listen
-from choicewise.board.view import View
 from choicewise.cli.commands import invoke
 from choicewise.errors import UsageError
 from choicewise.util.cache import BoundedCache

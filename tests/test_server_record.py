@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from choicewise.records import DatasetRecord, Manifest, ModelRecord, Selection, ServerRecord
-from choicewise.store.manifest import _digest, read_manifest, write_manifest
+from choicewise.store.folder import _digest, read_manifest, write_manifest
 
 PLAIN = Manifest(
     ModelRecord("m", "1", "float32", "cpu", 8), DatasetRecord("d", "2"), Selection(), {"p": "signature"}, {}

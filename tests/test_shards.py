@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from choicewise.models.model import SERVER
 from choicewise.questions import Conclusion, Cosine, Generation, Ids, MaskedLoss, Mass, Span, TokenSet
-from choicewise.requests.prepared import BlockQuestion
+from choicewise.requests.request import BlockQuestion
 from choicewise.running.plan import unique_tokens
 from choicewise.running.shards import DEVICE_TOKENS, SHARD_TOKENS, SHARE, cut_shards, shard_tokens
 

@@ -10,9 +10,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from choicewise.errors import ProtocolError
-from choicewise.protocols.protocol import CORRECTED, METRICS, Protocol, stop_texts
+from choicewise.protocols.protocol import (
+    CORRECTED,
+    METRICS,
+    Protocol,
+    axis_differences,
+    parse_signature,
+    short_signature,
+    signature,
+    stop_texts,
+)
 from choicewise.protocols.readings import CALIBRATIONS, CONDITIONAL, EXTRACTIONS, READINGS
-from choicewise.protocols.signature import axis_differences, parse_signature, short_signature, signature
 from tests.recipes import mmlu_protocol
 
 TEXT = st.one_of(

@@ -16,7 +16,7 @@ import pytest
 
 from choicewise.cli import app
 from choicewise.protocols.catalogue import entries
-from choicewise.protocols.signature import signature
+from choicewise.protocols.protocol import signature
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from choicewise.results.measurement import interval
 from choicewise.scoring.decide import Decisions, argmax, gold_rows
-from choicewise.scoring.intervals import clustered_error, rank_intervals, ranks, standard_error
-from choicewise.scoring.metrics import micro
+from choicewise.scoring.intervals import clustered_error, micro, rank_intervals, ranks, standard_error
 from choicewise.scoring.significance import (
     exact_tail,
     holm,

@@ -32,8 +32,7 @@ from choicewise.records import (
     SpanRow,
     Spent,
 )
-from choicewise.store.folder import check_folder, open_folder
-from choicewise.store.manifest import read_manifest
+from choicewise.store.folder import check_folder, open_folder, read_manifest
 from choicewise.store.tables import (
     SCHEMAS,
     fingerprint,

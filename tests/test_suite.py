@@ -12,10 +12,9 @@ from choicewise.cli.commands import invoke
 from choicewise.data.benchmarks import benchmark
 from choicewise.errors import DataError, MissingData, ProtocolError, UsageError
 from choicewise.protocols.catalogue import entry_names, group_names, groups, one, resolve, suite, suite_names
-from choicewise.protocols.signature import parse_signature, signature
-from choicewise.running.job import job_of
-from choicewise.running.sources import sources_of
-from choicewise.store.manifest import read_manifest, read_sweep
+from choicewise.protocols.protocol import parse_signature, signature
+from choicewise.running.job import job_of, sources_of
+from choicewise.store.folder import read_manifest, read_sweep
 
 from .suite_worlds import QUIZ, TRIO, UNSCORED, known_suites, write_benchmarks
 

@@ -40,7 +40,7 @@ from choicewise.results.outcomes import Summary
 from choicewise.results.rows import Row
 from choicewise.results.run import Run
 from choicewise.results.summary import keep_summary, state, summarize
-from choicewise.store.manifest import read_manifest, write_manifest
+from choicewise.store.folder import read_manifest, write_manifest
 from choicewise.store.tables import fingerprint
 from choicewise.util.files import locked
 from tests.test_portions import Dying

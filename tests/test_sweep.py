@@ -15,10 +15,9 @@ from choicewise.errors import ChoicewiseError, ModelError, StoreError, UsageErro
 from choicewise.models.fake import HashModel, Oracle
 from choicewise.running import job as job_module
 from choicewise.running import sweep
-from choicewise.running.job import read_plan
+from choicewise.running.job import Source, read_plan, sources_of
 from choicewise.running.progress import SweepProgress
-from choicewise.running.sources import Source, sources_of
-from choicewise.store.manifest import read_manifest, read_sweep
+from choicewise.store.folder import read_manifest, read_sweep
 
 from .suite_worlds import TRIO, known_suites, write_benchmarks
 from .worlds import write_mmlu

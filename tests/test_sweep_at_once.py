@@ -21,7 +21,7 @@ from choicewise.running.job import Job, job_of, read_plan
 from choicewise.running.replica import ReplicaDied
 from choicewise.running.sweep import Audience, sweep
 from choicewise.running.workers import Pool
-from choicewise.store.manifest import read_sweep
+from choicewise.store.folder import read_sweep
 from choicewise.store.tables import read_blocks
 
 from .replicas_here import ReplicasHere

@@ -21,7 +21,7 @@ from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.combine import log_sum, without_end
 from choicewise.scoring.decide import OUTSIDE
 from choicewise.scoring.scores import SCORES
-from choicewise.store.manifest import write_manifest
+from choicewise.store.folder import write_manifest
 from choicewise.store.tables import SCHEMAS, read_blocks, write_block
 from tests.observed import continuations, row
 from tests.worlds import write_mmlu

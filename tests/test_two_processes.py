@@ -17,7 +17,7 @@ from choicewise.errors import StoreError
 from choicewise.running import doctor
 from choicewise.running.job import job_of
 from choicewise.running.sweep import sweep
-from choicewise.store.manifest import read_manifest
+from choicewise.store.folder import read_manifest
 from choicewise.store.tables import read_blocks
 from choicewise.util.files import is_locked, locked
 from tests.worlds import write_mmlu

@@ -26,7 +26,7 @@ from choicewise.interchange.logs.table import read_table as read_log
 from choicewise.records import ITEM_FILE, ITEMS, MANIFEST, SPANS, SUMMARY, SWEEP
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
-from choicewise.store.manifest import read_manifest, read_sweep, write_manifest
+from choicewise.store.folder import read_manifest, read_sweep, write_manifest
 from choicewise.store.tables import (
     damaged_blocks,
     file_record,

@@ -31,7 +31,7 @@ from choicewise.results.run import open_run
 from choicewise.running.doctor import examine
 from choicewise.running.workers import ReplicasLost
 from choicewise.store import folder as store_folder
-from choicewise.store.manifest import read_manifest
+from choicewise.store.folder import read_manifest
 from choicewise.util.files import disk_errors
 
 from .submissions import Clock

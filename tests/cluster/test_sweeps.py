@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from choicewise.bundled import MODELS
-from choicewise.store.manifest import read_sweep
+from choicewise.store.folder import read_sweep
 from tests.cluster.commands import PYTHON_PATH, Reins, eventually, started, table
 from tests.ray_cluster import Cluster, ray_cluster
 

@@ -8,7 +8,7 @@ import pytest
 
 from choicewise.errors import DataError, ProtocolError
 from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks
-from choicewise.protocols.signature import parse_signature, signature
+from choicewise.protocols.protocol import parse_signature, signature
 from tests.peers.harness_compared import compare, texts_by_harness, texts_here, write_task
 
 METRICS = "metric_list:\n  - metric: acc\n  - metric: acc_norm\n"

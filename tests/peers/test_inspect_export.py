@@ -12,9 +12,9 @@ import pytest
 
 import choicewise
 from choicewise.interchange.export import export
-from choicewise.protocols.signature import parse_signature
+from choicewise.protocols.protocol import parse_signature
 from choicewise.results.run import Run
-from choicewise.store.manifest import read_manifest, write_manifest
+from choicewise.store.folder import read_manifest, write_manifest
 from tests.worlds import write_mmlu
 
 pytest.importorskip("inspect_ai")

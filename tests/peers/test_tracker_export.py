@@ -14,7 +14,7 @@ from choicewise.cli.commands import invoke
 from choicewise.errors import UsageError
 from choicewise.interchange.export import export
 from choicewise.interchange.write.trackers import server_of
-from choicewise.protocols.signature import signature
+from choicewise.protocols.protocol import signature
 from choicewise.results.run import Run
 from tests.worlds import write_mmlu
 

@@ -30,8 +30,8 @@ from choicewise.board.model import (
     rank_ranges,
     slug,
 )
+from choicewise.board.records import MOST, board_finding, handful
 from choicewise.board.runs import RunProcess
-from choicewise.board.view import MOST, board_finding, handful
 from choicewise.errors import StoreError
 from choicewise.records import MANIFEST
 from choicewise.results.outcomes import Outcomes

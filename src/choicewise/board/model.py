@@ -14,8 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from choicewise.protocols.catalogue import entries
-from choicewise.protocols.protocol import METRICS
-from choicewise.protocols.signature import family, parse_signature, short_signature, signature
+from choicewise.protocols.protocol import METRICS, family, parse_signature, short_signature, signature
 from choicewise.records import Manifest
 from choicewise.results.outcomes import Outcomes, bounded
 from choicewise.results.rows import Row, chosen_part

@@ -19,21 +19,26 @@ from choicewise.board.model import Cell, Column, ListedRun, Snapshot, Spread, St
 from choicewise.board.records import (
     Sheet,
     ShownItem,
+    View,
     as_json,
     board_csv,
     board_record,
+    headings,
+    is_shown,
     measured,
     model_record,
+    order_of,
     ordered_lines,
     sheet,
+    shown,
+    sorted_by,
 )
 from choicewise.board.runs import artefact_content, run_document, run_strip
-from choicewise.board.view import View, headings, is_shown, order_of, shown, sorted_by
 from choicewise.errors import UsageError
 from choicewise.page.embed import environment, static_text
 from choicewise.page.item_views import words
 from choicewise.page.reproduce import run_line, selectors
-from choicewise.protocols.signature import parse_signature, signature
+from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.results.compare import published
 from choicewise.results.rows import WARNINGS
 from choicewise.util.files import disk_errors, write_text

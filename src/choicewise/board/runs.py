@@ -31,14 +31,14 @@ from choicewise.page.document import Content, document, inside_items, today
 from choicewise.page.embed import WIDE
 from choicewise.page.reproduce import parquet_bytes, rows_table, table_csv
 from choicewise.page.study import read_study
-from choicewise.protocols.signature import parse_signature, signature
+from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.records import ITEM_FILE, ITEMS, SUMMARY, Manifest
 from choicewise.results.explain import Explanation, explain
 from choicewise.results.outcomes import Outcome, Outcomes
 from choicewise.results.rows import Row, chosen_part, run_id
 from choicewise.results.run import asked_protocols, count_items, open_run
 from choicewise.results.summary import summarize
-from choicewise.store.manifest import read_manifest, version_of
+from choicewise.store.folder import read_manifest, version_of
 from choicewise.store.tables import read_listed, read_metadata
 from choicewise.util.isolate import BoundedProcess, Limits, Record, serve
 

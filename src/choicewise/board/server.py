@@ -28,21 +28,24 @@ from choicewise.board.model import Artefact, ListedRun, Snapshot, State
 from choicewise.board.pages import Links, board_page, item_page, model_page, protocol_page, run_page
 from choicewise.board.queue import SubmissionService
 from choicewise.board.records import (
+    View,
     as_json,
     board_csv,
     board_record,
+    chosen_columns,
     item_record,
+    known_view,
     model_name,
     model_record,
     part_of,
     protocol_record,
+    read_view,
     run_record,
     sheet,
     shown_item,
 )
 from choicewise.board.runs import MEDIA, RunProcesses, strip_style
 from choicewise.board.submission_routes import SubmissionRoutes
-from choicewise.board.view import View, chosen_columns, known_view, read_view
 from choicewise.errors import ChoicewiseError, UsageError
 from choicewise.page.embed import static_text
 from choicewise.results.explain import Explanation

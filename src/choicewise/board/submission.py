@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from choicewise.bundled import MODELS, PREFIX, bundled_folder
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
-from choicewise.util.secrets import holds_secret
+from choicewise.util.text import holds_secret
 
 
 @dataclass(frozen=True, slots=True)

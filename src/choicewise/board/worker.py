@@ -29,7 +29,7 @@ from choicewise.running.job import ModelChoice, job_of
 from choicewise.running.progress import Progress
 from choicewise.running.sweep import Audience, sweep
 from choicewise.running.workers import ONE_PROCESS, Parallel, ReplicasLost
-from choicewise.store.manifest import read_sweep
+from choicewise.store.folder import read_sweep
 from choicewise.util.background import Every, give_model_back
 from choicewise.util.files import is_locked
 

@@ -77,7 +77,7 @@ def show(name: Name, json: options.Json = False) -> None:
     """Show what a protocol does, its source, and every axis; of a suite its parts and how they are averaged."""
     from choicewise.protocols.between import MARK
     from choicewise.protocols.catalogue import entry, resolve, suite, suite_names
-    from choicewise.protocols.signature import short_signature, signature
+    from choicewise.protocols.protocol import short_signature, signature
 
     if name in suite_names():
         _show_suite(suite(name), json)
@@ -134,7 +134,7 @@ def _show_suite(shown: Suite, json: bool) -> None:
 def diff(left: Name, right: Name, json: options.Json = False) -> None:
     """Show the axes in which two protocols differ (of the first, where a name has several scores)."""
     from choicewise.protocols.catalogue import resolve
-    from choicewise.protocols.signature import axis_differences
+    from choicewise.protocols.protocol import axis_differences
 
     (one, first), (other, second) = (next(iter(resolve(name).items())) for name in (left, right))
     differences = axis_differences(first, second)

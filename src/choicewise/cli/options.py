@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from choicewise.models.model import Model
     from choicewise.protocols.protocol import Protocol
     from choicewise.records import Manifest
-    from choicewise.running.job import Job
-    from choicewise.running.sources import Source
+    from choicewise.running.job import Job, Source
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -153,7 +152,7 @@ def sources_of(job: Job, fitting: bool = False) -> list[Source]:
 
     ``fitting``: protocols that can't ask what the data hold are left out.
     """
-    from choicewise.running.sources import sources_of
+    from choicewise.running.job import sources_of
 
     tasks, others = split_tasks(job.protocols)
     sources = sources_of(job, others, fitting) if others or job.data else []
@@ -211,7 +210,7 @@ def _tell_repeated_choices(
 
 def _tell_unused_content(dataset: Dataset, recipes: Mapping[str, Protocol]) -> None:
     from choicewise.data.items import BLANK
-    from choicewise.protocols.signature import unused_by
+    from choicewise.protocols.protocol import unused_by
 
     for content, names in unused_by(recipes, dataset.content).items():
         fields = " and ".join("the blank _ in the questions" if name == BLANK else f"field {name}" for name in content)

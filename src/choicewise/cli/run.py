@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from choicewise.records import Spent, Sweep
     from choicewise.results.ladder import Ladder
     from choicewise.results.run import Run
-    from choicewise.running.job import Job
+    from choicewise.running.job import Job, OpenedSource, Source
     from choicewise.running.plan import Plan
-    from choicewise.running.sources import OpenedSource, Source
 
     Ready = Callable[[Model, OpenedSource, Mapping[str, Protocol]], None]
 
@@ -219,8 +218,8 @@ def _tell_notes(source: OpenedSource, job: Job) -> None:
 
 def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
     """What a run would ask: of each of several benchmarks, and in all."""
+    from choicewise.running.job import open_all, refuse
     from choicewise.running.plan import plan, total
-    from choicewise.running.sources import open_all, refuse
 
     opened, failed = open_all(sources, job, show_download(), measured=len(sources) > 1)
     refuse(failed, job.without_missing)
@@ -374,7 +373,7 @@ def _named(text: str, run: Run) -> _Named:
     """The protocol that the run has under this name, else what the catalogue knows by it."""
     from choicewise.protocols.between import End
     from choicewise.protocols.catalogue import names, one
-    from choicewise.protocols.signature import signature
+    from choicewise.protocols.protocol import signature
 
     protocol = run.protocols.get(text)
     published = {name: known for known, name in names().items() if name == text}

@@ -161,8 +161,7 @@ def open_submissions(
     from choicewise.board.queue import QUEUE_FOLDER, Asked, SubmissionService, make_private
     from choicewise.board.submission import ALLOW, LARGEST, Policy
     from choicewise.bundled import BENCHMARK, PREFIX
-    from choicewise.running.job import job_of
-    from choicewise.running.sources import sources_of
+    from choicewise.running.job import job_of, sources_of
 
     bundled = () if protocol or data else (PREFIX + BENCHMARK.name,)
     policy = Policy(tuple(allow or ALLOW), LARGEST if largest is None else parse_size(largest))

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from choicewise.errors import ChoicewiseError, MissingData
 from choicewise.running.progress import ProgressReport
-from choicewise.util.secrets import refuse_secret
-from choicewise.util.text import command_line, json_safe, safe, size
+from choicewise.util.text import command_line, json_safe, refuse_secret, safe, size
 
 if TYPE_CHECKING:
     from choicewise.results.finding import Finding

@@ -24,7 +24,7 @@ from choicewise.data.splits import (
 )
 from choicewise.data.tables import is_mmlu, read_mmlu, read_tabular
 from choicewise.errors import DataError, did_you_mean
-from choicewise.util.secrets import refuse_secret
+from choicewise.util.text import refuse_secret
 
 
 def open_dataset(

@@ -16,7 +16,7 @@ from choicewise.models.local.files import FILES
 from choicewise.models.model import Model, Recipe
 from choicewise.models.server.address import PREFIX as SERVED
 from choicewise.models.server.address import ServerAddress
-from choicewise.util.secrets import refuse_secret
+from choicewise.util.text import refuse_secret
 
 FAKES = {"fake:hash": HashModel, "fake:oracle": Oracle, "fake:anti-oracle": AntiOracle}
 

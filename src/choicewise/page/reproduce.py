@@ -15,8 +15,7 @@ import pyarrow as pa
 from choicewise.errors import ProtocolError
 from choicewise.page.study import Study
 from choicewise.protocols.catalogue import entries, entry, groups, resolve
-from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.signature import signature
+from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import Manifest
 from choicewise.results.rows import Row
 from choicewise.util.tables import write_parquet

@@ -15,9 +15,8 @@ from choicewise.page.embed import Record
 from choicewise.page.item_views import words
 from choicewise.page.study import LEVEL, MOST_RUNS, Contest, Lead, Pair, ShownRun, Study, leads
 from choicewise.protocols.catalogue import Entry, entry
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import Protocol, axis_differences, family, short_signature, signature
 from choicewise.protocols.readings import READINGS
-from choicewise.protocols.signature import axis_differences, family, short_signature, signature
 from choicewise.report.findings import reversal_sentence
 from choicewise.results.finding import reversal
 from choicewise.results.ladder import Effect, ValueChange, ladders, main_effects

@@ -30,7 +30,7 @@ from choicewise.scoring.significance import (
     paired_difference,
     sign_flip,
 )
-from choicewise.store.manifest import is_sweep
+from choicewise.store.folder import is_sweep
 from choicewise.store.tables import Damage, damaged_blocks
 
 MOST_RUNS = 24

@@ -14,8 +14,7 @@ from itertools import combinations
 from typing import Any
 
 from choicewise.errors import ProtocolError
-from choicewise.protocols.protocol import AXES, Protocol
-from choicewise.protocols.signature import read_axis
+from choicewise.protocols.protocol import AXES, Protocol, read_axis
 
 MARK = ".."  # between the two ends, as in ``mmlu/original..mmlu/helm``
 Possible = Callable[[Protocol], bool]  # whether some data can be asked as a protocol wants

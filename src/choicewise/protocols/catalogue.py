@@ -32,8 +32,7 @@ from choicewise.protocols.between import (
     protocols_between,
     split_changes,
 )
-from choicewise.protocols.protocol import AXES, FORMS, Protocol, axis_problems
-from choicewise.protocols.signature import parse_signature, short_signature
+from choicewise.protocols.protocol import AXES, FORMS, Protocol, axis_problems, parse_signature, short_signature
 
 _FACTS = ("name", "title", "citation", "source", "about")
 _SUITE_KEYS = (*_FACTS, "average", "normalised", "parts")

@@ -1,19 +1,21 @@
-"""The Protocol value, its axes, metrics, template, consistency.
+"""The Protocol value: its axes, metrics, template, what fits together, and its signature.
 
-:mod:`choicewise.scoring.decide` gives the credits of an item under each, :mod:`choicewise.scoring.metrics` the number.
+:mod:`choicewise.scoring.decide` gives the credits of an item under each metric, and
+:mod:`choicewise.scoring.intervals` the number.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from typing import Any
+from urllib.parse import quote, unquote
 
-from choicewise.data.items import has_half_character
-from choicewise.errors import ProtocolError
-from choicewise.protocols.preparations import PREPARATIONS
+from choicewise.data.items import BLANK, has_half_character
+from choicewise.errors import ProtocolError, did_you_mean
+from choicewise.protocols.preparations import PREPARATIONS, SHOWS
 from choicewise.protocols.readings import (
     CALIBRATIONS,
     CHOOSING,
@@ -121,7 +123,7 @@ class Protocol:
     ``requests`` is the digest of requests that were rendered elsewhere; the templates then stand for nothing and are
     :data:`~choicewise.protocols.protocol.NEUTRAL`.
 
-    The signature, equality and digest derive from these fields alone (:mod:`choicewise.protocols.signature`).
+    The signature, equality and digest derive from these fields alone (:mod:`choicewise.protocols.protocol`).
     """
 
     benchmark: str = field(metadata={**_SCORE, "allowed": ()})
@@ -272,6 +274,136 @@ def said(protocol: Protocol, template: str) -> str:
     return template.lstrip()
 
 
+NEUTRAL: Mapping[str, Any] = {
+    **dict.fromkeys(("header", "option", "answer", "proposal", "separator"), ""),
+    **dict.fromkeys(("quirk", "strip", "sampler"), "none"),
+    "question": "{question}",
+    "continuation": "{choice}",
+    "choices": None,
+    "shots": 0,
+    "shot_split": None,
+}
+"""The axes that render, as they stand where ``requests`` were rendered elsewhere; of ``choices`` there may be one."""
+
+
+COUNTING = ("joint", "count")
+"""Policies that count the context's tokens off, so that a token across its end takes text from the continuation."""
+
+APART = "apart"
+"""What stands in for those after a null context that holds the space of its continuations; no value of the axis."""
+
+
+def signature(protocol: Protocol) -> str:
+    """One line that states every axis and parses back to an equal protocol."""
+    return "|".join(f"{name}:{_spell(getattr(protocol, name))}" for name in AXES)
+
+
+@lru_cache(maxsize=1024)
+def parse_signature(text: str) -> Protocol:
+    """The protocol that ``text`` spells.
+
+    An axis that did not exist when the text was written has the value that was meant then.  Raises ProtocolError when
+    an axis is unknown, repeated, missing or malformed.
+    """
+    values: dict[str, str | int | None] = {}
+    for part in text.split("|"):
+        name, colon, spelled = part.partition(":")
+        if not colon:
+            raise ProtocolError(f"signature part {part!r} has no colon; write AXIS:VALUE")
+        if name not in AXES:
+            raise ProtocolError(f"signature part {part!r} names no axis; {did_you_mean(name, AXES)}")
+        if name in values:
+            raise ProtocolError(f"signature states axis {name} twice")
+        values[name] = read_axis(name, spelled)
+    later = {axis.name: axis.metadata["before"] for axis in fields(Protocol) if "before" in axis.metadata}
+    values = {**later, **values}
+    if missing := [name for name in AXES if name not in values]:
+        raise ProtocolError(f"signature leaves out {', '.join(missing)}; every axis must be stated")
+    return Protocol(**values)  # type: ignore[arg-type]
+
+
+def short_signature(protocol: Protocol) -> str:
+    """``#P`` and the first six hex digits of the digest, which differ between the rows of a table."""
+    return f"#P{protocol.digest[:6]}"
+
+
+def axis_differences(left: Protocol, right: Protocol) -> list[tuple[str, str, str]]:
+    """(axis, left spelling, right spelling) for each axis in which the two protocols differ."""
+    values = ((name, getattr(left, name), getattr(right, name)) for name in AXES)
+    return [(name, _spell(one), _spell(other)) for name, one, other in values if one != other]
+
+
+def read_axis(name: str, spelled: str) -> str | int | None:
+    """The value of the axis ``name`` that is spelled so; ProtocolError where there is no such axis or value."""
+    if name not in AXES:
+        raise ProtocolError(f"{name!r} names no axis; {did_you_mean(name, AXES)}")
+    if spelled == "-" and "None" in AXES[name]:
+        return None
+    if "int" in AXES[name]:
+        if not (spelled.isascii() and spelled.isdigit()):
+            raise ProtocolError(f"signature axis {name} is {spelled!r}; it must be a whole number")
+        return int(spelled)
+    try:
+        return unquote(spelled, errors="strict")
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"signature axis {name} holds bytes that are not UTF-8: {spelled!r}") from error
+
+
+RENDERED = "rendered requests"
+"""The family of protocols whose requests were rendered elsewhere, so that their axes don't show what is asked."""
+
+
+def family(protocol: Protocol) -> str:
+    """What ``protocol`` asks for, from its axes.
+
+    ``letters``, ``letters with answers``, ``whole answers`` (after the options were shown) and ``cloze`` (they were
+    not) by what is scored; the reading's own words where it asks for something else, such as ``generated answers``.
+    """
+    if asked := READINGS[protocol.reading].family:
+        return asked
+    if protocol.requests is not None:
+        return RENDERED
+    scored = holes(protocol.continuation) | holes(protocol.proposal)
+    if "letter" in scored:
+        return "letters with answers" if "choice" in scored else "letters"
+    if "choice" in scored:
+        return "whole answers" if "options" in holes(protocol.question) else "cloze"
+    return protocol.reading.replace("-", " ")
+
+
+def unused(protocol: Protocol, content: Iterable[str]) -> tuple[str, ...]:
+    """Those of the fields ``content`` that the protocol does not show, in their order.
+
+    A blank in the question is used where labels answer for the choices; a choice that is scored after the question does
+    not fill it.  A protocol that leaves out the question itself does so on purpose, and of requests that were rendered
+    elsewhere nothing is known.
+    """
+    shown = holes(protocol.question).union(SHOWS.get(protocol.prepare, ()))
+    if protocol.requests is not None or "question" not in shown:
+        return ()
+    fills = "choice" not in holes(protocol.continuation) | holes(protocol.proposal)
+    return tuple(name for name in content if name not in shown and not (name == BLANK and fills))
+
+
+def unused_by(protocols: Mapping[str, Protocol], content: Iterable[str]) -> dict[tuple[str, ...], list[str]]:
+    """Content → the protocols that leave just that out; nothing for those that leave nothing out."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, protocol in protocols.items():
+        groups.setdefault(unused(protocol, content), []).append(name)
+    groups.pop((), None)
+    return groups
+
+
+def _spell(value: str | int | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, int):
+        return str(value)
+    if value == "-":
+        return "%2D"
+    return "".join(char if char.isprintable() and char not in "%|" else quote(char) for char in value)
+
+
 def _problem(annotation: str, allowed: tuple[str, ...], value: object) -> str | None:
     kinds: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "None": (type(None),)}
     expected = tuple(kind for part in annotation.split(" | ") for kind in kinds[part])
@@ -284,18 +416,6 @@ def _problem(annotation: str, allowed: tuple[str, ...], value: object) -> str | 
     if allowed and value not in allowed:
         return f"is {value!r}; it must be one of {', '.join(allowed)}"
     return None
-
-
-NEUTRAL: Mapping[str, Any] = {
-    **dict.fromkeys(("header", "option", "answer", "proposal", "separator"), ""),
-    **dict.fromkeys(("quirk", "strip", "sampler"), "none"),
-    "question": "{question}",
-    "continuation": "{choice}",
-    "choices": None,
-    "shots": 0,
-    "shot_split": None,
-}
-"""The axes that render, as they stand where ``requests`` were rendered elsewhere; of ``choices`` there may be one."""
 
 
 def _asked(protocol: Protocol, reading: Reading) -> Iterator[str]:
@@ -447,10 +567,3 @@ def _pieces(template: str) -> list[tuple[str, str | None]]:
         pieces.append((piece[0], None) if piece in ("{{", "}}") else (piece, piece if name is None else name))
         end = match.end()
     return [piece for piece in (*pieces, (template[end:], None)) if piece != ("", None)]
-
-
-COUNTING = ("joint", "count")
-"""Policies that count the context's tokens off, so that a token across its end takes text from the continuation."""
-
-APART = "apart"
-"""What stands in for those after a null context that holds the space of its continuations; no value of the axis."""

@@ -40,7 +40,7 @@ class Reading:
     ``one_likelihood``: whether it observes one log-likelihood of each choice and nothing else, so that numeric noise
     has a known effect.  ``text``: whether a rule reads its answer from generated text.  ``renormalised``: whether it
     changes the model's probabilities before they are scored.  ``family``: what it asks for
-    (:mod:`choicewise.protocols.signature`), empty where the continuation says it.
+    (:mod:`choicewise.protocols.protocol`), empty where the continuation says it.
     """
 
     about: str

@@ -18,17 +18,18 @@ from choicewise.protocols.protocol import COUNTING, Protocol, stop_texts
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Blanks, Conclusion, Cosine, Generation, Ids, MaskedLoss, Rendition, Sampling, Span
 from choicewise.records import GENERATED
-from choicewise.requests.prepared import (
+from choicewise.requests.request import (
     Answerer,
     BlockQuestion,
     ChoiceGroup,
+    FittedRequest,
     NullGroup,
     PreparedBlock,
     PromptRows,
+    Request,
     fit_requests,
     one_context,
 )
-from choicewise.requests.request import FittedRequest, Request
 from choicewise.tokens.boundary import (
     ChoiceQuestion,
     char_spans,

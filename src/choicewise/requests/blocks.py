@@ -19,9 +19,8 @@ from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS
 from choicewise.protocols.shots import FRESH, sample
 from choicewise.records import Place
 from choicewise.requests.ask import add_null, add_requests
-from choicewise.requests.prepared import Answerer, PreparedBlock
 from choicewise.requests.render import Refusal, RenderedRequests, RequestSource, TemplateSource
-from choicewise.requests.request import Problems, Request
+from choicewise.requests.request import Answerer, PreparedBlock, Problems, Request
 from choicewise.tokens.chat_template import ChatTemplate
 
 TRIED: Final = 10  # items by which a protocol is found to fit a dataset

@@ -1,15 +1,25 @@
-"""One request, chat turns."""
+"""One request, chat turns, and the rows and questions of a block of requests."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import NamedTuple
+from typing import Protocol as Structural
 
 from choicewise.data.items import Item
 from choicewise.errors import DataError, ModelError
+from choicewise.protocols.protocol import APART, COUNTING, Protocol
+from choicewise.protocols.readings import READINGS
+from choicewise.questions import Blanks, Conclusion, Cosine, MaskedLoss, Rendition, Span
+from choicewise.records import RequestRow, SpanRow
+from choicewise.tokens.boundary import ChoiceQuestion
+from choicewise.tokens.byte_coverings import TokenQuestion
 from choicewise.tokens.chat_template import ChatTemplate, Message
+from choicewise.tokens.encode import Encodings
+from choicewise.tokens.tokenizer import Tokenizer
 
 _EXAMPLES = 3  # items that are named where many are wrong in the same way
 
@@ -172,3 +182,279 @@ class Problems:
             raise DataError(lines[0])
         if lines:
             raise DataError(f"{dataset} can't be asked under these protocols", lines)
+
+
+_NO_CHOICE = ChoiceQuestion(None)  # of a question that no boundary policy made: it has no flags and no corrections
+
+
+class Answerer(Structural):
+    """What preparing needs to know of a model: its tokenizer and its window (input tokens)."""
+
+    @property
+    def window(self) -> int:
+        """The most input tokens."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """From texts to the model's tokens."""
+
+
+BlockQuestion = TokenQuestion | Conclusion
+"""Everything that a block may ask: a conclusion becomes a span when its generation is there."""
+
+
+@dataclass
+class PreparedBlock:
+    """Rows of the run folder's ``requests`` and ``spans`` tables, and the unique questions to the model by key.
+
+    ``inputs``: tokens when every choice of every protocol is a sequence of its own, as usually asked.  ``deepest``:
+    those of the longest question.  ``null_choices``: choices after null contexts, by how they are asked.  ``repeated``:
+    likewise, the spans that several prompts and items share, with their inputs.
+    """
+
+    requests: list[RequestRow] = field(default_factory=list)
+    spans: list[SpanRow] = field(default_factory=list)
+    wanted: dict[str, BlockQuestion] = field(default_factory=dict)
+    inputs: int = 0
+    deepest: int = 0
+    null_choices: dict[Hashable, dict[NullGroup, list[ChoiceQuestion]]] = field(default_factory=dict)
+    repeated: dict[Hashable, dict[NullGroup, tuple[list[SpanRow], int]]] = field(default_factory=dict)
+    _encodings: dict[tuple[str, bool], Encodings] = field(default_factory=dict)
+
+    def want_ranks(self, start: int) -> None:
+        """Ask for the ranks of the tokens of all spans from the row ``start`` on."""
+        for row in self.spans[start:]:
+            question = None if row.key is None else self.wanted[row.key]
+            if isinstance(question, Span):
+                question.ranked = True
+
+    def encodings(self, tokenizer: Tokenizer, bos: str, enclosed: bool = False) -> Encodings:
+        """The tokens of texts of the block so far, with what ``bos`` adds; ``enclosed`` as there."""
+        how = bos, enclosed
+        if how not in self._encodings:
+            self._encodings[how] = Encodings(tokenizer, bos, enclosed)
+        return self._encodings[how]
+
+    def forget_sequences(self) -> None:
+        """Free the tokens of whole texts, which hardly two prompts share and which are long."""
+        for encodings in self._encodings.values():
+            encodings.sequences.clear()
+
+    def forget_texts(self) -> None:
+        """Free what only preparing needs."""
+        self._encodings.clear()
+        self.null_choices.clear()
+        self.repeated.clear()
+
+    def refuse(self, protocol: Protocol, item: Item, reason: str) -> None:
+        """Remember an item that can't be asked under a protocol, and why."""
+        row = RequestRow(protocol.prompt_digest, item.id, item.subject, item.gold, missing=reason)
+        self.requests.append(row)
+
+
+class PromptRows:
+    """Adds the rows and questions of one protocol's prompt to ``block``.
+
+    ``limit``: the most input tokens, the model's window or the protocol's own limit where that is lower.
+    ``encodings``: the tokens of the texts, which all prompts of the block share.
+    """
+
+    def __init__(self, block: PreparedBlock, protocol: Protocol, model: Answerer) -> None:
+        self.block = block
+        self.protocol = protocol
+        self.limit = model.window if protocol.limit is None else min(protocol.limit, model.window)
+        self.encodings = block.encodings(model.tokenizer, protocol.bos, READINGS[protocol.reading].enclosed)
+
+    def add_request(self, fitted: FittedRequest, tokens_dropped: int = 0) -> None:
+        """The row of a request that is asked; ``tokens_dropped``: the greatest number over its choices."""
+        request, item = fitted.request, fitted.request.item
+        texts = (fitted.context, request.continuations, request.options)
+        counts = (fitted.shots, fitted.shots_dropped, tokens_dropped)
+        row = RequestRow(self.protocol.prompt_digest, item.id, item.subject, item.gold, *texts, *counts)
+        self.block.requests.append(row)
+
+    def add_span(
+        self,
+        item: str,
+        place: tuple[int, int],
+        question: BlockQuestion | None,
+        *,
+        null: str | None = None,
+        context: str | None = None,
+        continuation: str = "",
+        choice: ChoiceQuestion = _NO_CHOICE,
+    ) -> None:
+        """Ask ``question``, and the row that says what it answers.
+
+        ``place``: its choice and its part of that choice.  ``choice``: flags, corrections, tokens dropped, why missing.
+        """
+        key = before = after = None
+        tokens = 0
+        if question is not None:
+            key, tokens = self._want(question), _context_tokens(question)
+            self.block.inputs += question.inputs
+        if choice.before is not None:
+            before = self._want(choice.before)
+        if choice.after is not None:
+            after = self._want(choice.after)
+        row = SpanRow(
+            self.protocol.prompt_digest,
+            item,
+            *place,
+            null,
+            context,
+            continuation,
+            key,
+            tokens,
+            choice.tokens_dropped,
+            before,
+            after,
+            choice.merged,
+            choice.noncanonical,
+            choice.lossy,
+            choice.unknown,
+            choice.bos,
+            choice.missing,
+        )
+        self.block.spans.append(row)
+
+    def last_spans(self, count: int) -> tuple[list[SpanRow], int]:
+        """The last ``count`` spans and their inputs."""
+        rows = self.block.spans[-count:]
+        return rows, sum(self.block.wanted[row.key].inputs for row in rows if row.key is not None)
+
+    def repeat_spans(self, item: str, rows: Sequence[SpanRow], inputs: int) -> None:
+        """Add the same spans for ``item`` under this prompt; other items and prompts have them, too."""
+        prompt = self.protocol.prompt_digest
+        self.block.spans += [SpanRow(prompt, item, *row[2:]) for row in rows]
+        self.block.inputs += inputs
+
+    def _want(self, question: BlockQuestion) -> str:
+        key = question.key
+        self.block.wanted.setdefault(key, question)
+        self.block.deepest = max(self.block.deepest, question.inputs)
+        return key
+
+
+def fit_requests(prompt: PromptRows, requests: Sequence[Request], reserve: Sequence[int]) -> list[FittedRequest]:
+    """One FittedRequest per request, in order, by the protocol's policy (axis ``fit``).
+
+    ``reserve[i]`` input tokens must stay free after the context of request ``i``: the longest continuation minus its
+    last token, or the tokens to generate.
+
+    Everything is counted once in one batch, and only what is too long again, with one shot fewer each time.
+    ``cut-start`` leaves the context unchanged: the oldest tokens are dropped, and counted, once the texts are tokens.
+    """
+    policy, limit = prompt.protocol.fit, prompt.limit
+    drops = policy.startswith("drop-last-shot")
+    fitted = [FittedRequest(request, request.context(), len(request.shots)) for request in requests]
+    for index, tokens in enumerate(reserve):
+        if tokens >= limit:
+            fitted[index] = _missing(requests[index], f"the answer alone takes {tokens} of {limit} tokens")
+    uncounted = [] if policy == "cut-start" else [index for index, tokens in enumerate(reserve) if tokens < limit]
+    while uncounted:
+        contexts = prompt.encodings.contexts([fitted[index].context for index in uncounted])
+        counts, uncounted = zip(uncounted, map(len, contexts), strict=True), []
+        for index, tokens in counts:
+            request, shots, room = requests[index], fitted[index].shots, limit - reserve[index]
+            if tokens <= room:
+                continue
+            if drops and shots:
+                dropped = len(request.shots) - shots + 1
+                fitted[index] = FittedRequest(request, request.context(shots - 1), shots - 1, dropped)
+                uncounted.append(index)
+            elif policy == "drop-last-shot-then-cut-end":
+                fitted[index] = replace(fitted[index], cut_end=True)
+            else:
+                without = " without any shot" if drops else ""
+                answer = f"{limit} minus {reserve[index]} for the answer"
+                fitted[index] = _missing(request, f"{tokens} tokens{without}, {room} fit ({answer})")
+    return fitted
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceGroup:
+    """Continuations of one context.  ``places``: the (choice, part) that each of them belongs to.
+
+    ``own``: whether the context is another than the request's.  ``gold``: which of them an oracle would prefer.
+    """
+
+    context: str
+    own: bool
+    continuations: tuple[str, ...]
+    places: tuple[tuple[int, int], ...]
+    gold: tuple[int, ...]
+
+
+def one_context(request: Request, context: str) -> ChoiceGroup:
+    """All texts of all choices after ``context``."""
+    places = _places(tuple(map(len, request.parts)))
+    texts = tuple(text for texts in request.parts for text in texts)
+    right = tuple(index for index, (choice, _) in enumerate(places) if choice in request.gold)
+    return ChoiceGroup(context, False, texts, places, right)
+
+
+class NullGroup(NamedTuple):
+    """Continuations that are asked together after a null context; equal groups are the same questions.
+
+    ``spaced``: whether the null context holds the space that the continuations begin with after their own context.
+    """
+
+    continuations: tuple[str, ...]
+    places: tuple[tuple[int, int], ...]
+    spaced: bool
+
+    @classmethod
+    def of(cls, group: ChoiceGroup, null: str) -> NullGroup:
+        """The continuations of ``group`` after ``null``.
+
+        White space that ends ``null`` stands there instead of at the start of a continuation, so that both sides have
+        the same text but for that space (Brown et al. 2020, "Answer: ").  Where the context of ``group`` ends with
+        white space, too, the continuations stay as they are.
+        """
+        space = null[len(null.rstrip()) :]
+        bare = group.context == group.context.rstrip()
+        texts = tuple(text.removeprefix(space) for text in group.continuations) if bare else group.continuations
+        return cls(texts, group.places, texts != group.continuations)
+
+    def may_differ(self, choices: Sequence[ChoiceQuestion]) -> bool:
+        """Whether ``choices``, as they are asked after the null context, may score other text than after their own.
+
+        Tokens do not reach over the space that a continuation begins with, so few requests must be looked at again.
+        """
+        spaces = all(text[:1].isspace() for text in self.continuations)
+        return not self.spaced and (not spaces or any(choice.merged for choice in choices))
+
+    def policy(self, boundary: str) -> str:
+        """How the continuations are located: one that lacks its space has the tokens that it has by itself."""
+        return APART if self.spaced and boundary in COUNTING else boundary
+
+
+def _context_tokens(question: BlockQuestion) -> int:
+    """Tokens before the scored ones; those of a generation that a conclusion follows are not counted."""
+    match question:
+        case Span():
+            return len(question.context)
+        case MaskedLoss():
+            return len(question.span.context)
+        case Cosine():
+            return len(question.left)
+        case Blanks():
+            return int(question.places[0])
+        case Rendition():
+            return len(question.source)
+        case Conclusion():
+            return len(question.generation.context) + len(question.span.context)
+        case _:
+            return len(question.context)
+
+
+def _missing(request: Request, reason: str) -> FittedRequest:
+    """Nothing can be asked; the context has all its shots, for whoever reads why."""
+    return FittedRequest(request, request.context(), len(request.shots), missing=f"too long: {reason}")
+
+
+@lru_cache(maxsize=1024)
+def _places(parts: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """The places of choices with so many ``parts``; nearly all requests have the same."""
+    return tuple((choice, part) for choice, count in enumerate(parts) for part in range(count))

@@ -17,8 +17,7 @@ from choicewise.bundled import PUBLISHED_MMLU
 from choicewise.errors import UsageError
 from choicewise.protocols.between import differing
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.protocol import NEUTRAL, Protocol
-from choicewise.protocols.signature import axis_differences, short_signature
+from choicewise.protocols.protocol import NEUTRAL, Protocol, axis_differences, short_signature
 from choicewise.results.evidence import RunEvidence
 from choicewise.results.measurement import Flips, Measurement, flips, movement, paired_credits, shared_items
 from choicewise.results.outcomes import Axis, Outcome, Outcomes

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.errors import UsageError, did_you_mean
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import Protocol, unused
 from choicewise.protocols.readings import READINGS
-from choicewise.protocols.signature import unused
 from choicewise.records import GENERATED, KEYS
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run

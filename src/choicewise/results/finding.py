@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from choicewise.protocols.signature import signature
+from choicewise.protocols.protocol import signature
 from choicewise.results.measurement import of_items, shared_items
 from choicewise.results.outcomes import Outcome, Outcomes, measured_as
 from choicewise.results.rows import Row

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from choicewise.errors import UsageError, did_you_mean
 from choicewise.protocols.between import Axes, End, differing, inseparable, protocols_between
-from choicewise.protocols.protocol import AXES, Protocol
-from choicewise.protocols.signature import axis_differences, signature
+from choicewise.protocols.protocol import AXES, Protocol, axis_differences, signature
 from choicewise.results.outcomes import Axis, Influence, Outcome, OutcomeKeeper, Outcomes, aligned, error, influence
 from choicewise.results.run import Run
 from choicewise.scoring.intervals import ranks, two_sided

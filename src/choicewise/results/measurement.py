@@ -24,16 +24,18 @@ from choicewise.scoring.calibrate import NOISE, calibrated, calibrated_range
 from choicewise.scoring.combine import Decision
 from choicewise.scoring.decide import Decisions, choice_distribution, decided, decided_between, guess
 from choicewise.scoring.intervals import (
+    AGGREGATIONS,
     FEWEST,
+    Value,
     clustered_error,
     credit_range,
     effective_size,
+    number,
     stratified,
     variance_of_means,
     weighted_size,
     wilson,
 )
-from choicewise.scoring.metrics import AGGREGATIONS, Value, number
 from choicewise.scoring.observed import Floats, Integers, Lows, Mask, reduce_rows, row_of
 from choicewise.scoring.scores import LACKS
 

@@ -25,8 +25,7 @@ from choicewise.results.measurement import Measurement, paired_credits
 from choicewise.results.rows import Row, selection
 from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.combine import COMBINERS
-from choicewise.scoring.intervals import rank_intervals, ranks
-from choicewise.scoring.metrics import GROUPS
+from choicewise.scoring.intervals import GROUPS, rank_intervals, ranks
 from choicewise.scoring.observed import Floats, Integers, reduce_rows
 
 

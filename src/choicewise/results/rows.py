@@ -1,6 +1,6 @@
 """The row of a report: a number with its warnings and ids.
 
-``#P`` the protocol (:func:`choicewise.protocols.signature.short_signature`), ``#I`` the texts that were sent, ``#T``
+``#P`` the protocol (:func:`choicewise.protocols.protocol.short_signature`), ``#I`` the texts that were sent, ``#T``
 what was asked and scored in tokens, ``#R`` the model and how it was computed, ``#D`` the data.
 """
 
@@ -17,9 +17,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from choicewise.protocols.protocol import METRICS, Protocol
+from choicewise.protocols.protocol import (
+    METRICS,
+    Protocol,
+    axis_differences,
+    family,
+    short_signature,
+    signature,
+    unused,
+)
 from choicewise.protocols.readings import DRAWING, PERMUTED
-from choicewise.protocols.signature import axis_differences, family, short_signature, signature, unused
 from choicewise.records import DatasetRecord, Manifest, Selection, SkippedRow
 from choicewise.results.evidence import Evidence, MissingReason, Name, Reductions, RunEvidence, counted, tokens_column
 from choicewise.results.measurement import (
@@ -32,7 +39,7 @@ from choicewise.results.measurement import (
 from choicewise.results.spans import PLACEHOLDER, POSITIVE, ObservedPortion, row_bytes, row_digests
 from choicewise.scoring.calibrate import order_predictions
 from choicewise.scoring.decide import Decisions, guess
-from choicewise.scoring.metrics import GROUPS, Value, micro
+from choicewise.scoring.intervals import GROUPS, Value, micro
 from choicewise.scoring.observed import Integers, Mask, row_of
 from choicewise.scoring.significance import (
     SIGNIFICANT,
@@ -87,7 +94,7 @@ class Row:
 
     ``data``, ``id``, ``i``, ``t`` and ``r`` are short ids of dataset and protocol, of what was sent in texts and asked
     in tokens, and of the model as it was computed (:mod:`choicewise.results.rows`).  ``family`` says what the
-    protocol asks for (:mod:`choicewise.protocols.signature`).  ``selection`` says in words which part of the
+    protocol asks for (:mod:`choicewise.protocols.protocol`).  ``selection`` says in words which part of the
     data the run is about, nothing for all of it.  ``value``, ``se``, ``ci_low`` and ``ci_high`` are shares of 1 where
     :attr:`share` says so, NaN where there is nothing to average; ``interval`` names the 95 % interval.  ``low`` and
     ``high`` bound the value that numeric noise of ``noise`` nats allows (None: not measured), ``ties`` counts the

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from choicewise.data.dataset import html_table
 from choicewise.errors import ProtocolError, StoreError, UsageError
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.signature import parse_signature
+from choicewise.protocols.protocol import Protocol, parse_signature
 from choicewise.records import KEYS, BlockRecord, Manifest
 from choicewise.requests.blocks import list_asks
 from choicewise.results.evidence import RunEvidence
@@ -24,7 +23,7 @@ from choicewise.results.measurement import Measurement, choice_probabilities, me
 from choicewise.results.rows import Row, read_texts, rows
 from choicewise.results.spans import RunTables
 from choicewise.scoring.observed import row_of
-from choicewise.store.manifest import read_manifest
+from choicewise.store.folder import read_manifest
 
 
 def open_run(folder: str | Path) -> Run:

@@ -31,7 +31,7 @@ from choicewise.results.rows import Row
 from choicewise.results.run import Run, asked_protocols, open_run
 from choicewise.results.tables import read_item_names
 from choicewise.scoring.observed import Floats, Integers
-from choicewise.store.manifest import read_manifest, write_manifest
+from choicewise.store.folder import read_manifest, write_manifest
 from choicewise.store.tables import (
     SCHEMAS,
     block_file,

@@ -16,14 +16,14 @@ import numpy as np
 
 from choicewise.errors import StoreError, UsageError
 from choicewise.protocols.catalogue import plain_name
-from choicewise.protocols.signature import parse_signature
+from choicewise.protocols.protocol import parse_signature
 from choicewise.records import MANIFEST, CellRecord, PartRecord, SuiteRecord, Sweep
 from choicewise.results.outcomes import Outcome, Summary, ranks_among
 from choicewise.results.rows import Row, chosen_part
 from choicewise.results.tables import read_item_table
 from choicewise.scoring.intervals import ranks, standard_error, stratified
 from choicewise.scoring.observed import Integers
-from choicewise.store.manifest import is_sweep, read_manifest, read_sweep
+from choicewise.store.folder import is_sweep, read_manifest, read_sweep
 from choicewise.store.tables import check_items
 from choicewise.util.jsonio import json_value
 

@@ -35,8 +35,7 @@ from choicewise.requests.blocks import list_sections, with_split
 from choicewise.results.run import asked_protocols, count_items
 from choicewise.results.summary import rewrite_summary, summary_fault
 from choicewise.running.evaluate import item_rows
-from choicewise.store.folder import unlisted_blocks, usable_blocks
-from choicewise.store.manifest import is_sweep, read_manifest, read_sweep, write_manifest
+from choicewise.store.folder import is_sweep, read_manifest, read_sweep, unlisted_blocks, usable_blocks, write_manifest
 from choicewise.store.tables import (
     SCHEMAS,
     block_file,

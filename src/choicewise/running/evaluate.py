@@ -26,8 +26,7 @@ from choicewise.models.load import load_model
 from choicewise.models.model import Model, SelfCheck
 from choicewise.protocols.between import MARK
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.signature import signature
+from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import (
     KEYS,
     MANIFEST,
@@ -53,7 +52,7 @@ from choicewise.running.workers import Parallel, Pool
 from choicewise.store.folder import FLUSH, BlockWriter, RunFolder, check_folder, open_folder
 from choicewise.store.tables import block_file, read_columns
 from choicewise.util.background import give_memory_back, rare_collection
-from choicewise.util.secrets import refuse_secret
+from choicewise.util.text import refuse_secret
 
 
 def evaluate(

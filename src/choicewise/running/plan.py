@@ -15,8 +15,8 @@ from choicewise.models.model import Model
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Blanks, Conclusion, Cosine, Generation, Ids, MaskedLoss, Mass, Rendition, Span
 from choicewise.requests.blocks import prepare_block
-from choicewise.requests.prepared import BlockQuestion, PreparedBlock
 from choicewise.requests.render import RenderedRequests
+from choicewise.requests.request import BlockQuestion, PreparedBlock
 from choicewise.running.progress import Progress
 from choicewise.running.shards import cut_shards, shard_tokens
 from choicewise.running.work import Work, asked_parts, served_model

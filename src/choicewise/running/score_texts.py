@@ -18,7 +18,7 @@ from choicewise.protocols.protocol import COUNTING
 from choicewise.protocols.readings import CONDITIONAL, READINGS, supported_readings
 from choicewise.questions import Mass, TokenScores
 from choicewise.requests.ask import ASKERS, ChoiceAsker, Form, comparable
-from choicewise.requests.prepared import ChoiceGroup, NullGroup
+from choicewise.requests.request import ChoiceGroup, NullGroup
 from choicewise.scoring.observed import Continuations
 from choicewise.scoring.scores import SCORES
 from choicewise.tokens.boundary import ChoiceQuestion, choice_questions_batch
@@ -47,7 +47,7 @@ def score_texts(
     and its normalised form compare it with its log-likelihood after the empty context.  ``dc_pmi`` and
     ``domain_conditional`` take the one after ``premise``, a text that names the domain and not the question (such as
     " the answer is:"), and are left out without one; white space that ends it stands there instead of before a choice
-    (:class:`~choicewise.requests.prepared.NullGroup`).  These scores are NaN where a token straddles one of
+    (:class:`~choicewise.requests.request.NullGroup`).  These scores are NaN where a token straddles one of
     the contexts under ``joint`` or ``count``, so that other text is scored there.
 
     ``boundary`` (:mod:`choicewise.tokens.boundary`) says which tokens are scored, by default ``lcp``, or the first that

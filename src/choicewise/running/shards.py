@@ -16,7 +16,7 @@ import numpy.typing as npt
 from choicewise.engine import Sequences
 from choicewise.models.model import SERVER
 from choicewise.questions import Blanks, Conclusion, Cosine, Generation, Ids, MaskedLoss, Mass, Rendition, Span
-from choicewise.requests.prepared import BlockQuestion
+from choicewise.requests.request import BlockQuestion
 from choicewise.tokens.byte_coverings import ByteProbability
 from choicewise.tokens.tokenizer import Tokenizer, vocabulary
 

@@ -20,23 +20,29 @@ from choicewise.data.hub import Download
 from choicewise.errors import ChoicewiseError, MissingData, StoreError
 from choicewise.models.model import SERVER, Model
 from choicewise.protocols.catalogue import Suite, suites_of
-from choicewise.protocols.protocol import Protocol
-from choicewise.protocols.signature import signature
+from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import MANIFEST, SWEEP, CellRecord, PartRecord, SuiteRecord, Sweep
 from choicewise.results.summary import keep_summary
 from choicewise.running.evaluate import evaluate
-from choicewise.running.job import Job, ModelChoice, folder_name, free_name
+from choicewise.running.job import (
+    Job,
+    ModelChoice,
+    OpenedSource,
+    Source,
+    folder_name,
+    free_name,
+    open_all,
+    refuse,
+    sources_of,
+)
 from choicewise.running.progress import Progress, SweepProgress
-from choicewise.running.sources import OpenedSource, Source, open_all, refuse, sources_of
 from choicewise.running.work import how_asked
 from choicewise.running.workers import ONE_PROCESS, Parallel, Pool
-from choicewise.store.folder import check_folder
-from choicewise.store.manifest import is_sweep, read_manifest, read_sweep, write_sweep
+from choicewise.store.folder import check_folder, is_sweep, read_manifest, read_sweep, write_sweep
 from choicewise.store.tables import unanswered_keys
 from choicewise.util.background import Ending, give_model_back, in_threads
 from choicewise.util.files import PARTIAL, copy_of, disk_errors, locked
-from choicewise.util.secrets import refuse_secret
-from choicewise.util.text import bytes_of
+from choicewise.util.text import bytes_of, refuse_secret
 
 Turn = tuple[ModelChoice, list[CellRecord]]
 """A model, and what of it is to do."""

@@ -34,9 +34,8 @@ from choicewise.requests.blocks import (
     unsupported,
     with_split,
 )
-from choicewise.requests.prepared import BlockQuestion
 from choicewise.requests.render import RenderedRequests
-from choicewise.requests.request import Problems
+from choicewise.requests.request import BlockQuestion, Problems
 from choicewise.results.run import by_reason, refused_lines
 from choicewise.store.folder import RunFolder
 from choicewise.tokens.byte_coverings import (

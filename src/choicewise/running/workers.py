@@ -15,7 +15,7 @@ import pyarrow as pa
 from choicewise.errors import ModelError, UsageError
 from choicewise.models.model import SERVER, Model, SelfCheck
 from choicewise.requests.blocks import Block
-from choicewise.requests.prepared import BlockQuestion
+from choicewise.requests.request import BlockQuestion
 from choicewise.running.executor import (
     BlockResult,
     Executor,

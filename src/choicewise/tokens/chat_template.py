@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import random
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from typing import NamedTuple
 
 from choicewise.data.items import has_half_character
 from choicewise.errors import ModelError
-from choicewise.tokens.chat_worker import CHARACTERS
 from choicewise.util.cache import BoundedCache
-from choicewise.util.isolate import BoundedProcess, Limits
+from choicewise.util.isolate import BoundedProcess, Limits, Record, Unavailable, serve
 from choicewise.util.jsonio import exact_json, json_digest
+
+CHARACTERS = 10_000_000  # of one text at most; windows of millions of tokens are shorter
+TOO_LONG = f"gives more than {CHARACTERS} characters"
 
 TEMPLATES = Limits(seconds=5, wait=30.0, memory=512 << 20, answer=12 * CHARACTERS)
 """Of a template; a busy machine may delay a text.  A character takes at most 12 bytes in JSON."""
+
+_FAULTS = ("SecurityError", "TemplateSyntaxError")
+"""Errors of a template that are no answer to the messages: it reaches out of its sandbox, or is none."""
+
+_TODAY = datetime(2024, 7, 26)
+"""The day that templates are told, so that the same question has the same text on every day.
+
+It is the one that the template of Llama 3.1 takes where it is told none.
+"""
 
 _MARK = "some words of the system"
 _SAID = "some words of the user"
@@ -89,7 +103,7 @@ class ChatTemplate:
 class ChatRenderer(BoundedProcess):
     """Renders the chat template ``text``, which may name the ``special`` tokens, within the bounds of its base."""
 
-    module, limits = "choicewise.tokens.chat_worker", TEMPLATES
+    module, limits = "choicewise.tokens.chat_template", TEMPLATES
     called = "the model's chat template"
     remedy = "read it (chat_template in tokenizer_config.json, or chat_template.jinja), or ask without a chat"
     error = ModelError
@@ -137,3 +151,39 @@ class ServedChat(ChatTemplate):
         except (ValueError, TypeError, RecursionError):
             return None
         return messages if all(isinstance(each, str) for message in messages for each in message) else None
+
+
+def _prepare_rendering() -> Callable[[Record], Record]:
+    """What the process does: ``{"text"}`` or ``{"refused"}`` for ``{"template", "special", "messages"}``."""
+    sys.modules["torch"] = None  # type: ignore[assignment]  # nothing here needs it, and it is slow to import
+    try:
+        from jinja2.exceptions import TemplateError
+        from transformers.utils import chat_template_utils
+    except ImportError as error:
+        raise Unavailable(f"can't be rendered here, {error}: pip install 'choicewise[hf]'") from error
+    chat_template_utils.datetime = type("Today", (), {"now": staticmethod(lambda: _TODAY)})
+
+    def answer(question: Record) -> Record:
+        messages = question["messages"]
+        continued = messages[-1]["role"] == "assistant"
+        random.seed(0)  # a template that draws at random gives the same text every time
+        try:
+            texts, _ = chat_template_utils.render_jinja_template(
+                conversations=[messages],
+                chat_template=question["template"],
+                add_generation_prompt=not continued,
+                continue_final_message=continued,
+                **question["special"],
+            )
+        except TemplateError as error:
+            name, reason = type(error).__name__, str(error)[:200]
+            if name in _FAULTS:
+                return {"failed": f"can't be used ({name}: {reason})"}
+            return {"refused": reason}
+        return {"text": texts[0]} if len(texts[0]) <= CHARACTERS else {"failed": TOO_LONG}
+
+    return answer
+
+
+if __name__ == "__main__":
+    serve(_prepare_rendering)

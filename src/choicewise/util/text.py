@@ -1,4 +1,5 @@
-"""The only text formatting: visible/escaped text, percent, count, size, duration, 'a, b and 3 more', shell quoting."""
+"""The only text formatting: visible/escaped text, percent, count, size, duration, 'a, b and 3 more', shell quoting;
+secrets are hidden."""
 
 from __future__ import annotations
 
@@ -9,6 +10,9 @@ import shlex
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Final
+
+from choicewise.errors import ChoicewiseError, UsageError
 
 _SIGNS = str.maketrans("␠␉", "␣⇥")  # the terminal's signs for a space and a tab, of which many fonts have no picture
 _SPACES = re.compile(r"^ +| +$| {2,}", re.MULTILINE)
@@ -172,6 +176,32 @@ def bytes_of(text: str) -> int:
     """Bytes from ``20GB``, ``500 MB`` or ``1.5TB``; 0 for anything else."""
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*([KMGT]?)B?", text.strip(), re.IGNORECASE | re.ASCII)
     return int(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
+
+
+_LOGIN: Final = r"[^\s/?#]*@|[^\s/?#:\[\]]*:(?!\d*(?:[/?#\s]|$))\S*@"
+"""A user before the host; also with a password that holds ``/``, ``?`` or ``#``, which ends the host elsewhere."""
+
+_NAMES: Final = "key|token|secret|password|passwd|pwd|auth|authorization|credentials?|sig|signature"
+"""How a parameter is called, or how its name ends, whose value opens something."""
+
+_SECRET: Final = re.compile(
+    rf"[a-z][a-z0-9+.-]+:/{{1,3}}(?:{_LOGIN}|\S*[?&;#](?:[\w.-]*[_.-])?(?:api)?(?:{_NAMES})=[^\s&;])", re.IGNORECASE
+)
+"""One slash will do, as that is what a path makes of two."""
+
+
+def holds_secret(text: str) -> bool:
+    """Whether ``text`` holds an address with a login or a key in it."""
+    return _SECRET.search(text) is not None
+
+
+def refuse_secret(text: object, what: str, error: type[ChoicewiseError] = UsageError) -> None:
+    """Raise ``error`` where ``text``, which messages call ``what``, holds an address with a login or a key in it."""
+    if holds_secret(str(text)):
+        raise error(
+            f"{what} is an address with a login or a key in it, which the run and its pages would keep; leave that out:"
+            " the key of a server is read from the variable CHOICEWISE_API_KEY, the Hub's token from HF_TOKEN"
+        )
 
 
 def _escaped(text: str) -> str:

@@ -38,7 +38,7 @@ from choicewise.protocols.between import CHANGES, change_axes
 from choicewise.protocols.protocol import Protocol
 from choicewise.records import SkippedRow
 from choicewise.requests.render import RenderedRequests
-from choicewise.running.sources import Source
+from choicewise.running.job import Source
 from choicewise.scoring.decide import CREDITS
 
 

@@ -6,7 +6,7 @@ import json
 import logging
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,9 +27,9 @@ from choicewise.interchange.harness_tasks.files import (
     further_code,
     read_task_file,
 )
-from choicewise.tokens.chat_template import TEMPLATES
+from choicewise.tokens.chat_template import CHARACTERS, TEMPLATES, TOO_LONG
 from choicewise.util.cache import BoundedCache
-from choicewise.util.isolate import BoundedProcess
+from choicewise.util.isolate import BoundedProcess, Record, serve
 
 OLDEST = (0, 4, 12)
 """The first release whose TaskManager loads tasks and groups as objects of their own."""
@@ -291,7 +291,7 @@ class TaskTemplates(BoundedProcess):
     JSON does not know (pictures, times), which a template can't see.
     """
 
-    module, limits = "choicewise.interchange.harness_tasks.template_worker", TEMPLATES
+    module, limits = "choicewise.interchange.harness_tasks.load", TEMPLATES
     called = "a template of the task"
     remedy = "correct the template, or the rows that it is filled with"
     error = ProtocolError
@@ -352,3 +352,39 @@ def _fits(value: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+def _prepare_filling() -> Callable[[Record], Record]:
+    """What the process does: ``{"texts"}``, a list for each document, for ``{"templates", "docs"}``.
+
+    It has the harness's environment, in a sandbox: what begins with an underscore, and so reaches code, is refused.
+    """
+    from jinja2 import BaseLoader, StrictUndefined
+    from jinja2.sandbox import SandboxedEnvironment
+
+    environment = SandboxedEnvironment(loader=BaseLoader(), undefined=StrictUndefined, keep_trailing_newline=True)
+    environment.filters["regex_replace"] = _regex_replace
+    compiled = dict[str, Any]()
+
+    def answer(question: Record) -> Record:
+        texts, size = [], 0
+        for template in question["templates"]:
+            if template not in compiled:
+                compiled[template] = environment.from_string(template)
+        for doc in question["docs"]:
+            texts.append([compiled[template].render(**doc) for template in question["templates"]])
+            size += sum(map(len, texts[-1]))
+            if size > CHARACTERS:
+                return {"failed": TOO_LONG}
+        return {"texts": texts}
+
+    return answer
+
+
+def _regex_replace(string: str, pattern: str, repl: str, count: int = 0) -> str:
+    """The filter that the harness adds (lm_eval/utils.py, 0.4.13)."""
+    return re.sub(pattern, repl, string, count=count)
+
+
+if __name__ == "__main__":
+    serve(_prepare_filling)

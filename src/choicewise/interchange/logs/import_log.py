@@ -18,9 +18,8 @@ from choicewise import __version__
 from choicewise.errors import ChoicewiseError, DataError, StoreError, UsageError
 from choicewise.interchange.logs.files import reader, recognise
 from choicewise.interchange.logs.log import Checks, KeptItem, Log, LoggedChoice, LoggedItem, Unreadable, kept_item
-from choicewise.protocols.protocol import NEUTRAL, Protocol
+from choicewise.protocols.protocol import NEUTRAL, Protocol, signature
 from choicewise.protocols.readings import CONDITIONAL, SUMS
-from choicewise.protocols.signature import signature
 from choicewise.records import (
     GENERATED,
     MANIFEST,
@@ -43,8 +42,7 @@ from choicewise.running.sweep import begun_sweep, replaced
 from choicewise.scoring.observed import Continuations
 from choicewise.scoring.scores import SCORES as SCORED
 from choicewise.scoring.scores import lacking
-from choicewise.store.folder import RunFolder, check_folder, open_folder
-from choicewise.store.manifest import is_sweep, read_manifest, write_sweep
+from choicewise.store.folder import RunFolder, check_folder, is_sweep, open_folder, read_manifest, write_sweep
 from choicewise.store.tables import Rows
 from choicewise.tokens.boundary import choice_questions_batch
 from choicewise.tokens.encode import Encodings

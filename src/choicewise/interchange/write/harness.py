@@ -38,14 +38,13 @@ from choicewise.interchange.write.harness_names import (
     metric_key,
     own_task,
 )
-from choicewise.protocols.protocol import METRICS, Protocol
+from choicewise.protocols.protocol import METRICS, Protocol, short_signature
 from choicewise.protocols.readings import READINGS
-from choicewise.protocols.signature import short_signature
 from choicewise.records import ImportRecord, Manifest
 from choicewise.results.measurement import Measurement
 from choicewise.results.rows import Row
 from choicewise.results.run import Run
-from choicewise.scoring.metrics import Value
+from choicewise.scoring.intervals import Value
 from choicewise.util.jsonio import json_text
 
 INDENTED = 300_000

@@ -11,9 +11,8 @@ from choicewise.interchange.harness_tasks.files import PREFIX
 from choicewise.interchange.write.common import file_name
 from choicewise.protocols.between import split_changes
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import Protocol, axis_differences, short_signature
 from choicewise.protocols.readings import READINGS
-from choicewise.protocols.signature import axis_differences, short_signature
 from choicewise.records import Manifest
 
 

@@ -15,7 +15,7 @@ from choicewise import __version__
 from choicewise.interchange.export import Export, Writer, library
 from choicewise.interchange.write.common import AnsweredItem, answered_items
 from choicewise.interchange.write.paper import markdown_escape
-from choicewise.protocols.signature import signature
+from choicewise.protocols.protocol import signature
 from choicewise.records import MANIFEST
 from choicewise.results.measurement import Measurement
 from choicewise.results.rows import Row

@@ -21,8 +21,8 @@ from choicewise.interchange.export import Export, Filled, Place, Write, Writer, 
 from choicewise.interchange.write.common import AnsweredItem, answered_items, model_names, not_whole, shown_runs
 from choicewise.page.reproduce import spreadsheet_text, table_csv
 from choicewise.page.study import Study
+from choicewise.protocols.protocol import short_signature
 from choicewise.protocols.readings import READINGS
-from choicewise.protocols.signature import short_signature
 from choicewise.results.measurement import Measurement
 from choicewise.results.rows import Row
 from choicewise.results.run import Run

@@ -20,12 +20,12 @@ from scheduler import Shard
 from workload import Asker
 
 from choicewise.data.open import open_dataset
+from choicewise.engine import cut_shards, shard_tokens
 from choicewise.protocols.catalogue import resolve
 from choicewise.requests.blocks import cut_blocks, list_asks, list_sections, prepare_block, with_split
 from choicewise.requests.request import BlockQuestion
 from choicewise.running.evaluate import evaluate
 from choicewise.running.plan import unique_tokens
-from choicewise.running.shards import cut_shards, shard_tokens
 from choicewise.store.folder import Keys
 from choicewise.tokens.tokenizer import Tokenizer
 

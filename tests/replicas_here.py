@@ -6,10 +6,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from choicewise.engine import Shard
 from choicewise.models.model import Model
 from choicewise.records import OBSERVATIONS
 from choicewise.running.replica import Answered, Replica, ReplicaDied
-from choicewise.running.shards import Shard
 from choicewise.running.work import observe
 from choicewise.store.tables import make_table
 

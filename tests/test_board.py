@@ -53,7 +53,7 @@ from choicewise.board.records import (
 )
 from choicewise.board.runs import RunProcess
 from choicewise.errors import StoreError
-from choicewise.page.reproduce import table_csv
+from choicewise.page.study import table_csv
 from choicewise.records import MANIFEST, SUMMARY
 from choicewise.results.outcomes import OutcomeKeeper, Outcomes, bounded, ranked
 from choicewise.results.rows import Row

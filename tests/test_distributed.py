@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from choicewise import engine as shards
 from choicewise import evaluate, load_model, open_run
 from choicewise.bundled import BENCHMARK
 from choicewise.data.dataset import Dataset
@@ -21,7 +22,6 @@ from choicewise.errors import ModelError, UsageError
 from choicewise.models.fake import HashModel
 from choicewise.models.model import Model, Recipe
 from choicewise.results.run import Run
-from choicewise.running import shards
 from choicewise.running import workers as replicas
 from choicewise.running.doctor import examine
 from choicewise.running.replica import Identity, LoadedModel, Replica

@@ -73,7 +73,7 @@ def test_a_text_that_a_spreadsheet_would_compute_is_a_text(run: Run, tmp_path: P
         named = replace(summary, manifest=replace(summary.manifest, model=model))
         table = row_table(make_study([named]))
         assert table["model"][0].as_py() == model.name
-        from choicewise.page.reproduce import table_csv
+        from choicewise.page.study import table_csv
 
         (tmp_path / "rows.csv").write_text(
             table_csv(table.column_names, table.to_pylist()), encoding="utf-8", newline=""

@@ -103,7 +103,7 @@ OTHERS = {
     },
     "table writer": {
         "interchange/write/tables.py": "CSV by pyarrow, for millions of rows",
-        "page/reproduce.py": "the only CSV of rows",
+        "page/study.py": "the only CSV of rows",
     },
     "HTTP client": {},
     "private name": {},

@@ -14,8 +14,7 @@ from choicewise.board.library import read_snapshot
 from choicewise.board.pages import write_board
 from choicewise.board.records import View, board_csv
 from choicewise.page.document import write_page
-from choicewise.page.reproduce import downloads
-from choicewise.page.study import read_study
+from choicewise.page.study import downloads, read_study
 from choicewise.records import DatasetRecord, ModelRecord
 from choicewise.results.rows import run_id
 from choicewise.store.folder import read_manifest

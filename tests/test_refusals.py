@@ -11,10 +11,10 @@ import pytest
 
 from choicewise.cli.commands import invoke
 from choicewise.data.open import open_dataset
+from choicewise.engine import SERVER
 from choicewise.errors import ModelError, UsageError
 from choicewise.models import load
 from choicewise.models.fake import HashModel
-from choicewise.models.model import SERVER
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Answers, Ids, Mass, Question, Span
 from choicewise.results.run import open_run, refused_lines

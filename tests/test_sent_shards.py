@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from choicewise.engine import Shard
 from choicewise.errors import ModelError
 from choicewise.models.fake import HashModel
 from choicewise.models.model import Recipe, SelfCheck
@@ -31,7 +32,6 @@ from choicewise.requests.request import BlockQuestion
 from choicewise.running import ray as ray_cluster
 from choicewise.running import workers as replicas
 from choicewise.running.replica import Answered, Identity, LoadedModel, ReplicaDied, outcome
-from choicewise.running.shards import Shard
 from choicewise.running.work import observe
 from choicewise.running.workers import Parallel, Pool
 from choicewise.store.tables import make_table

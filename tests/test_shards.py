@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.models.model import SERVER
+from choicewise.engine import DEVICE_TOKENS, SERVER, SHARD_TOKENS, SHARE, cut_shards, shard_tokens
 from choicewise.questions import Conclusion, Cosine, Generation, Ids, MaskedLoss, Mass, Span, TokenSet
 from choicewise.requests.request import BlockQuestion
 from choicewise.running.plan import unique_tokens
-from choicewise.running.shards import DEVICE_TOKENS, SHARD_TOKENS, SHARE, cut_shards, shard_tokens
 
 LETTERS = TokenSet([1, 2])
 

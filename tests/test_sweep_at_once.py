@@ -12,9 +12,10 @@ import pytest
 
 from choicewise.cli.commands import invoke
 from choicewise.cli.run import INCOMPLETE
+from choicewise.engine import SERVER
 from choicewise.errors import ModelError, UsageError
 from choicewise.models.fake import HashModel
-from choicewise.models.model import SERVER, Recipe
+from choicewise.models.model import Recipe
 from choicewise.running import job as job_module
 from choicewise.running import ray as ray_cluster
 from choicewise.running.job import Job, job_of, read_plan

@@ -37,7 +37,7 @@ from choicewise.board.runs import artefact_content, run_document, run_strip
 from choicewise.errors import UsageError
 from choicewise.page.embed import environment, static_text
 from choicewise.page.item_views import words
-from choicewise.page.reproduce import run_line, selectors
+from choicewise.page.study import run_line, selectors
 from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.results.compare import published
 from choicewise.results.rows import WARNINGS

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import pyarrow.compute as pc
 
 from choicewise.board.model import Board, Cell, Column, Line, ListedRun, Part, Snapshot, Spread, slug
-from choicewise.page.reproduce import table_csv
+from choicewise.page.study import table_csv
 from choicewise.protocols.catalogue import Entry, entries
 from choicewise.protocols.protocol import Protocol, parse_signature, signature
 from choicewise.report.findings import sentences

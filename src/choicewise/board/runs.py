@@ -29,8 +29,7 @@ from choicewise.page.charts import strip
 from choicewise.page.charts.chart import DARK, LIGHT, Chart, styles
 from choicewise.page.document import Content, document, inside_items, today
 from choicewise.page.embed import WIDE
-from choicewise.page.reproduce import parquet_bytes, rows_table, table_csv
-from choicewise.page.study import read_study
+from choicewise.page.study import parquet_bytes, read_study, rows_table, table_csv
 from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.records import ITEM_FILE, ITEMS, SUMMARY, Manifest
 from choicewise.results.explain import Explanation, explain

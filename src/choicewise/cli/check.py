@@ -29,7 +29,7 @@ def check(
     numbers, and which protocols can be asked.
     """
     loaded = loading.load(model)
-    from choicewise.models.model import SERVER
+    from choicewise.engine import SERVER
 
     if loaded.device == SERVER:
         measured = measure_server(loaded)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from choicewise.questions import Answers, Question
 from choicewise.tokens.tokenizer import Tokenizer
-
-SERVER: Final = "server"
-"""The ``device`` of a model that a server computes."""
 
 
 class Model(Protocol):
@@ -18,7 +15,7 @@ class Model(Protocol):
 
     ``window``: the most tokens that can be inputs at once; the last token of a span is never an input, so a span may
     have ``window + 1`` tokens.  ``digest`` (64 hex) identifies weights and configuration, ``device`` where it runs
-    (``SERVER``: behind a server).
+    (:data:`choicewise.engine.SERVER`: behind a server).
     ``supports``: the kinds of question it answers (classes of :data:`~choicewise.questions.Question`, and ``Sampling``
     where it samples generations).
     """

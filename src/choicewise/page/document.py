@@ -16,7 +16,7 @@ from typing import Any
 
 from choicewise import __version__
 from choicewise.errors import UsageError
-from choicewise.page import item_views, reproduce, sections
+from choicewise.page import item_views, sections
 from choicewise.page import study as study_data
 from choicewise.page.charts import bump, lanes, strip
 from choicewise.page.embed import (
@@ -32,7 +32,7 @@ from choicewise.page.embed import (
 )
 from choicewise.page.item_views import FEW, details, index_data, study_warnings
 from choicewise.page.sections import Order
-from choicewise.page.study import MOST_RUNS, Study, read_study
+from choicewise.page.study import MOST_RUNS, Study, downloads, read_study, run_line, selectors
 from choicewise.report.findings import sentences
 from choicewise.report.tables import average_tables
 from choicewise.results.finding import finding
@@ -342,10 +342,8 @@ def _shown(content: Content) -> dict[str, Any]:
         "item_rows": [item_views.first_rows(each) for each in content.listed],
         "sheets": sections.sheets(study),
         "warnings": study_warnings(study),
-        "recipes": [
-            (run, reproduce.run_line(run.manifest, reproduce.selectors(run.protocols), run.place)) for run in study.runs
-        ],
-        "downloads": reproduce.downloads(study),
+        "recipes": [(run, run_line(run.manifest, selectors(run.protocols), run.place)) for run in study.runs],
+        "downloads": downloads(study),
     }
 
 

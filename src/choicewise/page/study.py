@@ -1,18 +1,25 @@
-"""Several runs as one study, and its pairs of models."""
+"""Several runs as one study, its pairs of models, and how to get every number once more."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from choicewise.protocols.protocol import Protocol
+from choicewise.errors import ProtocolError
+from choicewise.protocols.catalogue import entries, entry, groups, resolve
+from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import Manifest
 from choicewise.results.measurement import same_items, shared_items
 from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, Summary, alike, bounded, ranked
@@ -32,6 +39,8 @@ from choicewise.scoring.significance import (
 )
 from choicewise.store.folder import is_sweep
 from choicewise.store.tables import Damage, damaged_blocks
+from choicewise.util.tables import write_parquet
+from choicewise.util.text import command_line, safe
 
 MOST_RUNS = 24
 """Runs of which a page holds the ladders, the answers to every item (a bit for every item and protocol) and every pair;
@@ -238,6 +247,200 @@ def make_study(summaries: Sequence[Summary], damages: Mapping[Path, Sequence[Dam
     return Study(tuple(runs))
 
 
+@dataclass
+class _Credits:
+    """Compares outcomes; which items are shared, and their subjects, is worked out once for all protocols."""
+
+    _aligned: dict[tuple[int, int], tuple[list[Integers], Integers | None]] = field(default_factory=dict)
+
+    def compare(self, one: Outcome, other: Outcome) -> tuple[Difference, SignFlip, float]:
+        key = id(one.items), id(other.items)
+        if key not in self._aligned:
+            self._aligned[key] = self._align(one, other)
+        places, clusters = self._aligned[key]
+        left, right = (
+            each.credit if len(place) == len(each.ids) and same_items(one, other) else each.credit[place]
+            for each, place in zip((one, other), places, strict=True)
+        )
+        difference = paired_difference(left, right, clusters)
+        detectable = math.nan if math.isnan(difference.se) else _detectable(left - right)
+        return difference, sign_flip(left, right), detectable
+
+    @staticmethod
+    def _align(one: Outcome, other: Outcome) -> tuple[list[Integers], Integers | None]:
+        _, places = shared_items((one, other))
+        subjects: Sequence[str] = one.subjects
+        names, codes = np.unique(np.array(subjects, dtype=str)[places[0]], return_inverse=True)
+        return places, codes.astype(np.int64) if len(names) >= FEWEST else None
+
+
+_ADDITIONS: Sequence[Callable[[Summary], str]] = (
+    lambda each: f" on {each.manifest.dataset.name}",
+    lambda each: f" #D{each.manifest.dataset.digest[:6]}",
+    lambda each: f", {_selected(each)}" if _selected(each) else "",
+    lambda each: f", {each.manifest.model.dtype}",
+    lambda each: f" {run_id(each.manifest)}",
+    lambda each: f" in {each.folder.name}",
+)
+"""What is added to the names of models until no two runs are called the same."""
+
+
+def _selected(summary: Summary) -> str:
+    subjects, limit = summary.manifest.selection.subjects, summary.manifest.selection.limit
+    named = [] if subjects is None else [", ".join(subjects) if len(subjects) < 3 else f"{len(subjects)} subjects"]
+    return ", ".join([*named, *([] if limit is None else [f"first {limit} of each subject"])])
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A file as an address that holds it whole; no address where it would be too long."""
+
+    name: str
+    what: str
+    address: str
+
+
+def downloads(study: Study) -> list[Download]:
+    """The rows of all runs as CSV, without the signatures, and as Parquet."""
+    table = rows_table(study.rows)
+    text = table_csv([name for name in _COLUMNS if name != "signature"], table.to_pylist())
+    named = ("choicewise.csv", "CSV"), ("choicewise.parquet", "Parquet, with the signatures")
+    inside = text if len(text) <= _LONGEST_CSV else ""
+    addresses = (
+        _address("text/csv;charset=utf-8", inside.encode()),
+        _address("application/vnd.apache.parquet", parquet_bytes(table)),
+    )
+    return [Download(*name, address) for name, address in zip(named, addresses, strict=True)]
+
+
+def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
+    """What to name so that these protocols are run on the same data: groups, entries, names, else signatures."""
+    known = {name: of_catalogue for name, protocol in protocols.items() if (of_catalogue := _known(name, protocol))}
+    remaining = {**protocols, **known}
+    named: list[str] = []
+    families = {name: [pair for each in of for pair in each.protocols.items()] for name, of in groups().items()}
+    families |= {each.name: list(each.protocols.items()) for each in entries()}
+    for name, members in sorted(families.items(), key=lambda family: -len(family[1])):
+        if all(remaining.get(full) == protocol for full, protocol in members):
+            named.append(name)
+            for full, _ in members:
+                del remaining[full]
+    return named + [name if name in known else signature(protocol) for name, protocol in remaining.items()]
+
+
+def run_line(manifest: Manifest, protocols: Sequence[str], folder: str | Path) -> str:
+    """The command that asks ``protocols`` in the run in ``folder``, of the job that it was begun with.
+
+    Names on the Hub have the commit that was read.  Where the manifest has no job, the names of model and data stand
+    for where they lie.
+    """
+    job = manifest.job or _described(manifest)
+    model, data = job["models"][0], (job.get("data") or [{}])[0]
+    options = {
+        "model": [_pinned(model["name"], manifest.model.source)],
+        "data": [_pinned(data.get("path"), manifest.dataset.source)],
+        "protocol": protocols,
+        "subject": job.get("subjects"),
+        "limit": [job.get("limit")],
+        "mapping": [mapping if isinstance(mapping := data.get("mapping"), str) else None],
+        "on-bad-item": [job.get("on_bad_item")],
+        **{name: [model.get(name)] for name in ("dtype", "device", "window", "adapter", "tokenizer")},
+        "include-path": job.get("include_path"),
+        "allow-task-code": [job.get("allow_task_code")],
+        "out": [folder],
+    }
+    words = ["run"]
+    for name, values in options.items():
+        for value in values or ():
+            if value:
+                text = f"./{value}" if str(value).startswith("-") else str(value)
+                words += [f"--{name}"] if value is True else [f"--{name}", text]
+    return command_line(*words)
+
+
+def table_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows (mappings) as CSV.  A text that a spreadsheet would compute begins with an apostrophe."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\r\n")
+    writer.writerow(columns)
+    writer.writerows([_field(row.get(name)) for name in columns] for row in rows)
+    return file.getvalue()
+
+
+def spreadsheet_text(value: str) -> str:
+    """``value`` on one line, after an apostrophe where a spreadsheet would compute it."""
+    text = safe(value)
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+
+
+def rows_table(rows: Sequence[Row]) -> pa.Table:
+    """The rows as a table: shares of 1, null for what is not known, flags in one text."""
+    content = [each.as_json() for each in rows]
+    for each in content:
+        each["flags"] = " ".join(each["flags"])
+    return pa.Table.from_pylist([{name: each[name] for name in _COLUMNS} for each in content])
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
+    """The table as a file of Parquet."""
+    out = io.BytesIO()
+    write_parquet(out, table)
+    return out.getvalue()
+
+
+_LONGEST_CSV = 1_000_000
+"""Characters of a table that a page holds as CSV; of a longer one there is Parquet, and a command that writes CSV."""
+
+_COLUMNS = (
+    *("model", "dataset", "data", "selection", "subject", "family", "protocol", "id", "i", "t", "r", "metric"),
+    *("value", "se", "interval", "ci_low", "ci_high", "low", "high", "n", "missing", "chance"),
+    *("rank", "rank_low", "rank_high", "flags", "invalid", "ties", "near_ties", "noise", "skipped"),
+    *("shots_dropped", "truncated", "merged", "noncanonical", "lossy", "unknown"),
+    *("model_source", "dataset_source", "signature"),
+)
+"""Of the downloads, in this order."""
+
+
+def _described(manifest: Manifest) -> dict[str, Any]:
+    """A job of what a manifest says of its model and its data."""
+    model, data, selection = manifest.model, manifest.dataset.asked, manifest.selection
+    here = manifest.server is None and not model.name.startswith("fake:")
+    own = {"dtype": model.arithmetic, "device": model.device, "window": model.window} if here else {}
+    return {
+        "models": [{"name": model.asked, **own}],
+        "data": [{"path": data}] if data else [],
+        "subjects": selection.subjects,
+        "limit": selection.limit,
+    }
+
+
+def _known(name: str, protocol: Protocol) -> Protocol | None:
+    """What the catalogue calls so, where that is ``protocol`` but for the split, which the data say."""
+    try:
+        entry(name)
+        known = resolve(name)
+    except ProtocolError:
+        return None
+    same = [*known] == [name] and replace(known[name], split=protocol.split) == protocol
+    return known[name] if same else None
+
+
+def _pinned(name: str | None, source: str) -> str | None:
+    return source if source.startswith(f"{name}@") else name
+
+
+def _address(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{b64encode(content).decode()}" if content else ""
+
+
+def _field(value: Any) -> str:
+    if value is None or value != value:
+        return ""
+    if isinstance(value, tuple | list):
+        value = " ".join(map(str, value))
+    return spreadsheet_text(value) if isinstance(value, str) else str(value)
+
+
 def _pair(study: Study, left: int, right: int, credits: _Credits) -> Pair:
     one, other = study.runs[left], study.runs[right]
     if reason := _incomparable(one, other):
@@ -279,33 +482,6 @@ def _incomparable(one: ShownRun, other: ShownRun) -> str:
     return "the data differ, A: {}, B: {}".format(*names)
 
 
-@dataclass
-class _Credits:
-    """Compares outcomes; which items are shared, and their subjects, is worked out once for all protocols."""
-
-    _aligned: dict[tuple[int, int], tuple[list[Integers], Integers | None]] = field(default_factory=dict)
-
-    def compare(self, one: Outcome, other: Outcome) -> tuple[Difference, SignFlip, float]:
-        key = id(one.items), id(other.items)
-        if key not in self._aligned:
-            self._aligned[key] = self._align(one, other)
-        places, clusters = self._aligned[key]
-        left, right = (
-            each.credit if len(place) == len(each.ids) and same_items(one, other) else each.credit[place]
-            for each, place in zip((one, other), places, strict=True)
-        )
-        difference = paired_difference(left, right, clusters)
-        detectable = math.nan if math.isnan(difference.se) else _detectable(left - right)
-        return difference, sign_flip(left, right), detectable
-
-    @staticmethod
-    def _align(one: Outcome, other: Outcome) -> tuple[list[Integers], Integers | None]:
-        _, places = shared_items((one, other))
-        subjects: Sequence[str] = one.subjects
-        names, codes = np.unique(np.array(subjects, dtype=str)[places[0]], return_inverse=True)
-        return places, codes.astype(np.int64) if len(names) >= FEWEST else None
-
-
 def _detectable(differences: Floats) -> float:
     known = differences[~np.isnan(differences)]
     return minimum_detectable_effect(float(known.std(ddof=1)), len(known))
@@ -318,17 +494,6 @@ def _damages(summary: Summary) -> list[Damage]:
     return damaged_blocks(summary.folder, summary.manifest.blocks)
 
 
-_ADDITIONS: Sequence[Callable[[Summary], str]] = (
-    lambda each: f" on {each.manifest.dataset.name}",
-    lambda each: f" #D{each.manifest.dataset.digest[:6]}",
-    lambda each: f", {_selected(each)}" if _selected(each) else "",
-    lambda each: f", {each.manifest.model.dtype}",
-    lambda each: f" {run_id(each.manifest)}",
-    lambda each: f" in {each.folder.name}",
-)
-"""What is added to the names of models until no two runs are called the same."""
-
-
 def _labels(summaries: Sequence[Summary]) -> list[str]:
     labels = [each.manifest.model.name for each in summaries]
     for addition in _ADDITIONS:
@@ -339,9 +504,3 @@ def _labels(summaries: Sequence[Summary]) -> list[str]:
         labels = [new if label in tells else label for label, new in zip(labels, added, strict=True)]
     times = Counter(labels)
     return [f"{label} ({place + 1})" if times[label] > 1 else label for place, label in enumerate(labels)]
-
-
-def _selected(summary: Summary) -> str:
-    subjects, limit = summary.manifest.selection.subjects, summary.manifest.selection.limit
-    named = [] if subjects is None else [", ".join(subjects) if len(subjects) < 3 else f"{len(subjects)} subjects"]
-    return ", ".join([*named, *([] if limit is None else [f"first {limit} of each subject"])])

@@ -12,12 +12,12 @@ from typing import Protocol, Self, TypeAlias
 import pyarrow as pa
 
 from choicewise.data.dataset import Dataset
+from choicewise.engine import cut_shards, shard_tokens
 from choicewise.models.model import Model, SelfCheck
 from choicewise.records import ObservationRow, RequestRow, SpanRow
 from choicewise.requests.blocks import Block, prepare_block
 from choicewise.requests.render import RenderedRequests
 from choicewise.requests.request import BlockQuestion, PreparedBlock
-from choicewise.running.shards import cut_shards, shard_tokens
 from choicewise.running.work import observe
 from choicewise.store.folder import Keys, TokenCounter
 from choicewise.tokens.tokenizer import Tokenizer

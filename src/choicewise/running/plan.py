@@ -10,7 +10,7 @@ from time import perf_counter
 import numpy as np
 
 from choicewise.data.dataset import Dataset
-from choicewise.engine import build
+from choicewise.engine import build, cut_shards, shard_tokens
 from choicewise.models.model import Model
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Blanks, Conclusion, Cosine, Generation, Ids, MaskedLoss, Mass, Rendition, Span
@@ -18,7 +18,6 @@ from choicewise.requests.blocks import prepare_block
 from choicewise.requests.render import RenderedRequests
 from choicewise.requests.request import BlockQuestion, PreparedBlock
 from choicewise.running.progress import Progress
-from choicewise.running.shards import cut_shards, shard_tokens
 from choicewise.running.work import Work, asked_parts, served_model
 from choicewise.store.folder import Keys
 from choicewise.tokens.byte_coverings import ByteProbability, parts

@@ -25,6 +25,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from choicewise.engine import Shard
 from choicewise.errors import ChoicewiseError, UsageError
 from choicewise.models.local.devices import AUTO, Footprint, devices_of
 from choicewise.models.local.folder_model import footprint_of
@@ -39,7 +40,6 @@ from choicewise.running.replica import (
     on_this_node,
     outcome,
 )
-from choicewise.running.shards import Shard
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -21,11 +21,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from choicewise import __version__
+from choicewise.engine import Shard
 from choicewise.errors import ChoicewiseError, ModelError
 from choicewise.models.load import load_model
 from choicewise.models.model import Model, Recipe, SelfCheck
 from choicewise.records import OBSERVATIONS
-from choicewise.running.shards import Shard
 from choicewise.running.work import observe
 from choicewise.store.tables import make_table
 

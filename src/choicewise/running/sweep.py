@@ -17,8 +17,9 @@ from threading import Lock
 
 from choicewise import __version__
 from choicewise.data.hub import Download
+from choicewise.engine import SERVER
 from choicewise.errors import ChoicewiseError, MissingData, StoreError
-from choicewise.models.model import SERVER, Model
+from choicewise.models.model import Model
 from choicewise.protocols.catalogue import Suite, suites_of
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import MANIFEST, SWEEP, CellRecord, PartRecord, SuiteRecord, Sweep

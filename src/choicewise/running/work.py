@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
+from choicewise.engine import SERVER
 from choicewise.errors import DataError, ModelError, ProtocolError
-from choicewise.models.model import SERVER, Model
+from choicewise.models.model import Model
 from choicewise.protocols.catalogue import entries
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import supported_readings

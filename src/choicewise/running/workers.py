@@ -12,8 +12,9 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from choicewise.engine import SERVER, Shard, cut_shards, shard_tokens
 from choicewise.errors import ModelError, UsageError
-from choicewise.models.model import SERVER, Model, SelfCheck
+from choicewise.models.model import Model, SelfCheck
 from choicewise.requests.blocks import Block
 from choicewise.requests.request import BlockQuestion
 from choicewise.running.executor import (
@@ -25,7 +26,6 @@ from choicewise.running.executor import (
     Upcoming,
 )
 from choicewise.running.replica import DEATHS, Answered, Identity, Replica, ReplicaDied, process_replicas
-from choicewise.running.shards import Shard, cut_shards, shard_tokens
 from choicewise.store.folder import Keys
 
 PATIENCE = 60.0

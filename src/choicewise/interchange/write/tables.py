@@ -19,8 +19,7 @@ import pyarrow as pa
 from choicewise.errors import UsageError
 from choicewise.interchange.export import Export, Filled, Place, Write, Writer, begins_with, one_file
 from choicewise.interchange.write.common import AnsweredItem, answered_items, model_names, not_whole, shown_runs
-from choicewise.page.reproduce import spreadsheet_text, table_csv
-from choicewise.page.study import Study
+from choicewise.page.study import Study, spreadsheet_text, table_csv
 from choicewise.protocols.protocol import short_signature
 from choicewise.protocols.readings import READINGS
 from choicewise.results.measurement import Measurement

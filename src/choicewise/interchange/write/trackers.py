@@ -25,8 +25,7 @@ from choicewise.errors import StoreError, UsageError
 from choicewise.interchange.export import Export, Filled, Write, Writer, library, own_store
 from choicewise.interchange.write.common import shown_runs
 from choicewise.interchange.write.tables import row_table
-from choicewise.page.reproduce import table_csv
-from choicewise.page.study import ShownRun, Study
+from choicewise.page.study import ShownRun, Study, table_csv
 from choicewise.results.rows import Row, chosen_part, data_id, run_id
 
 PROJECT = "choicewise"

@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from choicewise.bundled import MODELS, PREFIX, bundled_folder
 from choicewise.data.hub import MODEL, Download, hub_name, open_snapshot
+from choicewise.engine import SERVER
 from choicewise.errors import ChoicewiseError, ModelError
 from choicewise.models.local.files import FILES
-from choicewise.models.model import SERVER, SelfCheck
+from choicewise.models.model import SelfCheck
 from choicewise.models.server.address import KEY_VARIABLE, ServerAddress
 from choicewise.models.server.facts import NOT_THERE, ServerFacts, answer_if_offered, other_name, read_server_facts
 from choicewise.models.server.faults import ServerFailed, Unanswerable

@@ -68,7 +68,7 @@ def ready():
 cli.watch = ready
 cli.main()
 """
-ADVICE = "interrupted; a run that was under way keeps what it observed, and the same command continues it"
+ADVICE = "interrupted; a run that was under way keeps what it observed. Run the same command again to resume"
 
 
 def line(data: Path, out: Path) -> list[str]:

@@ -194,7 +194,7 @@ def _read_array(dtype: str, content: str) -> npt.NDArray[Any]:
 def _left_out(manifest: Manifest, rows: tuple[Row, ...]) -> str:
     part = chosen_part(manifest.selection)
     lacking = dict.fromkeys(row.selection for row in rows if row.selection != part)
-    advice = f"blocks are damaged and left out; the same `{manifest.writer}` line writes them again"
+    advice = f"blocks are damaged and left out; run the same `{manifest.writer}` command again to write them"
     return f"{'; '.join(lacking)}: {advice}" if lacking else ""
 
 
@@ -287,7 +287,7 @@ def look(place: Place) -> ListedRun:
     state, words = State.WAITING, ""
     if not manifest.complete:
         asked = _asked(place.folder, manifest)
-        state, words = State.INCOMPLETE, f"{asked} are asked; the same `{manifest.writer}` line goes on with it"
+        state, words = State.INCOMPLETE, f"{asked} are asked; run the same `{manifest.writer}` command again to resume"
     bare = replace(manifest, blocks=(), files={})  # of which a large run has hundreds
     return ListedRun(place.id, place.label, place.folder, state, version, words, bare, run_id(manifest))
 

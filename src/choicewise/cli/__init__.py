@@ -73,7 +73,7 @@ def _run() -> int:
             check_interrupt()  # also where the interrupt became another exception, as in the middle of defining a class
     except KeyboardInterrupt:
         end_watch()
-        tell("interrupted; a run that was under way keeps what it observed, and the same command continues it")
+        tell("interrupted; a run that was under way keeps what it observed. Run the same command again to resume")
         os._exit(130)  # an ordinary end would wait for threads, and may end by signal instead of with this code
     except ChoicewiseError as error:
         fail(error)

@@ -50,8 +50,8 @@ def import_logs(
     Reads samples of lm-evaluation-harness 0.4 with the results beside them, its 0.3 write-out, run folders of HELM,
     logs of Inspect, details of lighteval, and CSV, Parquet or JSON Lines with the columns item, choice, loglikelihood,
     gold.
-    Every score that the log allows is computed; the report says what it lacks for the others. The same line again
-    changes nothing.
+    Every score that the log allows is computed; the report says what it lacks for the others. The same command
+    again changes nothing.
     """
     if json:
         options.refuse_without_use("--json prints every number and has", all=every)

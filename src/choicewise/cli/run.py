@@ -58,8 +58,8 @@ def run(
     """Evaluate a model on a dataset under every named protocol, and print the table.
 
     Without --data, protocols are asked on the data of their own benchmarks, and a suite (leaderboard/v1) on all of its
-    own; then the report has its average. Repeating the same line goes on where it was interrupted, and does nothing
-    when everything is there.
+    own; then the report has its average. Run the same command again to resume; it does nothing when everything is
+    there.
     """
     loading.refuse_foreign(model, **(spread.given if model.startswith("server:") else {}))
     if dry_run:
@@ -153,7 +153,7 @@ def sweep(
     in which they are named, each when there are free GPUs, cores and memory for it. The last ones share what is left.
 
     A failure (a model that is not there, data that are missing, a window too small) is recorded, and the sweep goes on;
-    the same line continues it, and opens nothing again that is complete. Exit code 7: something is missing.
+    run the same command again to resume; what is complete is not opened again. Exit code 7: something is missing.
 
     PLAN.toml has `models` and `protocols`, lists of names, and may have `data`, a list of paths, and `subjects`,
     `limit`, `on_bad_item`, `dtype`, `device`, `window`, `batch_tokens`, `tokenizer`, `memory`. A model may be a table

@@ -139,7 +139,7 @@ def print_tables(rows: Sequence[Row], every: bool) -> None:
     print_parts(report_tables([row for row in rows if not row.share]))
     if counts := warning_counts(rows):
         print_parts([f"warnings, with the number of protocols: {counts}"])
-    show(*short_legend(rows), "every number with its interval, warnings and ids: the same line with --all")
+    show(*short_legend(rows), "every number with its interval, warnings and ids: the same command with --all")
 
 
 def _next_steps(rows: Sequence[Row], folders: Sequence[Path]) -> Iterator[str]:

@@ -66,7 +66,7 @@ ROUNDS = 6
 RUNNING = "running"
 
 LineOf = Callable[[Path, Manifest], str]
-"""The line that goes on with a run."""
+"""The command that resumes a run."""
 
 
 def examine_runs(folder: Path) -> Iterator[Examined]:

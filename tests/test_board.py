@@ -332,8 +332,8 @@ def test_views_of_what_the_board_lacks_are_not_kept(made: Path, tmp_path: Path) 
         "": True,
         f"sort={column.id}&order=up": True,
         f"sort=median-{column.key.part.id}": True,
-        f"data={column.key.part.id}&family={column.family}&protocol={column.protocol}&columns=all&doubt=any": True,
-        "doubt=nonsense": False,
+        f"data={column.key.part.id}&family={column.family}&protocol={column.protocol}&columns=all&warning=any": True,
+        "warning=nonsense": False,
         "data=nonsense": False,
         "family=nonsense": False,
         f"protocol={column.protocol}&protocol=nonsense": False,
@@ -445,21 +445,21 @@ def test_columns_are_chosen_by_data_family_and_protocol(made: Path, tmp_path: Pa
     assert chosen_columns(told, View(family=("nothing",))) == ()
 
 
-def test_doubts_leave_only_numbers_with_or_without_them(made: Path, tmp_path: Path) -> None:
+def test_warnings_leave_only_numbers_with_or_without_them(made: Path, tmp_path: Path) -> None:
     told = snapshot(copied(made, tmp_path, "hash", "oracle"))
     flags = {cell.row.diagnosis.warnings for cell in cells(told.board).values() if cell.row}
     flag = next(flag for each in flags for flag in each)
-    for doubt, fits in (
-        (flag, lambda row: flag in row["doubts"]),
-        ("any", lambda row: row["doubts"]),
-        ("none", lambda row: not row["doubts"]),
+    for warning, fits in (
+        (flag, lambda row: flag in row["warnings"]),
+        ("any", lambda row: row["warnings"]),
+        ("none", lambda row: not row["warnings"]),
     ):
-        record = json.loads(as_json(board_record(told, View(columns="all", doubt=doubt))))
+        record = json.loads(as_json(board_record(told, View(columns="all", warning=warning))))
         left = [cell for model in record["models"] for cell in model["cells"].values()]
         every = [cell.row for cell in cells(told.board).values() if cell.row]
         assert left
         assert all(map(fits, left))
-        assert len(left) == sum(bool(fits({"doubts": row.diagnosis.warnings})) for row in every)
+        assert len(left) == sum(bool(fits({"warnings": row.diagnosis.warnings})) for row in every)
 
 
 def test_models_are_chosen_by_a_part_of_their_name(made: Path, tmp_path: Path) -> None:
@@ -515,7 +515,7 @@ VIEWS = st.builds(
     protocol=st.lists(st.text(min_size=1), unique=True, max_size=2).map(tuple),
     columns=st.sampled_from(["", "all"]),
     model=st.text(max_size=5),
-    doubt=st.sampled_from(["", "none", "any", "chance"]),
+    warning=st.sampled_from(["", "none", "any", "chance"]),
     sort=st.text(max_size=5),
     order=st.sampled_from(["", "up", "down"]),
 )

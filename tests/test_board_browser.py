@@ -228,7 +228,7 @@ def test_the_written_board_sorts_and_filters(written: Path, tab: Callable[..., A
         (model["model"], name)
         for model in told["models"]
         for name, cell in model["cells"].items()
-        if not cell["doubts"]
+        if not cell["warnings"]
     }
     assert set(models(again)) <= {model for model, _ in sure}
 

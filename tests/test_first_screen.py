@@ -216,9 +216,9 @@ def test_warnings_are_counted_by_protocol() -> None:
     )
     assert warning_counts([made()]) == ""
     assert set(WARNINGS) - set(IN_SHORT) == {"chance"}  # counted as no better than guessing
-    for doubt in IN_SHORT:
-        row = made(warnings=(doubt,)) if doubt in WARNINGS else made(**{doubt: ("field",) if doubt == "unused" else 2})
-        assert warning_counts([row]) == f"{IN_SHORT[doubt]} (1)"
+    for name in IN_SHORT:
+        row = made(warnings=(name,)) if name in WARNINGS else made(**{name: ("field",) if name == "unused" else 2})
+        assert warning_counts([row]) == f"{IN_SHORT[name]} (1)"
 
 
 @pytest.mark.parametrize("width", [40, 80, 120, 160])

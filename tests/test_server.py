@@ -362,7 +362,7 @@ def test_the_same_item_under_other_orders_is_made_once(runs: Path, monkeypatch: 
     with served(runs) as board:
         board.settle(lambda library: bool(library.snapshot.disputed))  # nothing changes any more
         (item,) = items(board, 1)
-        spelled = [f"{item}&{further}={number}" for number in range(10) for further in ("sort", "doubt", "x", "run")]
+        spelled = [f"{item}&{further}={number}" for number in range(10) for further in ("sort", "warning", "x", "run")]
         answers = begin(board, *spelled)
         held.wait(1)
         held.go_on.set()

@@ -17,10 +17,11 @@ from urllib.parse import urlencode
 from choicewise import __version__
 from choicewise.board.model import Cell, Column, ListedRun, Snapshot, Spread, State, slug
 from choicewise.board.records import (
-    Sheet,
+    AskedProtocol,
     ShownItem,
     View,
     as_json,
+    asked_protocol,
     board_csv,
     board_record,
     headings,
@@ -29,7 +30,6 @@ from choicewise.board.records import (
     model_record,
     order_of,
     ordered_lines,
-    sheet,
     shown,
     sorted_by,
 )
@@ -38,7 +38,7 @@ from choicewise.errors import UsageError
 from choicewise.page.embed import environment, static_text
 from choicewise.page.item_views import words
 from choicewise.page.study import run_line, selectors
-from choicewise.protocols.protocol import parse_signature, signature
+from choicewise.protocols.protocol import parse_signature
 from choicewise.results.compare import published
 from choicewise.results.rows import WARNINGS
 from choicewise.util.files import disk_errors, write_text
@@ -85,7 +85,7 @@ def board_files(snapshot: Snapshot) -> Iterator[tuple[str, str | bytes]]:
         yield f"model/{slug(model)}.html", model_page(snapshot, model, below, **frame)
         yield f"model/{slug(model)}.json", as_json(model_record(snapshot, model))
     for p in dict.fromkeys(column.p.removeprefix("#") for column in snapshot.board.columns):
-        asked = sheet(snapshot, p)
+        asked = asked_protocol(snapshot, p)
         if asked is not None:
             yield f"protocol/{p}.html", protocol_page(snapshot, asked, below, **frame)
     for run in snapshot.board.runs:
@@ -201,7 +201,7 @@ def model_page(snapshot: Snapshot, model: str, links: Links, **further: Any) -> 
     """The page of a model that the board has."""
     parts = list(measured(snapshot, model))
     rows = [cell.row for part in parts for _, cell in part.numbers if cell.row]
-    raised = {flag for row in rows for flag in row.diagnosis.warnings}
+    raised = {warning for row in rows for warning in row.diagnosis.warnings}
     runs = dict.fromkeys(run for part in parts for run in part.runs)
     return rendered(
         "model.html.j2",
@@ -212,7 +212,7 @@ def model_page(snapshot: Snapshot, model: str, links: Links, **further: Any) -> 
         runs=[(run, run_again(run)) for run in runs if run.manifest is not None],
         words=words,
         published={run for run in runs if any(row.id in published() for row in run.rows)},
-        legend={flag: words for flag, words in WARNINGS.items() if flag in raised},
+        legend={warning: words for warning, words in WARNINGS.items() if warning in raised},
         **further,
     )
 
@@ -237,16 +237,15 @@ def letter(place: int) -> str:
     return "none" if place < 0 else chr(ord("A") + place) if place < 26 else str(place + 1)
 
 
-def protocol_page(snapshot: Snapshot, asked: Sheet, links: Links, **further: Any) -> str:
+def protocol_page(snapshot: Snapshot, asked: AskedProtocol, links: Links, **further: Any) -> str:
     """The spec sheet as HTML."""
     numbers = [(column, ordered_lines(snapshot, column)) for column in asked.columns]
     return rendered(
         "protocol.html.j2",
         snapshot,
         links,
-        sheet=asked,
+        asked=asked,
         numbers=numbers,
-        signature=signature(asked.protocol),
         **further,
     )
 
@@ -270,7 +269,7 @@ def board_page(snapshot: Snapshot, view: View, links: Links, **further: Any) -> 
     board = snapshot.board
     seen = shown(board, view)
     cells = [line.cells[column.id] for line in seen.lines for column in seen.columns if column.id in line.cells]
-    raised = {flag for cell in cells if cell.row is not None for flag in cell.row.diagnosis.warnings}
+    raised = {warning for cell in cells if cell.row is not None for warning in cell.row.diagnosis.warnings}
     return rendered(
         "board.html.j2",
         snapshot,
@@ -285,8 +284,8 @@ def board_page(snapshot: Snapshot, view: View, links: Links, **further: Any) -> 
         order_of=partial(order_of, seen),
         is_shown=is_shown,
         ranged=sum(column.measured > 1 for column in board.columns),
-        flags=WARNINGS,
-        legend={MARKS[flag]: words for flag, words in WARNINGS.items() if flag in raised},
+        warnings=WARNINGS,
+        legend={MARKS[warning]: words for warning, words in WARNINGS.items() if warning in raised},
         State=State,
         **further,
     )
@@ -295,7 +294,7 @@ def board_page(snapshot: Snapshot, view: View, links: Links, **further: Any) -> 
 def rendered(template: str, snapshot: Snapshot, links: Links, **context: Any) -> str:
     """A page of the board."""
     common = {"version": __version__, "snapshot": snapshot, "links": links, "View": View}
-    words = {"doubts": doubts, "guessed": guessed, "breakable": breakable, "bar": bar}
+    words = {"guessed": guessed, "breakable": breakable, "bar": bar}
     words |= {"cell_markup": cell_markup, "spread_markup": spread_markup}
     return environment().get_template(template).render(**common, **words, **context)
 
@@ -308,14 +307,14 @@ def breakable(text: str) -> Markup:
 
 
 MARKS = dict(zip(WARNINGS, "abcdefghijklmnopqrstuvwxyz", strict=False))
-"""The letter that stands for a doubt beside a number; the words are below the table."""
+"""The letter that stands for a warning beside a number; the words are below the table."""
 
 _WIDTH = 1.5
 """Percent of the scale that a bar is wide at least, so that it can be seen."""
 
 
 def cell_markup(cell: Cell, column: Column, rank_range: tuple[int, int] | None, sortable: bool = False) -> Markup:
-    """The number with its doubts, the bar of its interval and its rank, or the words in its place, in a ``td``.
+    """The number with its warnings, the bar of its interval and its rank, or the words in its place, in a ``td``.
 
     ``sortable``: with what a script sorts and filters by.
     """
@@ -325,14 +324,14 @@ def cell_markup(cell: Cell, column: Column, rank_range: tuple[int, int] | None, 
     if row is None or cell.rank is None:
         return Markup(f'<td><i class="words">{escape(cell.words)}</i></td>')
     guess = guessed(cell)
-    marks = doubts(cell)
+    letters = marks(cell)
     shown = ranks(*rank_range) if rank_range else str(cell.rank)
     parts = [
         "<td",
         ' class="guessed"' if guess else "",
-        f' data-value="{row.value:.6g}" data-doubts="{" ".join(row.diagnosis.warnings)}"' if sortable else "",
+        f' data-value="{row.value:.6g}" data-warnings="{" ".join(row.diagnosis.warnings)}"' if sortable else "",
         f"><b>{percent(row.value)}</b>",
-        f'<sup><span class="only-read"> doubts </span>{marks}</sup>' if marks else "",
+        f'<sup><span class="only-read"> warnings </span>{letters}</sup>' if letters else "",
         "" if math.isnan(row.ci_low) else bar(row.ci_low, row.ci_high, column.chance),
         "<small>",
         f'<span class="only-read">rank </span>{shown}' if column.measured > 1 else "",
@@ -368,9 +367,9 @@ def bar(low: float, high: float, chance: float, value: float = math.nan) -> Mark
     return Markup(f'<svg class="bar" aria-hidden="true">{tick}{interval}{stroke}</svg>')
 
 
-def doubts(cell: Cell) -> str:
-    """The letters of the doubts about a number."""
-    return "" if cell.row is None else "".join(MARKS[flag] for flag in cell.row.diagnosis.warnings)
+def marks(cell: Cell) -> str:
+    """The letters of the warnings about a number."""
+    return "" if cell.row is None else "".join(MARKS[warning] for warning in cell.row.diagnosis.warnings)
 
 
 def guessed(cell: Cell) -> bool:

@@ -13,8 +13,9 @@ from urllib.parse import urlencode
 import pyarrow.compute as pc
 
 from choicewise.board.model import Board, Cell, Column, Line, ListedRun, Part, Snapshot, Spread, slug
+from choicewise.page.sections import Sheet, sheet
 from choicewise.page.study import table_csv
-from choicewise.protocols.catalogue import Entry, entries
+from choicewise.protocols.catalogue import entries
 from choicewise.protocols.protocol import Protocol, parse_signature, signature
 from choicewise.report.findings import sentences
 from choicewise.results.compare import published
@@ -194,14 +195,13 @@ def item_record(item: ShownItem) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
-    """A protocol that the board has: its name, its columns, and what the catalogue says of it, if it knows it."""
+class AskedProtocol:
+    """A protocol that the board has, its columns, and the ``sheet`` that a page of its runs shows, too."""
 
-    name: str
     p: str
     protocol: Protocol
     columns: tuple[Column, ...]
-    entry: Entry | None
+    sheet: Sheet
 
     @property
     def axes(self) -> list[tuple[str, str]]:
@@ -211,22 +211,23 @@ class Sheet:
         return [(axis, shown_line(text) if isinstance(text, str) else value) for axis, value, text in values]
 
 
-def sheet(snapshot: Snapshot, p: str) -> Sheet | None:
+def asked_protocol(snapshot: Snapshot, p: str) -> AskedProtocol | None:
     """The protocol of that short id (without the number sign), if the board has one."""
     columns = tuple(column for column in snapshot.board.columns if column.p == f"#{p}")
     if not columns:
         return None
     protocol = parse_signature(columns[0].key.signature)
-    known = (entry for entry in entries() if protocol in entry.protocols.values())
-    return Sheet(columns[0].protocol, columns[0].p, protocol, columns, next(known, None))
+    known = next((entry for entry in entries() if protocol in entry.protocols.values()), None)
+    shown = sheet(columns[0].protocol, {columns[0].protocol: protocol}, known)
+    return AskedProtocol(columns[0].p, protocol, columns, shown)
 
 
-def protocol_record(snapshot: Snapshot, asked: Sheet) -> dict[str, Any]:
+def protocol_record(snapshot: Snapshot, asked: AskedProtocol) -> dict[str, Any]:
     """The same as plain data."""
-    entry = asked.entry
+    entry = asked.sheet.entry
     about = {} if entry is None else {name: getattr(entry, name) for name in ("title", "citation", "source", "about")}
     return {
-        "protocol": asked.name,
+        "protocol": asked.sheet.name,
         "p": asked.p,
         "signature": signature(asked.protocol),
         "axes": dict(asked.axes),
@@ -254,7 +255,7 @@ Record = dict[str, Any]
 
 CSV_COLUMNS = (
     *("model", "run", "dataset", "data", "selection", "group", "protocol", "p", "i", "r", "family", "metric"),
-    *("value", "ci_low", "ci_high", "n", "missing", "chance", "rank", "rank_low", "rank_high", "doubts", "state"),
+    *("value", "ci_low", "ci_high", "n", "missing", "chance", "rank", "rank_low", "rank_high", "warnings", "state"),
     *("model_source", "dataset_source"),
 )
 
@@ -308,7 +309,7 @@ def cell_record(snapshot: Snapshot, column: Column, cell: Cell) -> Record:
     number = {name: getattr(row, name) for name in ("value", "se", "ci_low", "ci_high", "n", "missing")}
     ids = {"i": row.i, "t": row.t, "r": row.r}
     rank = {"rank": cell.rank, "rank_low": low, "rank_high": high}
-    return {"run": cell.run.id, "state": "", **number, **rank, "doubts": row.diagnosis.warnings, **ids}
+    return {"run": cell.run.id, "state": "", **number, **rank, "warnings": row.diagnosis.warnings, **ids}
 
 
 def run_record(run: ListedRun, whole: bool = True) -> Record:
@@ -340,7 +341,7 @@ MOST = 12
 """Columns that are chosen where nobody chose them."""
 
 ANY = "any"
-"""Numbers with any doubt; see :attr:`View.doubt`."""
+"""Numbers with any warning; see :attr:`View.warning`."""
 
 Order = Literal["", "up", "down"]
 
@@ -350,8 +351,8 @@ class View:
     """One state of the board.
 
     ``data`` (ids of parts of the data), ``family`` and ``protocol`` (names) choose the columns, ``columns`` says "all"
-    where all are wanted instead of a handful.  ``model`` is a part of a name.  ``doubt`` leaves only the numbers that a
-    flag was raised for, with "any" those with any flag, with "none" those without.  ``sort`` is the id of a column,
+    where all are wanted instead of a handful.  ``model`` is a part of a name.  ``warning`` leaves only the numbers that
+    have this one, with "any" those with any, with "none" those without.  ``sort`` is the id of a column,
     "model", or "median-" and the id of a part; nothing for the median, best first.  ``order``: "up" from the lowest,
     "down" from the highest; nothing for best first, and names from A to Z.
     """
@@ -361,7 +362,7 @@ class View:
     protocol: tuple[str, ...] = ()
     columns: str = ""
     model: str = ""
-    doubt: str = ""
+    warning: str = ""
     sort: str = ""
     order: Order = ""
 
@@ -385,9 +386,9 @@ def read_view(pairs: Iterable[tuple[str, str]]) -> View:
         if value:
             told.setdefault(name, []).append(value)
     data, family, protocol = (tuple(dict.fromkeys(told.get(name, ()))) for name in ("data", "family", "protocol"))
-    columns, model, doubt, sort = (told.get(name, [""])[-1] for name in ("columns", "model", "doubt", "sort"))
+    columns, model, warning, sort = (told.get(name, [""])[-1] for name in ("columns", "model", "warning", "sort"))
     order: Order = "up" if told.get("order", [""])[-1] == "up" else "down" if "order" in told else ""
-    return View(data, family, protocol, "all" if columns == "all" else "", model, doubt, sort, order)
+    return View(data, family, protocol, "all" if columns == "all" else "", model, warning, sort, order)
 
 
 def known_view(board: Board, view: View) -> tuple[View, bool]:
@@ -400,7 +401,7 @@ def known_view(board: Board, view: View) -> tuple[View, bool]:
         and parts.issuperset(view.data)
         and {column.family for column in board.columns}.issuperset(view.family)
         and {column.protocol for column in board.columns}.issuperset(view.protocol)
-        and view.doubt in {"", ANY, "none", *WARNINGS}
+        and view.warning in {"", ANY, "none", *WARNINGS}
     )
     return view if view.sort in sorts else replace(view, sort=""), known
 
@@ -454,13 +455,13 @@ def chosen_columns(board: Board, view: View) -> tuple[Column, ...]:
 
 
 def is_shown(cell: Cell, view: View) -> bool:
-    """Whether a view shows a cell; words are shown only where doubts don't matter."""
-    if not view.doubt:
+    """Whether a view shows a cell; words are shown only where warnings don't matter."""
+    if not view.warning:
         return True
     if cell.row is None:
         return False
-    flags = cell.row.diagnosis.warnings
-    return not flags if view.doubt == "none" else bool(flags) if view.doubt == ANY else view.doubt in flags
+    raised = cell.row.diagnosis.warnings
+    return not raised if view.warning == "none" else bool(raised) if view.warning == ANY else view.warning in raised
 
 
 def handful(columns: Sequence[Column], most: int) -> tuple[Column, ...]:

@@ -30,6 +30,7 @@ from choicewise.board.queue import SubmissionService
 from choicewise.board.records import (
     View,
     as_json,
+    asked_protocol,
     board_csv,
     board_record,
     chosen_columns,
@@ -41,7 +42,6 @@ from choicewise.board.records import (
     protocol_record,
     read_view,
     run_record,
-    sheet,
     shown_item,
 )
 from choicewise.board.runs import MEDIA, RunProcesses, strip_style
@@ -262,7 +262,7 @@ class Site:
         snapshot = self._library.snapshot
 
         def text() -> str:
-            asked = sheet(snapshot, name)
+            asked = asked_protocol(snapshot, name)
             if asked is None:
                 raise HTTPException(404, "No run was asked under that protocol.")
             self._library.want([column.id for column in asked.columns])
@@ -334,7 +334,7 @@ class Site:
         if part is None:
             raise HTTPException(404, "No run measured that part of the data.")
         asked = read_view(pairs.multi_items())
-        view, known = known_view(snapshot.board, replace(asked, data=(), doubt="", sort="", order=""))
+        view, known = known_view(snapshot.board, replace(asked, data=(), warning="", sort="", order=""))
         run = snapshot.run(pairs.get("run", ""))
         run_id = "" if run is None else run.id
 

@@ -168,11 +168,27 @@ def sheets(study: Study) -> list[Sheet]:
     published: dict[str, Entry] = {}
     for name, protocol in study.protocols.items():
         source = _source(name, protocol)
-        sheet = name if source is None else source.name
+        together = name if source is None else source.name
         if source is not None:
-            published[sheet] = source
-        chosen.setdefault(sheet, {})[name] = protocol
-    return [_sheet(name, own, published.get(name)) for name, own in chosen.items()]
+            published[together] = source
+        chosen.setdefault(together, {})[name] = protocol
+    return [sheet(name, own, published.get(name)) for name, own in chosen.items()]
+
+
+def sheet(name: str, protocols: Mapping[str, Protocol], published: Entry | None) -> Sheet:
+    """The sheet of these protocols, which share their templates; ``published``: their entry of the catalogue."""
+    first = next(iter(protocols.values()))
+    variants = (
+        Variant(
+            each,
+            short_signature(protocol),
+            signature(protocol),
+            ", ".join(f"{axis} {_value(other)}" for axis, _, other in axis_differences(first, protocol)),
+        )
+        for each, protocol in protocols.items()
+    )
+    reading = READINGS[first.reading].about
+    return Sheet(name, published, family(first), reading, _shots(first), tuple(_parts(first)), tuple(variants))
 
 
 STEP_COLUMNS = (
@@ -360,21 +376,6 @@ def _source(name: str, protocol: Protocol) -> Entry | None:
     except ProtocolError:
         return None
     return known if known.protocols.get(known.published.get(name, name)) == protocol else None
-
-
-def _sheet(name: str, protocols: Mapping[str, Protocol], published: Entry | None) -> Sheet:
-    first = next(iter(protocols.values()))
-    variants = (
-        Variant(
-            each,
-            short_signature(protocol),
-            signature(protocol),
-            ", ".join(f"{axis} {_value(other)}" for axis, _, other in axis_differences(first, protocol)),
-        )
-        for each, protocol in protocols.items()
-    )
-    reading = READINGS[first.reading].about
-    return Sheet(name, published, family(first), reading, _shots(first), tuple(_parts(first)), tuple(variants))
 
 
 def _value(spelled: str) -> str:

@@ -38,11 +38,11 @@ if (table && form) {
     };
   };
 
-  const fits = (cell, doubt) => {
-    if (!doubt) return true;
-    if (cell.dataset.doubts === undefined) return false;
-    if (doubt === "none") return cell.dataset.doubts === "";
-    return doubt === "any" ? cell.dataset.doubts !== "" : cell.dataset.doubts.split(" ").includes(doubt);
+  const fits = (cell, warning) => {
+    if (!warning) return true;
+    if (cell.dataset.warnings === undefined) return false;
+    if (warning === "none") return cell.dataset.warnings === "";
+    return warning === "any" ? cell.dataset.warnings !== "" : cell.dataset.warnings.split(" ").includes(warning);
   };
 
   const names = new Map(first.map((row) => [row, row.dataset.model]));
@@ -51,7 +51,7 @@ if (table && form) {
   const show = () => {
     const state = read();
     const { link, order } = current();
-    const [model, doubt] = [(state.get("model") ?? "").toLowerCase(), state.get("doubt") ?? ""];
+    const [model, warning] = [(state.get("model") ?? "").toLowerCase(), state.get("warning") ?? ""];
     for (const each of links) {
       const chosen = each === link;
       each.classList.toggle("sorted", chosen);
@@ -62,7 +62,7 @@ if (table && form) {
     for (const row of [...first].sort(compare(column(link), order))) {
       let any = false;
       for (const cell of row.cells) {
-        const shown = cell.matches("th, .median") || fits(cell, doubt);
+        const shown = cell.matches("th, .median") || fits(cell, warning);
         cell.classList.toggle("out", !shown);
         any ||= shown && !cell.matches("th, .median");
       }
@@ -70,7 +70,7 @@ if (table && form) {
       body.append(row);
     }
     form.elements.model.value = state.get("model") ?? "";
-    form.elements.doubt.value = doubt;
+    form.elements.warning.value = warning;
   };
 
   for (const link of links) {
@@ -81,7 +81,7 @@ if (table && form) {
       write({ sort: link.dataset.sort, order: turned === best(link) ? "" : turned });
     });
   }
-  form.addEventListener("input", () => write({ model: form.elements.model.value, doubt: form.elements.doubt.value }));
+  form.addEventListener("input", () => write({ model: form.elements.model.value, warning: form.elements.warning.value }));
   form.addEventListener("submit", (event) => event.preventDefault());
   window.addEventListener("hashchange", show);
   form.hidden = false;

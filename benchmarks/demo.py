@@ -25,7 +25,7 @@ RESULTS = Path(__file__).resolve().parent / "results" / "demo.json"
 def main() -> None:
     """Run the demo in this process, with the parts timed, and store what they took."""
     from choicewise.cli.commands import invoke
-    from choicewise.models.local import loading
+    from choicewise.models.local import networks
     from choicewise.models.local.causal_lm import CausalLM
     from choicewise.models.local.local_model import LocalModel
     from choicewise.models.local.paths import TreePath
@@ -58,7 +58,7 @@ def main() -> None:
     timed("the models' vocabulary", CausalLM, "read")
     timed("self-checks", LocalModel, "check")
     timed("spot checks", SpotCheck, "compare")
-    timed("loading weights", loading, "load_network")
+    timed("loading weights", networks, "load_network")
     timed("numbers", summary, "keep_summary")
     timed("the page", write, "write_page")
     with tempfile.TemporaryDirectory() as out:

@@ -18,15 +18,18 @@ from hypothesis import strategies as st
 from choicewise.cli.commands import invoke
 from choicewise.errors import ModelError, UsageError
 from choicewise.integrations import lm_eval as register
-from choicewise.integrations.lm_eval import scoring as asking
+from choicewise.integrations.lm_eval import requests as asking
 from choicewise.integrations.lm_eval.engine import REFUSED, STAMP, read_arguments, stamp
-from choicewise.integrations.lm_eval.generation import GREEDY, StopRule, is_greedy, read_settings
-from choicewise.integrations.lm_eval.scoring import (
+from choicewise.integrations.lm_eval.requests import (
+    GREEDY,
     Encoder,
     Request,
+    StopRule,
     ask_as_harness,
     ask_with_boundary,
+    is_greedy,
     portions,
+    read_settings,
     score,
     space_moved,
 )

@@ -89,7 +89,7 @@ OTHERS = {
         "interchange/write/tables.py": "a cell",
         "models/local/files.py": "a digest",
         "models/local/folder_model.py": "a name in quotes",
-        "models/local/loading.py": "the key and the text of a cache",
+        "models/local/networks.py": "the key and the text of a cache",
         "models/local/tokenizer.py": "a digest",
         "models/server/http.py": "the body of a request",
         "page/charts/chart.py": "a specification of Vega-Lite",
@@ -112,7 +112,7 @@ OTHERS = {
 
 ONE_IMPORTER = {
     *("board/server.py", "board/submission_routes.py", "board/worker.py", "integrations/lm_eval/__init__.py"),
-    *("integrations/lm_eval/generation.py", "integrations/lm_eval/model.py", "interchange/harness_tasks/rows.py"),
+    *("integrations/lm_eval/model.py", "integrations/lm_eval/requests.py", "interchange/harness_tasks/rows.py"),
     *(
         "interchange/logs/harness_samples.py",
         "interchange/write/harness_names.py",

@@ -337,7 +337,7 @@ def test_load_refuses_weights_that_the_configuration_has_no_place_for(shared_dat
 def test_experts_that_can_not_be_merged_are_refused_with_the_reason(tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
-    from choicewise.models.local.loading import load_network
+    from choicewise.models.local.networks import load_network
     from tests.tiny import tiny
 
     tiny("mixtral").save_pretrained(tmp_path)
@@ -400,8 +400,8 @@ def test_load_model_says_what_to_do(name: str, message: str) -> None:
 
 
 def test_load_model_names_the_extra_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("choicewise.models.local.loading", raising=False)
-    monkeypatch.delitem(sys.modules, "choicewise.models.local.loading", raising=False)
+    monkeypatch.delattr("choicewise.models.local.networks", raising=False)
+    monkeypatch.delitem(sys.modules, "choicewise.models.local.networks", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ModelError, match=r"needs torch .* pip install 'choicewise\[hf\]'"):
         load_model(tmp_path)

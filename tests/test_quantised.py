@@ -63,7 +63,7 @@ def test_the_type_says_what_weights_are(
     monkeypatch.setattr(quantisation, "find_spec", lambda name: True)
     own = read_quantisation(config(**stated), Path("model"))
     assert own is not None
-    assert own.described("float32") == described
+    assert f"{own.weights} ({own.method}), float32" == described
     assert ModelRecord("m", "d", described, "cpu", 1).arithmetic == "float32"
 
 

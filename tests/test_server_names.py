@@ -10,9 +10,9 @@ import pytest
 from choicewise.cli.commands import invoke
 from choicewise.errors import ModelError, StoreError
 from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.facts import ServerFacts, other_name, read_server_facts
 from choicewise.models.server.faults import ServerFailed
 from choicewise.models.server.http import Client
+from choicewise.models.server.probe import ServerFacts, other_name, read_server_facts
 from choicewise.models.server.server_model import ServerModel
 from choicewise.running.evaluate import evaluate
 from tests.misbehaving_server import Server, serving

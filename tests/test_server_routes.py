@@ -17,8 +17,15 @@ from choicewise.models.server.next_token_routes import (
     ChosenTokens,
     SglangChosen,
 )
-from choicewise.models.server.routes import TextPrompts, nodes, settings, text_scores
-from choicewise.models.server.span_routes import PromptLogprobs, SglangPrompts, whole_spans
+from choicewise.models.server.routes import (
+    PromptLogprobs,
+    SglangPrompts,
+    TextPrompts,
+    nodes,
+    settings,
+    text_scores,
+    whole_spans,
+)
 from choicewise.questions import NOT_FIRST, UNKNOWN, Generation, Ids, Mass, Sampling, Span, TokenSet
 from choicewise.scoring.decide import limited
 from choicewise.scoring.observed import Continuations
@@ -53,12 +60,13 @@ def test_nodes_are_every_prefix_that_is_read(spans: list[Span]) -> None:
 @given(spans=SPANS)
 def test_whole_spans_hold_every_span_and_none_is_the_beginning_of_the_next(spans: list[Span]) -> None:
     wholes = list(whole_spans([*enumerate(spans)]))
-    assert sorted(part.question for whole in wholes for part in whole.parts) == list(range(len(spans)))
+    assert sorted(index for whole in wholes for index, *_ in whole.spans) == list(range(len(spans)))
     assert not any(after.tokens[: len(whole.tokens)] == whole.tokens for whole, after in pairwise(wholes))
     for whole in wholes:
         places = range(whole.first, len(whole.tokens))
-        for part, scores in zip(whole.parts, whole.scores([-float(at) for at in places], [*places]), strict=True):
-            span = spans[part.question]
+        read = whole.scores([-float(at) for at in places], [*places])
+        for (index, *_), scores in zip(whole.spans, read, strict=True):
+            span = spans[index]
             assert scores.tokens.tolist() == span.continuation.tolist()
             assert scores.ranks.tolist() == [*range(len(span.context), len(span.context) + len(span.continuation))]
 
@@ -86,7 +94,7 @@ def test_the_rule_of_costs(before: int, scored: int, whole: bool) -> None:
 
 def test_sglang_is_asked_from_the_token_before() -> None:
     span = Span(ids(5, 6, 7), ids(8, 9))
-    (call,) = SglangPrompts().calls([(3, span)])
+    (call,) = SglangPrompts("m").calls([(3, span)])
     assert call.body["input_ids"] == [5, 6, 7, 8, 9]
     assert call.body["logprob_start_len"] == 2
     entries = [[None, 7, None], [-1.5, 8, None], [-0.5, 9, None]]

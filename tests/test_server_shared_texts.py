@@ -17,11 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.facts import ServerFacts
 from choicewise.models.server.http import Client
 from choicewise.models.server.many_requests import ask_now
 from choicewise.models.server.next_token_routes import TopTokens
-from choicewise.models.server.probe import ChosenRoutes, Probe
+from choicewise.models.server.probe import ChosenRoutes, Probe, ServerFacts
 from choicewise.models.server.routes import TextPrompts
 from choicewise.questions import Ids, Span
 

@@ -23,16 +23,16 @@ pytest.importorskip("accelerate")
 from choicewise.bundled import MODELS
 from choicewise.errors import ModelError
 from choicewise.models.load import load_model
-from choicewise.models.local import attention, devices, loading
+from choicewise.models.local import attention, devices, networks
 from choicewise.models.local import devices as several_devices
-from choicewise.models.local import loading as spread
+from choicewise.models.local import networks as spread
 from choicewise.models.local import paths as flex_path
 from choicewise.models.local import plain as float32_copy
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.devices import device_name, device_of, devices_of
 from choicewise.models.local.folder_model import FolderModel, footprint
-from choicewise.models.local.loading import Spread, load_network
 from choicewise.models.local.local_model import LocalModel
+from choicewise.models.local.networks import Spread, load_network
 from choicewise.models.local.paths import LADDER
 from choicewise.models.local.selfcheck import path_differences
 from choicewise.models.model import Recipe
@@ -294,7 +294,7 @@ def test_what_does_not_fit_is_refused_with_the_bytes_before_it_is_loaded(
 ) -> None:
     needed = footprint(BUNDLED, dtype="float32")
     monkeypatch.setattr(spread, "free_bytes", lambda device: needed.workspace + needed.weights // 4)
-    monkeypatch.setattr(loading.transformers.AutoModelForCausalLM, "from_pretrained", None)
+    monkeypatch.setattr(networks.transformers.AutoModelForCausalLM, "from_pretrained", None)
     with pytest.raises(ModelError) as error:
         load_model(BUNDLED, device=DEVICES).check(8)
     text = str(error.value)

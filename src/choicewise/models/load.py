@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,20 +11,15 @@ from choicewise.bundled import MODELS, PREFIX, bundled_folder
 from choicewise.data.hub import MODEL, Download, HubName, Snapshot, hub_name, open_snapshot
 from choicewise.errors import ModelError
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
-from choicewise.models.local.files import FILES
+from choicewise.models.local.files import CONFIG, FILES, indexed_files
 from choicewise.models.model import Model, Recipe
 from choicewise.models.server.address import PREFIX as SERVED
 from choicewise.models.server.address import ServerAddress
 from choicewise.util.text import refuse_secret
 
 FAKES = {"fake:hash": HashModel, "fake:oracle": Oracle, "fake:anti-oracle": AntiOracle}
-
 _WEIGHTS: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
-
-_ADAPTER: Final = "adapter_config.json"
-"""What a repository of an adapter holds."""
-
 _PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 
 
@@ -140,7 +134,9 @@ def open_hub_model(name: HubName, progress: Download | None = None) -> tuple[Sna
         raise ModelError(_without_weights(snapshot))
     if weights == [INDEX]:
         snapshot.download(weights, progress)
-        weights += _listed(snapshot)
+        weights += (listed := indexed_files(snapshot.folder / INDEX))
+        if lacking := [path for path in listed if path not in snapshot.files]:
+            raise ModelError(f"{INDEX} of {snapshot.source} lists {lacking[0]}, which is not there")
     return snapshot, [path for path in FILES if path in snapshot.files] + weights
 
 
@@ -158,22 +154,9 @@ def _advice(name: str) -> str:
     )
 
 
-def _listed(snapshot: Snapshot) -> list[str]:
-    """The files of weights that the index lists."""
-    try:
-        listed = sorted(set(json.loads((snapshot.folder / INDEX).read_text())["weight_map"].values()))
-        if wrong := [path for path in listed if not path.endswith(".safetensors")]:
-            raise ValueError(f"{wrong[0]} is not one")  # others can run code when opened
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelError(f"{INDEX} of {snapshot.source} is no index of safetensors files") from error
-    if lacking := [path for path in listed if path not in snapshot.files]:
-        raise ModelError(f"{INDEX} of {snapshot.source} lists {lacking[0]}, which is not there")
-    return listed
-
-
 def _without_weights(snapshot: Snapshot) -> str:
     pickles = sorted(path for path in snapshot.files if path.endswith(_PICKLES))
-    if _ADAPTER in snapshot.files:
+    if CONFIG in snapshot.files:
         return (
             f"{snapshot.source} is an adapter; run `hf download {snapshot.name.repository}`, and pass the folder it"
             " names as the adapter of the model that it was trained beside"

@@ -1,4 +1,4 @@
-"""Arguments and engine."""
+"""The arguments of the harness's model, and the model with its tokenizer that they name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from choicewise.tokens.tokenizer import Tokenizer, token_bytes
 
 if TYPE_CHECKING:
     from choicewise.models.local.local_model import LocalModel
-    from choicewise.models.local.other_kinds import EncoderDecoder
+    from choicewise.models.local.networks import EncoderDecoder
 
 
 @dataclass(frozen=True)
@@ -64,16 +64,9 @@ def load_engine(arguments: ModelArguments) -> Engine:
 
     from choicewise.models.local.folder_model import FolderModel
 
-    load = partial(
-        load_model,
-        _name(arguments),
-        dtype=arguments.dtype,
-        device=arguments.device,
-        rung=arguments.rung,
-        batch_tokens=arguments.batch_tokens,
-        trust_remote_code=arguments.trust_remote_code,
-        adapter=arguments.peft,
-    )
+    same = ("dtype", "device", "rung", "batch_tokens", "trust_remote_code")
+    options = {name: getattr(arguments, name) for name in same}
+    load = partial(load_model, _name(arguments), adapter=arguments.peft, **options)
     try:
         folder = load(window=arguments.max_length)
     except ModelError:
@@ -97,7 +90,10 @@ def load_engine(arguments: ModelArguments) -> Engine:
     )
     local = cast("LocalModel | EncoderDecoder", folder.local)
     window = arguments.max_length or resolve_max_length(local.model.config, tokenizer)
-    model = replace(local, tokenizer=adopt(tokenizer), window=window)
+    own_tokens: Tokenizer = (adopted := AdoptedTokenizer(tokenizer))
+    if adopted.content is not None:  # what texts share is encoded once where that is proven to be exact
+        own_tokens = PartwiseTokenizer(adopted, find_split_rule(adopted.content))
+    model = replace(local, tokenizer=own_tokens, window=window)
     return Engine(model, local.model, tokenizer, window, folder.source.rpartition("@")[2])
 
 
@@ -120,8 +116,7 @@ class AdoptedTokenizer:
     """A tokenizer of transformers, ``inner``, behind the engine's interface.
 
     It gives the tokens of ``inner`` itself, which may differ from those of the folder's ``tokenizer.json``, because
-    transformers rebuilds some classes from their vocabulary
-    (:class:`~choicewise.models.local.tokenizer.HfTokenizer`).
+    transformers rebuilds some classes from their vocabulary (:class:`~choicewise.models.local.tokenizer.HfTokenizer`).
     ``token_bytes`` is empty where ``inner`` is written in Python and does not say them.
     """
 
@@ -158,17 +153,8 @@ class AdoptedTokenizer:
         return text
 
 
-def adopt(inner: Any) -> Tokenizer:
-    """``inner`` behind the engine's interface; what texts share is encoded once where that is proven to be exact."""
-    own = AdoptedTokenizer(inner)
-    return own if own.content is None else PartwiseTokenizer(own, find_split_rule(own.content))
-
-
-HARNESS = "harness"
-"""The boundary that is the harness's own: its rules for moved white space, BOS and empty contexts."""
-
-DTYPES = {"half": "float16", "float": "float32"}
-"""Other names that torch has for them."""
+HARNESS = "harness"  # the boundary that is the harness's own: its rules for moved white space, BOS and empty contexts
+DTYPES = {"half": "float16", "float": "float32"}  # other names that torch has for them
 
 IGNORED = {
     "batch_size": "all requests form one tree of tokens, computed in packs that fit (batch_tokens sets their size)",
@@ -301,8 +287,7 @@ def _read(value: Any, kind: str) -> Any:
     raise TypeError(value)
 
 
-STAMP = "choicewise model"
-"""The key of the stamp; the harness's own are sha256."""
+STAMP = "choicewise model"  # the key of the stamp; the harness's own are sha256
 
 
 def stamp(answers: MutableMapping[str, Any], identity: str) -> None:

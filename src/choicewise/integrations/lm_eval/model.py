@@ -20,10 +20,10 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from choicewise import __version__
 from choicewise.errors import ModelError, UsageError
 from choicewise.integrations.lm_eval.engine import HARNESS, load_engine, read_arguments, stamp
-from choicewise.integrations.lm_eval.generation import Generator
-from choicewise.integrations.lm_eval.scoring import (
+from choicewise.integrations.lm_eval.requests import (
     Asked,
     Encoder,
+    Generator,
     Request,
     Score,
     ask_as_harness,

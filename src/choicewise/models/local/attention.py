@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +21,8 @@ from choicewise.models.local.devices import to_device
 from choicewise.questions import Ids
 
 NAME = "choicewise_tree"
-
-SEGMENT = 256
-"""Rows that share one set of keys: so few that hardly any key is masked, enough for one matrix product."""
-
-KeysValues = list[tuple[Tensor, Tensor]]
-"""Keys and values, one pair per layer, each of shape [1, heads, tokens, width]."""
-
+SEGMENT = 256  # rows that share one set of keys: so few that hardly any key is masked, enough for one matrix product
+KeysValues = list[tuple[Tensor, Tensor]]  # keys and values, one pair per layer, each of shape [1, heads, tokens, width]
 _attend: ContextVar[Attend] = ContextVar("choicewise_tree_attention")
 
 
@@ -75,9 +70,11 @@ class TreePass:
                 for rows, places in segments(self.tree, self.pack, SEGMENT)
             ]
         output = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
-        for view in self.masks[kind]:
-            part = query[:, :, view.rows]
-            output[:, view.rows] = attend(part, view.select(key), view.select(value), view.mask, options)
+        for rows, keys, mask in self.masks[kind]:
+            seen_key, seen_value = (
+                each[:, :, keys] if isinstance(keys, slice) else each.index_select(2, keys) for each in (key, value)
+            )
+            output[:, rows] = attend(query[:, :, rows], seen_key, seen_value, mask, options)
         return output
 
 
@@ -106,11 +103,16 @@ class DecodePass:
         index = {device: to_device(remaining, device) for device in {key.device for key, _ in self.generated}}
         self.generated = [tuple(each.index_select(0, index[each.device]) for each in pair) for pair in self.generated]
 
-    def begin_token(self) -> Ids:
-        """Be ready for the layers of one more token of every generation; the depth of each."""
+    @property
+    def depth(self) -> Ids:
+        """The depth of every newest token."""
+        return self.tree.depth[self.nodes] + 1 + self.tokens
+
+    def end_token(self) -> None:
+        """Be ready for the layers of one more token of every generation."""
         self.calls = 0
+        self.tokens += 1
         self.masks.clear()
-        return self._depth
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
         """The next layer's attention, shapes as in :data:`Attend`."""
@@ -128,17 +130,12 @@ class DecodePass:
             self.masks[kind] = _additive(self._visible(options.reach), 1, query)
         return _attend_with_own(query[0], shared, own, self.masks[kind], options)
 
-    @property
-    def _depth(self) -> Ids:
-        """The depth of every newest token."""
-        return self.tree.depth[self.nodes] + 1 + self.tokens
-
     def _visible(self, reach: Reach) -> npt.NDArray[np.bool_]:
         """What every newest token sees, shape [generations, path + pack + generated tokens]."""
         before = visible(self.tree, self.nodes, self.pack.nodes(), reach, ahead=self.tokens + 1)
         back = np.arange(self.tokens, -1, -1, dtype=np.int32)
-        own = self._depth[:, None] - back >= reach.lowest(self._depth)[:, None]
-        return np.concatenate([before, own], axis=1)
+        depth = self.depth
+        return np.concatenate([before, depth[:, None] - back >= reach.lowest(depth)[:, None]], axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +162,7 @@ def visible(tree: Tree, rows: Ids, keys: Ids, reach: Reach, ahead: int = 0) -> n
     return (keys <= row) & (row < tree.end[keys]) & within
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AttentionOptions:
+class AttentionOptions(NamedTuple):
     """What a layer gives its attention besides queries, keys and values."""
 
     reach: Reach
@@ -239,29 +235,17 @@ Attend = Callable[[Tensor, Tensor, Tensor, AttentionOptions], Tensor]
 """A layer's attention from its query, key, value, shapes [1, heads, rows, width]; [1, rows, heads, value width] out."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _View:
+def _view(
+    tree: Tree, pack: Pack, rows: Ids, places: Places, reach: Reach, group: int, like: Tensor
+) -> tuple[slice, slice | Tensor, Tensor]:
     """A segment's rows in the pack, the keys they look at, and an additive mask, shape [group * rows, keys]."""
-
-    rows: slice
-    keys: slice | Tensor
-    mask: Tensor
-
-    def select(self, states: Tensor) -> Tensor:
-        """The segment's keys or values out of all, shape [1, heads, keys, width]."""
-        return states[:, :, self.keys] if isinstance(self.keys, slice) else states.index_select(2, self.keys)
-
-
-def _view(tree: Tree, pack: Pack, rows: Ids, places: Places, reach: Reach, group: int, like: Tensor) -> _View:
     visible_keys = visible(tree, rows, pack.nodes()[places], reach)
     needed = visible_keys.any(axis=0)
     keys = places[needed]
     consecutive = len(keys) > 0 and int(keys[-1]) - int(keys[0]) + 1 == len(keys)
-    return _View(
-        slice(int(rows[0]) - pack.start, int(rows[-1]) + 1 - pack.start),
-        slice(int(keys[0]), int(keys[-1]) + 1) if consecutive else to_device(keys, like.device),
-        _additive(visible_keys[:, needed], group, like),
-    )
+    seen = slice(int(keys[0]), int(keys[-1]) + 1) if consecutive else to_device(keys, like.device)
+    own = slice(int(rows[0]) - pack.start, int(rows[-1]) + 1 - pack.start)
+    return own, seen, _additive(visible_keys[:, needed], group, like)
 
 
 def _step_by_step(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: AttentionOptions) -> Tensor:

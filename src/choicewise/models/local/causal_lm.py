@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,9 @@ from choicewise.models.local import plain
 from choicewise.models.local.devices import LOGITS, to_device
 from choicewise.questions import Answers, Generation, Ids, Mass, Span, TokenScores, TokenSet
 
-Reads = tuple[Tensor, Tensor, Tensor]
-"""Tokens (int32), log-probabilities (nats, float32) and ranks (int32), each of shape [reads]."""
-
-GREEDY = -1
-"""A target that stands for the token with the greatest logit."""
-
-LIKELIEST = np.asarray([GREEDY], dtype=np.int32)
-"""The continuation of a span that asks for the token with the greatest logit."""
+Reads = tuple[Tensor, Tensor, Tensor]  # tokens (int32), log-probabilities (nats, float32), ranks (int32): [reads]
+GREEDY = -1  # a target that stands for the token with the greatest logit
+LIKELIEST = np.asarray([GREEDY], dtype=np.int32)  # asks for the token with the greatest logit
 
 
 class CausalLM:
@@ -173,11 +169,7 @@ class CausalLM:
 
     @contextmanager
     def attention(self, implementation: str) -> Iterator[None]:
-        """Meanwhile run the model with another attention function.
-
-        A model that can't change it keeps its own, without the warning ``transformers`` would print: the caller counts
-        the calls.
-        """
+        """Meanwhile run the model with another attention function; one that can't change it keeps its own, silently."""
         before, verbosity = self.model.config._attn_implementation, logging.get_verbosity()
         logging.set_verbosity_error()
         try:
@@ -233,8 +225,7 @@ class ComputePath(ABC):
         return None
 
 
-Rung = Callable[[CausalLM, int], ComputePath]
-"""Makes a compute path from a model and the most tokens of one pack."""
+Rung = Callable[[CausalLM, int], ComputePath]  # makes a compute path from a model and the most tokens of one pack
 
 
 class PlainPath(ComputePath):
@@ -256,13 +247,14 @@ class PlainPath(ComputePath):
     def score(self, questions: Sequence[Span | Mass]) -> Answers:
         """The answers in order."""
         self.lm.work.planned += sum(question.inputs for question in questions)
+        model, vocabulary = self.lm.model, self.lm.vocabulary
         for index, question in enumerate(questions):
+            likeliest = isinstance(question, Span) and question.continuation[0] == GREEDY
             with self.lm.counting():
-                if isinstance(question, Span) and question.continuation[0] == GREEDY:
-                    asked = Generation(question.context, 1)
-                    answer = plain.generate(self.lm.model, self.lm.vocabulary, asked, ())
+                if likeliest:
+                    answer = plain.generate(model, vocabulary, Generation(question.context, 1), ())
                 else:
-                    answer = plain.score(self.lm.model, self.lm.vocabulary, question)
+                    answer = plain.score(model, vocabulary, question)
             yield index, answer
 
 
@@ -330,7 +322,7 @@ class Readout:
         self._questions = np.argsort(tree.span_of, kind="stable")
         self._first_question = np.searchsorted(tree.span_of[self._questions], np.arange(len(tree.starts)))
         self._finished = 0
-        self._transfer: _Transfer | None = None
+        self._pending: Callable[[], Answers] | None = None
 
     def read(self, start: int, hidden: torch.Tensor) -> Answers:
         """Read nodes ``start ..`` from hidden states, shape [nodes, width]; answers that earlier calls finished."""
@@ -339,22 +331,25 @@ class Readout:
         if low == high:
             return
         results = self._lm.read(hidden, self._rows[low:high] - start, self._targets[low:high], self._tree.sets)
-        before, self._transfer = self._transfer, _send(self._order[low:high], results, stop)
+        before, self._pending = self._pending, partial(self._receive, self._order[low:high], *_send(results), stop)
         if before is not None:
-            yield from self._receive(before)
+            yield from before()
 
     def finish(self) -> Answers:
         """The answers that the last ``read`` finished."""
-        if self._transfer is not None:
-            yield from self._receive(self._transfer)
+        if self._pending is not None:
+            yield from self._pending()
 
-    def _receive(self, transfer: _Transfer) -> Answers:
-        if transfer.copied is not None:
-            transfer.copied.synchronize()
+    def _receive(
+        self, places: npt.NDArray[np.int64], results: Reads, copied: torch.cuda.Event | None, stop: int
+    ) -> Answers:
+        """Store ``results`` at ``places`` among the tree's reads; the answers whose last row is before ``stop``."""
+        if copied is not None:
+            copied.synchronize()
         scores = self._scores
-        for array, result in zip((scores.tokens, scores.logprobs, scores.ranks), transfer.results, strict=True):
-            array[transfer.places] = result.cpu().numpy()
-        first, self._finished = self._finished, int(np.searchsorted(self._last_rows, transfer.stop))
+        for array, result in zip((scores.tokens, scores.logprobs, scores.ranks), results, strict=True):
+            array[places] = result.cpu().numpy()
+        first, self._finished = self._finished, int(np.searchsorted(self._last_rows, stop))
         for span in range(first, self._finished):
             part = slice(self._tree.starts[span], self._tree.starts[span + 1])
             answer = TokenScores(scores.tokens[part], scores.logprobs[part], scores.ranks[part])
@@ -385,29 +380,16 @@ class Workload:
         self.planned = self.computed
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Transfer:
-    """Results on their way from the device: ``places`` are their places among the tree's reads.
-
-    They finish the spans whose last row is before node ``stop``.
-    """
-
-    places: npt.NDArray[np.int64]
-    results: Reads
-    stop: int
-    copied: torch.cuda.Event | None
-
-
-def _send(places: npt.NDArray[np.int64], results: Reads, stop: int) -> _Transfer:
-    """Start the copy to the host; an event says when it is complete."""
+def _send(results: Reads) -> tuple[Reads, torch.cuda.Event | None]:
+    """The copy to the host, which is only started, and an event that says when it is complete."""
     if results[0].device.type != "cuda":
-        return _Transfer(places, results, stop, None)
+        return results, None
     tokens, logprobs, ranks = (
         torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True) for part in results
     )
     copied = torch.cuda.Event()
     copied.record(torch.cuda.current_stream(results[0].device))  # by itself it takes the first device's
-    return _Transfer(places, (tokens, logprobs, ranks), stop, copied)
+    return (tokens, logprobs, ranks), copied
 
 
 def _read(logits: Tensor, rows: Tensor, targets: Tensor, likeliest: bool, masses: list[tuple[Tensor, Tensor]]) -> Reads:

@@ -25,33 +25,19 @@ if TYPE_CHECKING:
 _DRIVERS = ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg", "/dev/kfd")
 """What exists on a Linux machine with a device that torch calls CUDA."""
 
-AUTO = "auto"
-"""The device that means all GPUs of this machine where there are several."""
-
+AUTO = "auto"  # the device that means all GPUs of this machine where there are several
 _SEVERAL = re.compile(r"([a-z]+):(\d+)\.\.(\d+)")
-
-
-DEEPEST: Final = 4096
-"""Tokens of the longest question where nobody says: few published protocols send more."""
+DEEPEST: Final = 4096  # tokens of the longest question where nobody says: few published protocols send more
 
 PROBE: Final = 1024
 """Tokens of the longest sequence of a self-check that are allowed for: 128 in most models, more where layers look
 back at a window; three of them are computed as one batch with all their logits."""
 
-TOGETHER: Final = 128
-"""Generations that go on together: more gain little, and each needs memory for its keys and values."""
-
-PACKS: Final = {"cpu": 2048, "cuda": 16384}
-"""Tokens of a pack at first, halved where memory runs out: on a CPU few, because its caches are small."""
-
-LOGITS: Final = {"cpu": 25_000_000, "cuda": 1_000_000_000}
-"""Bytes of logits in float32 that are held at once: what a last-level cache holds, or what fits easily."""
-
-CONTEXT: Final = {"cpu": 0, "cuda": 1_000_000_000}
-"""Bytes of a device that a process takes before it computes: of CUDA its context, the kernels and their workspace."""
-
-HOST: Final = {"cpu": 750_000_000, "cuda": 3_000_000_000}
-"""Bytes of main memory of a process with torch and transformers, questions and answers; with CUDA its libraries."""
+TOGETHER: Final = 128  # generations that go on together: more gain little, and each needs memory for keys and values
+PACKS: Final = {"cpu": 2048, "cuda": 16384}  # tokens of a pack at first: on a CPU few, as its caches are small
+LOGITS: Final = {"cpu": 25_000_000, "cuda": 1_000_000_000}  # bytes held at once: what a last-level cache holds
+CONTEXT: Final = {"cpu": 0, "cuda": 1_000_000_000}  # bytes of a device that a process takes at all: CUDA, kernels
+HOST: Final = {"cpu": 750_000_000, "cuda": 3_000_000_000}  # bytes of main memory of a process with torch; CUDA has more
 
 
 def device_of(name: str | None) -> str:
@@ -154,8 +140,7 @@ class Footprint:
         return next((count for count in range(1, most + 1) if self.on_each(count) <= size), None)
 
 
-NOTHING: Final = Footprint(0, 0, 0, 0, 200_000_000)
-"""Of a model without weights: a process with the package."""
+NOTHING: Final = Footprint(0, 0, 0, 0, 200_000_000)  # of a model without weights: a process with the package
 
 
 def to_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:

@@ -22,11 +22,9 @@ from choicewise.util.cache import read_user_cache, write_user_cache
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
+# What makes PEFT read other models, or import code by its name.
 _REACHING = ("adapters", "shadow_model", "megatron_config", "tokenizer_name_or_path")
-"""What makes PEFT read other models, or import code by its name."""
-
-LONGEST = 1 << 20
-"""Bytes of a template; those that are published have less than a twentieth of it."""
+LONGEST = 1 << 20  # bytes of a template; those that are published have less than a twentieth of it
 
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 """The special tokens that templates may name."""
@@ -39,11 +37,10 @@ _WINDOWS = (
 )
 """The names under which configurations state how many positions the model knows."""
 
-_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-"""The names under which they state how many layers it has,"""
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")  # how many layers, by several names
 
 _FURTHER = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
-"""and how many further ones, which only predict tokens after the next one."""
+"""Names of how many further layers there are, which only predict tokens after the next one."""
 
 _LAYER = re.compile(
     r"(?:model\.language_model\.|language_model\.model\.|model\.decoder\.|model\.|transformer\.|gpt_neox\.|rwkv\.|backbone\.)?"
@@ -52,9 +49,7 @@ _LAYER = re.compile(
 """The name of a weight in a layer."""
 
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-
-SENTENCEPIECE: Final = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
-"""What files of SentencePiece are called."""
+SENTENCEPIECE: Final = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")  # what its files are called
 
 FILES: Final = (
     *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
@@ -80,9 +75,7 @@ PACKAGES: Mapping[str, Mapping[str, str]] = {
 From ``validate_environment`` of the classes in transformers/quantizers; other methods say themselves what they need.
 """
 
-_SELF_EVIDENT = {"fp8": "float8", "mxfp8": "mxfp8", "mxfp4": "mxfp4", "nvfp4": "nvfp4"}
-"""Methods with one kind of number each."""
-
+_SELF_EVIDENT = {"fp8": "float8", "mxfp8": "mxfp8", "mxfp4": "mxfp4", "nvfp4": "nvfp4"}  # one kind of number each
 _CAUSAL_NAMES = ("ForCausalLM", "LMHeadModel")
 _MASKED_NAMES = ("ForMaskedLM", "ForPreTraining")
 
@@ -99,11 +92,8 @@ _AFTER_PADDING = (
 """Model types that count positions from the one after their padding token's id (``create_position_ids_from_input_ids``
 of transformers), so that so many of the positions they state are never used."""
 
-_RELATIVE = ("longt5", "mt5", "switch_transformers", "t5", "umt5")
-"""Model types that know distances and no positions, so that what they state is no limit."""
-
-SETTLED = 2.0
-"""Seconds after which a change of a file shows in its times on every file system."""
+_RELATIVE = ("longt5", "mt5", "switch_transformers", "t5", "umt5")  # they know distances: positions are no limit
+SETTLED = 2.0  # seconds after which a change of a file shows in its times on every file system
 
 
 class ModelKind(NamedTuple):
@@ -178,7 +168,6 @@ class Adapter:
 
         Raises ModelError when they do not fit the model, or are not all there.
         """
-
         try:
             with quiet():
                 report = model.load_adapter(str(self.folder), use_safetensors=True, ignore_mismatched_sizes=True)
@@ -254,11 +243,8 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
     if stated is None:
         return None
     if isinstance(stated, list):
-        stated = {
-            each["name"]: each["template"]
-            for each in stated
-            if isinstance(each, dict) and {"name", "template"} <= each.keys()
-        }
+        named = (each for each in stated if isinstance(each, dict) and {"name", "template"} <= each.keys())
+        stated = {each["name"]: each["template"] for each in named}
     if isinstance(stated, dict):
         if "default" not in stated:
             raise ModelError(
@@ -279,13 +265,11 @@ def readable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        path = error.filename or folder
-        advice = (
-            f"chmod -R u+rX {shlex.quote(str(folder))}, or ask its owner" if isinstance(error, PermissionError) else ""
-        )
-        raise ModelError(
-            f"{path} can't be read: {error.strerror or error}; {advice or 'fetch the folder again'}"
-        ) from error
+        advice = "fetch the folder again"
+        if isinstance(error, PermissionError):
+            advice = f"chmod -R u+rX {shlex.quote(str(folder))}, or ask its owner"
+        path, reason = error.filename or folder, error.strerror or error
+        raise ModelError(f"{path} can't be read: {reason}; {advice}") from error
 
 
 def read_json(path: Path) -> Any:
@@ -343,10 +327,7 @@ def weight_files(folder: Path) -> list[Path]:
     if (folder / "model.safetensors").is_file():
         files = [folder / "model.safetensors"]
     elif index.is_file():
-        try:
-            files = [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ModelError(f"{index} is no index of safetensors files; fetch the file again") from error
+        files = [folder / name for name in indexed_files(index)]
     else:
         raise ModelError(
             f"{folder} holds no model.safetensors, and other formats (.bin, .pt) can run code when opened; "
@@ -360,6 +341,17 @@ def weight_files(folder: Path) -> list[Path]:
     return files
 
 
+def indexed_files(index: Path) -> list[str]:
+    """The names of the files that an index of weights lists; ModelError where they are no safetensors files."""
+    try:
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        if wrong := [name for name in names if not name.endswith(".safetensors")]:
+            raise ValueError(f"{wrong[0]} is not one")  # others can run code when opened
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelError(f"{index} is no index of safetensors files; fetch the file again") from error
+    return names
+
+
 def check_layers(config: Mapping[str, Any], folder: Path) -> None:
     """ModelError when the weights hold more layers than the configuration describes: they would not all be used.
 
@@ -370,8 +362,7 @@ def check_layers(config: Mapping[str, Any], folder: Path) -> None:
     further = max(
         number for place in (config, text, {}) for name in _FURTHER if isinstance(number := place.get(name, 0), int)
     )
-    names = (name for file in weight_files(folder) for name in json.loads(read_header(file)))
-    held = max((int(match[1]) + 1 for name in names if (match := _LAYER.match(name))), default=0)
+    held = max((int(at[1]) + 1 for name, _ in tensors(weight_files(folder)) if (at := _LAYER.match(name))), default=0)
     if stated and held > stated[0] + further:
         raise ModelError(
             f"{folder}/config.json describes {stated[0]} layers, but the weights hold {held}, not all of which would "
@@ -386,8 +377,7 @@ def dtype_of(config: Mapping[str, Any], folder: Path) -> str | None:
         return stated.removeprefix("torch.")
     if stated is not None or "quantization_config" in config or "text_config" in config:
         return None
-    headers = (json.loads(read_header(file)) for file in weight_files(folder))
-    kinds = {entry["dtype"] for header in headers for name, entry in header.items() if name != "__metadata__"}
+    kinds = {entry["dtype"] for _, entry in tensors(weight_files(folder))}
     return _DTYPES.get(kinds.pop()) if len(kinds) == 1 else None
 
 
@@ -403,9 +393,21 @@ def digest(folder: Path, tokenizer: str) -> str:
     for file in weight_files(folder):
         identity.update(f"\n{file.name} {file.stat().st_size}\n".encode())
         identity.update(read_header(file))
-        for chunk in _chunks(file):
-            identity.update(chunk)
+        size = file.stat().st_size
+        with file.open("rb") as stream:
+            if size <= CHUNK * CHUNKS:
+                identity.update(stream.read())
+                continue
+            for number in range(CHUNKS):
+                stream.seek((size - CHUNK) * number // (CHUNKS - 1))
+                identity.update(stream.read(CHUNK))
     return identity.hexdigest()
+
+
+def tensors(files: Sequence[Path]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(name, ``dtype``, ``shape`` and ``data_offsets``) of every tensor in safetensors ``files``."""
+    for file in files:
+        yield from (each for each in json.loads(read_header(file)).items() if each[0] != "__metadata__")
 
 
 def read_header(file: Path) -> bytes:
@@ -415,27 +417,21 @@ def read_header(file: Path) -> bytes:
         length = int.from_bytes(stream.read(8), "little")
         header = stream.read(length) if length <= size else b""
     try:
-        tensors = [entry for name, entry in json.loads(header).items() if name != "__metadata__"]
-        end = max((entry["data_offsets"][1] for entry in tensors), default=0)
+        entries = [entry for name, entry in json.loads(header).items() if name != "__metadata__"]
+        end = max((entry["data_offsets"][1] for entry in entries), default=0)
     except (ValueError, AttributeError, KeyError, TypeError, IndexError) as error:
-        raise ModelError(
-            f"{file} is not a safetensors file; fetch it again (git lfs pull, if it is a pointer)"
-        ) from error
+        advice = "fetch it again (git lfs pull, if it is a pointer)"
+        raise ModelError(f"{file} is not a safetensors file; {advice}") from error
     if 8 + length + end != size:
         raise ModelError(f"{file} should have {8 + length + end} bytes but has {size}; fetch it again")
     return header
 
 
-@dataclass(frozen=True)
-class Quantisation:
+class Quantisation(NamedTuple):
     """How the weights of a checkpoint were quantised.  ``weights``: as in ``int8``; ``method``: transformers' name."""
 
     method: str
     weights: str
-
-    def described(self, arithmetic: str) -> str:
-        """The type of a model that computes in ``arithmetic``, as in ``int8 (torchao), float32``."""
-        return f"{self.weights} ({self.method}), {arithmetic}"
 
 
 def read_quantisation(config: Mapping[str, Any], folder: Path) -> Quantisation | None:
@@ -484,9 +480,7 @@ def remembered(files: Sequence[Path], how: str, compute: Callable[[], str]) -> s
     """The digest (64 hex) that ``compute`` makes of ``files``; ``how`` names the way, as another has other entries.
 
     An entry of the user's cache is named after path, size, inode and times of every file: one that changed in any way
-    has another entry.
-
-    What ``compute`` raises is raised, and nothing is remembered.
+    has another entry.  What ``compute`` raises is raised, and nothing is remembered.
     """
     stats = [(str(file.resolve()), file.stat()) for file in files]
     seen = [[path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev] for path, stat in stats]
@@ -514,17 +508,6 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
-
-
-def _chunks(file: Path) -> Iterator[bytes]:
-    size = file.stat().st_size
-    with file.open("rb") as stream:
-        if size <= CHUNK * CHUNKS:
-            yield stream.read()
-            return
-        for number in range(CHUNKS):
-            stream.seek((size - CHUNK) * number // (CHUNKS - 1))
-            yield stream.read(CHUNK)
 
 
 def _weights(stated: Mapping[str, Any], method: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ import json
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -17,32 +17,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from choicewise.errors import ModelError
+from choicewise.models.local import devices
 from choicewise.models.local import files as model_files
-from choicewise.models.local.devices import (
-    CONTEXT,
-    DEEPEST,
-    HOST,
-    LOGITS,
-    NOTHING,
-    PACKS,
-    PROBE,
-    TOGETHER,
-    Footprint,
-    device_of,
-    devices_of,
-)
-from choicewise.models.local.files import (
-    ENCODER_DECODER,
-    MASKED,
-    PACKAGES,
-    WEIGHTS,
-    ModelKind,
-    model_kind,
-    read_adapter,
-    read_quantisation,
-    refuse_adapter,
-    remembered,
-)
+from choicewise.models.local.devices import NOTHING, Footprint, device_of, devices_of
+from choicewise.models.local.files import ENCODER_DECODER, MASKED, PACKAGES, WEIGHTS, ModelKind
 from choicewise.models.local.tokenizer import HfTokenizer, tokenizer_files
 from choicewise.models.model import Model, Recipe, SelfCheck
 from choicewise.questions import Answers, Question
@@ -51,22 +29,15 @@ from choicewise.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from choicewise.models.local.local_model import LocalModel
-    from choicewise.models.local.other_kinds import PaddedModel
+    from choicewise.models.local.networks import PaddedModel
 
 
 _DTYPES = ("float32", "bfloat16", "float16", "auto")
-
-_UNUSED: Final = 1.25
-"""How many times as much an allocator takes as is in use: as measured on CPUs, with vocabularies of 128,000 tokens."""
-
-_FLOATS: Final = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+_UNUSED: Final = 1.25  # times what is in use an allocator takes, as measured on CPUs with vocabularies of 128,000
+_FLOATS: Final = {"F64", "F32", "F16", "BF16"}
 _BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
-
-_HEAVY = tuple(f"choicewise.models.local.{name}" for name in ("loading", "local_model", "other_kinds"))
-"""What imports torch and transformers."""
-
-_IMPORTING = Lock()
-"""Of several models that are loaded at once, one imports."""
+_HEAVY = tuple(f"choicewise.models.local.{name}" for name in ("networks", "local_model"))  # import torch
+_IMPORTING = Lock()  # of several models that are loaded at once, one imports
 
 
 class FolderModel:
@@ -118,20 +89,22 @@ class FolderModel:
         self._trusted = trust_remote_code
         self._loading = Lock()
         with model_files.readable(self.folder):
-            refuse_adapter(self.folder)
+            model_files.refuse_adapter(self.folder)
             self.config = model_files.read_config(self.folder)
-            self.kind = model_kind(self.config)
+            self.kind = model_files.model_kind(self.config)
             self.supports = self.kind.supports
             files = [self.folder / "config.json", *tokenizer_files(self.folder), *model_files.weight_files(self.folder)]
             model_files.check_layers(self.config, self.folder)
-            self.quantisation = read_quantisation(self.config, self.folder)
+            self.quantisation = model_files.read_quantisation(self.config, self.folder)
             how = f"choicewise 1, tokenizers {version('tokenizers')}, transformers {version('transformers')}"
-            self.digest = remembered(files, how, lambda: model_files.digest(self.folder, self.tokenizer.digest))
+            self.digest = model_files.remembered(
+                files, how, lambda: model_files.digest(self.folder, self.tokenizer.digest)
+            )
             self.window = model_files.window_of(self.config, self.folder, window)
             self.name, self.adapter = self.folder.resolve().name, None
             if adapter is not None:
-                self.adapter = added = read_adapter(Path(adapter))
-                both = f"{self.digest} {remembered(added.files, 'adapter 1', lambda: added.digest)}"
+                self.adapter = added = model_files.read_adapter(Path(adapter))
+                both = f"{self.digest} {model_files.remembered(added.files, 'adapter 1', lambda: added.digest)}"
                 self.digest = hashlib.sha256(both.encode()).hexdigest()
                 self.name = f"{self.name}+{added.name}"
 
@@ -156,7 +129,7 @@ class FolderModel:
         Of quantised weights what they are, and the arithmetic: ``int8 (torchao), float32``.
         """
         if self.quantisation is not None:
-            return self.quantisation.described(self.local.dtype)
+            return f"{self.quantisation.weights} ({self.quantisation.method}), {self.local.dtype}"
         if self.asked_dtype == "auto":
             return model_files.dtype_of(self.config, self.folder) or self.local.dtype
         return self.asked_dtype
@@ -173,9 +146,9 @@ class FolderModel:
     @cached_property
     def _local(self) -> LocalModel | PaddedModel:
         _import_transformers()
-        from choicewise.models.local.loading import PathCache, Spread, load_network
         from choicewise.models.local.local_model import LocalModel
-        from choicewise.models.local.other_kinds import EncoderDecoder, MaskedLM
+        from choicewise.models.local.networks import EncoderDecoder, MaskedLM, PathCache, Spread, load_network
+        from choicewise.models.local.plain import looks_ahead
 
         is_spread = bool(devices_of(self.device))
         spread = Spread(self.folder, self.device, footprint_of(self)) if is_spread else None
@@ -190,8 +163,9 @@ class FolderModel:
         model = kinds.get(self.kind, LocalModel)(
             network, self.tokenizer, self.name, self.digest, self.window, **options
         )
-        if isinstance(model, LocalModel):
-            model.refuse_looking_ahead()
+        if isinstance(model, LocalModel) and looks_ahead(network, model.vocabulary):
+            kind = type(network).__name__
+            raise ModelError(f"{self.name} holds a model that looks ahead ({kind}); only causal ones give scores")
         stated = model.dtype if self.quantisation is not None else self.__dict__.setdefault("dtype", model.dtype)
         if stated != model.dtype:
             raise ModelError(
@@ -234,16 +208,10 @@ def footprint_of(model: Model, *, deepest: int | None = None, generated: int = 0
     """What ``model`` needs where it is loaded; arguments as of :func:`footprint`."""
     if not isinstance(model, FolderModel):
         return NOTHING
-    needed = footprint(
-        model.folder,
-        dtype=model.asked_dtype,
-        device="cpu" if model.device == "cpu" else "cuda",
-        window=model.window,
-        batch_tokens=model.batch_tokens,
-        deepest=deepest,
-        generated=generated,
-    )
-    added = 0 if model.adapter is None else adapter_bytes(model.adapter.folder / WEIGHTS)
+    known: dict[str, Any] = {"dtype": model.asked_dtype, "device": model.device, "window": model.window}
+    needed = footprint(model.folder, **known, batch_tokens=model.batch_tokens, deepest=deepest, generated=generated)
+    files = [] if model.adapter is None else [model.adapter.folder / WEIGHTS]
+    added = sum(_bytes(entry, 4) for _, entry in model_files.tensors(files))  # PEFT computes adapters in float32
     host = needed.host + (added if needed.context == 0 else 0)
     return Footprint(needed.weights + added, needed.workspace, needed.context, needed.layer, host)
 
@@ -271,21 +239,16 @@ def footprint(
         quantised = "quantization_config" in config
         each = None if quantised else _BYTES.get(dtype) or _BYTES.get(model_files.dtype_of(config, folder) or "")
         layers = defaultdict[str, int](int)
-        for name, size, numbers, kind in _tensors(model_files.weight_files(folder)):
-            layers[_part(name)] += size if each is None or kind not in _FLOATS else numbers * each
+        for name, entry in model_files.tensors(model_files.weight_files(folder)):
+            layers[_part(name)] += _bytes(entry, each)
         known = window or model_files.window_of(config, folder)
     weights = sum(layers.values())
     size = each or _BYTES.get(dtype, 2 if quantised else 4)
-    path, pack = min(known, deepest or DEEPEST), batch_tokens or PACKS[device]
-    workspace = _workspace(config, size, path, pack, min(known, PROBE), LOGITS[device], generated)
+    path, pack = min(known, deepest or devices.DEEPEST), batch_tokens or devices.PACKS[device]
+    workspace = _workspace(config, size, path, pack, min(known, devices.PROBE), devices.LOGITS[device], generated)
     layer = max(layers.values(), default=0)
-    host = HOST[device] + (weights + workspace if device == "cpu" else layer)
-    return Footprint(weights, workspace, CONTEXT[device], layer, host)
-
-
-def adapter_bytes(file: Path) -> int:
-    """Memory that the weights of an adapter take: PEFT computes adapters in float32."""
-    return sum(numbers * 4 if kind in _FLOATS else size for _, size, numbers, kind in _tensors([file]))
+    host = devices.HOST[device] + (weights + workspace if device == "cpu" else layer)
+    return Footprint(weights, workspace, devices.CONTEXT[device], layer, host)
 
 
 def _import_transformers() -> None:
@@ -333,21 +296,18 @@ def _workspace(
     layers = number("num_hidden_layers", "n_layer", "n_layers", "num_layers", default=32)
     keys = width * number("num_key_value_heads", "n_head_kv", default=heads)
     vocabulary = number("vocab_size", default=50_000)
-    tokens = 2 * path + (path + pack + TOGETHER * generated if generated else 0)
+    tokens = 2 * path + (path + pack + devices.TOGETHER * generated if generated else 0)
     states = 2 * layers * keys * size * tokens
     activations = pack * size * (6 * hidden + 3 * max(inner, chosen) + 3 * (heads * width + keys))
     entries = min(logits // 4, pack * vocabulary)
-    read = max((5 + 2 * size) * entries, 24 * min(TOGETHER, pack) * vocabulary if generated else 0)
+    read = max((5 + 2 * size) * entries, 24 * min(devices.TOGETHER, pack) * vocabulary if generated else 0)
     return int(_UNUSED * (states + max(activations + read, 3 * probe * vocabulary * size)))
 
 
-def _tensors(paths: list[Path]) -> Iterator[tuple[str, int, int, str]]:
-    """(name, bytes, numbers, kind) of every tensor of safetensors model_files."""
-    for file in paths:
-        for name, entry in json.loads(model_files.read_header(file)).items():
-            if name != "__metadata__":
-                start, end = entry["data_offsets"]
-                yield name, end - start, math.prod(entry["shape"]), entry["dtype"]
+def _bytes(entry: Mapping[str, Any], each: int | None) -> int:
+    """Memory of a tensor, whose floating-point numbers take ``each`` so many bytes, or None for as many as stored."""
+    start, end = entry["data_offsets"]
+    return end - start if each is None or entry["dtype"] not in _FLOATS else each * math.prod(entry["shape"])
 
 
 def _part(name: str) -> str:

@@ -13,16 +13,8 @@ from torch import Tensor
 
 from choicewise.errors import ModelError
 from choicewise.models.local import plain
-from choicewise.models.local.causal_lm import (
-    LIKELIEST,
-    CausalLM,
-    ComputePath,
-    PlainPath,
-    Reads,
-    Rung,
-    Workload,
-)
-from choicewise.models.local.loading import NetworkModel
+from choicewise.models.local.causal_lm import LIKELIEST, CausalLM, ComputePath, PlainPath, Reads, Rung, Workload
+from choicewise.models.local.networks import NetworkModel
 from choicewise.models.local.paths import LADDER, compute_path, rungs
 from choicewise.models.local.selfcheck import Scored, SpotCheck, check, is_scored, probe_depth
 from choicewise.models.model import SelfCheck, Trial
@@ -52,10 +44,10 @@ _ANY_TOKEN = np.zeros(1, dtype=np.int32)
 class LocalModel(NetworkModel):
     """A transformers causal model that answers on the fastest compute path that its self-check accepts.
 
-    ``ends`` are the ids that end a generation.
-    ``rung`` is ``auto``, the name of a rung of :mod:`choicewise.models.local.paths` that alone is tried, or ``plain``
-    for one sequence at a time (:mod:`choicewise.models.local.plain`).  ``batch_tokens``: the most tokens computed at
-    once, halved whenever memory runs out.
+    ``ends`` are the ids that end a generation.  ``rung`` is ``auto``, the name of a rung of
+    :mod:`choicewise.models.local.paths` that alone is tried, or ``plain`` for one sequence at a time
+    (:mod:`choicewise.models.local.plain`).  ``batch_tokens``: the most tokens computed at once, halved whenever memory
+    runs out.
     """
 
     supports = CAUSAL_KINDS
@@ -66,12 +58,6 @@ class LocalModel(NetworkModel):
         super().__post_init__()
         self.ends = _ends(self.model, self.tokenizer)
         self._path: ComputePath | None = None
-
-    def refuse_looking_ahead(self) -> None:
-        """ModelError where later tokens change what is said of earlier ones."""
-        if plain.looks_ahead(self.model, self.vocabulary):
-            kind = type(self.model).__name__
-            raise ModelError(f"{self.name} holds a model that looks ahead ({kind}); only causal ones give scores")
 
     @property
     def selfcheck(self) -> SelfCheck | None:
@@ -109,13 +95,6 @@ class LocalModel(NetworkModel):
         if self.paths is not None:
             self.paths.store(checked)
 
-    @property
-    def _fast_path(self) -> ComputePath | None:
-        """The path that was chosen; it stays, as it learns how much fits in memory."""
-        if self._path is None and self._checked is not None:
-            self._path = compute_path(self._checked.rung, self.lm, self.batch_tokens)
-        return self._path
-
     @cached_property
     def lm(self) -> CausalLM:
         """The model as compute paths use it."""
@@ -139,11 +118,10 @@ class LocalModel(NetworkModel):
         states: dict[int, MaskedLoss | Cosine] = {}
         for index, question in enumerate(questions):
             self._check(question)
-            match question:
-                case MaskedLoss() | Cosine():
-                    states[index] = question
-                case Span() | Mass() | Generation():
-                    tokens[index] = question
+            if isinstance(question, MaskedLoss | Cosine):
+                states[index] = question
+            elif isinstance(question, Span | Mass | Generation):
+                tokens[index] = question
         self.check(max((question.inputs for question in questions), default=0))
         try:
             yield from _answer_part(tokens, self._score)
@@ -155,8 +133,9 @@ class LocalModel(NetworkModel):
         def answers(path: ComputePath, part: Sequence[Scored]) -> Answers:
             return answer_tokens(path, part, self.ends, self.tokenizer.token_bytes)
 
-        path = self._fast_path
-        fast = None if path is None else self._spot_checked(questions, partial(answers, path))
+        if self._path is None and self._checked is not None:  # it stays, as it learns how much fits in memory
+            self._path = compute_path(self._checked.rung, self.lm, self.batch_tokens)
+        fast = None if self._path is None else self._spot_checked(questions, partial(answers, self._path))
         return nan_fallback(fast, questions, lambda question: next(answers(PlainPath(self.lm), [question]))[1])
 
     def _spot_checked(self, questions: Sequence[Scored], answers: Callable[[Sequence[Scored]], Answers]) -> Answers:
@@ -246,7 +225,7 @@ def answer_tokens(
     """The scores of every span and mass, and the tokens of every generation.
 
     All spans, masses and greedy generations of one token come from one tree, other generations from another.  What
-    ends a generation, by ``ends`` and ``token_bytes``: :class:`choicewise.models.local.paths.Draft`.
+    ends a generation, by ``ends`` and ``token_bytes``: :class:`choicewise.models.local.causal_lm.Draft`.
     """
     scored: dict[int, Span | Mass] = {}
     generated: dict[int, Generation] = {}

@@ -28,14 +28,11 @@ from choicewise.models.local.causal_lm import LIKELIEST, CausalLM, ComputePath, 
 from choicewise.models.local.devices import PACKS, TOGETHER, to_device
 from choicewise.questions import Answers, Generation, Ids, Mass, Span
 
-_MASKED_TOKENS = 512
-"""Packs with a dense mask cost the square of their length."""
+_MASKED_TOKENS = 512  # packs with a dense mask cost the square of their length
+PAIRS = 2**24  # pack times path at most: after a very long path packs are short, so that masks do not outgrow the model
 
-PAIRS = 2**24
-"""Pack times path at most: after a very long path packs are short, so that masks do not outgrow the model."""
-
+# The names under which models return, and take back, their state after the tokens so far.
 STATES = ("past_key_values", "cache_params", "state")
-"""The names under which models return, and take back, their state after the tokens so far."""
 
 
 class PackedPath(ComputePath):
@@ -167,15 +164,9 @@ class _FlexPass(TreePass):
         def capped(weight: Tensor, *place: Tensor) -> Tensor:
             return weight if softcap is None else torch.tanh(weight / softcap) * softcap
 
-        output = _kernel(query.device.type)(
-            query,
-            key,
-            value,
-            score_mod=None if softcap is None else capped,
-            block_mask=self.masks[kind],
-            scale=options.scaling,
-            enable_gqa=query.shape[1] != key.shape[1],
-        )
+        look = {"score_mod": None if softcap is None else capped, "block_mask": self.masks[kind]}
+        shared = query.shape[1] != key.shape[1]
+        output = _kernel(query.device.type)(query, key, value, **look, scale=options.scaling, enable_gqa=shared)
         return output.transpose(1, 2)
 
 
@@ -369,9 +360,9 @@ def _decode(lm: CausalLM, decoding: DecodePass, hidden: Tensor, drafts: Sequence
             decoding.restrict(rows)
             drafts = [drafts[row] for row in rows]
         newest = lm.tensor(np.asarray([draft.tokens[-1] for draft in drafts]))
-        inputs = {"input_ids": newest[None], "position_ids": lm.tensor(decoding.begin_token())[None]}
+        inputs = {"input_ids": newest[None], "position_ids": lm.tensor(decoding.depth)[None]}
         hidden = _attended(lm, decoding.attend, inputs)
-        decoding.tokens += 1
+        decoding.end_token()
 
 
 def _attended(lm: CausalLM, attend: attention.Attend, inputs: dict[str, Tensor]) -> Tensor:

@@ -31,8 +31,7 @@ Sums = list[npt.NDArray[np.float64]]
 """For every question the log-probability (nats) of its first scored token, of its first two, and so on to all: as many
 scores to compare as there are tokens."""
 
-_MOVING = ("to", "cuda", "npu", "mlu", "sdaa", "musa", "xpu", "neuron")
-"""What accelerate puts into a model that it spreads over devices: each moves the model that it was made for."""
+_MOVING = ("to", "cuda", "npu", "mlu", "sdaa", "musa", "xpu", "neuron")  # what accelerate puts into a spread model
 
 
 @torch.inference_mode()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,60 +31,36 @@ from choicewise.models.local.plain import (
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.questions import Generation, Ids, Mass, Sampling, Span, TokenScores
 
-SHARE = 0.02
-"""The most that spot checks compute of what a run computes, in input tokens, beyond ``LEAST``."""
-
-LEAST = 1500
-"""Input tokens of texts that are compared in any case, of runs that have as many."""
+SHARE = 0.02  # the most that spot checks compute of what a run computes, in input tokens, beyond ``LEAST``
+LEAST = 1500  # input tokens of texts that are compared in any case, of runs that have as many
 
 ENOUGH = 2
 """Texts that are compared however long they are.  The last rows of each give some thirty errors: enough to know their
 standard deviation within a fifth, where noise is six of them and must hold 99 % of options."""
 
-_CANDIDATES = 16
-"""Texts of one call of ``answer`` that may be compared."""
-
-_ROWS = 16
-"""The last rows of a text, at which random tokens are read."""
-
-EXACT = 1e-4
-"""Nats a token by which a score may always differ in float32; up to ten times that where the noise asks for it."""
-
-_ALWAYS = 10 * EXACT
-"""Nats a token by which answers may always differ from the plain path: what a self-check in float32 allows at most."""
-
-_TOKENS_AFTER = 7
-"""Tokens that follow a text where it is computed in another shape: they change what precedes them by rounding alone."""
-
+_CANDIDATES = 16  # texts of one call of ``answer`` that may be compared
+_ROWS = 16  # the last rows of a text, at which random tokens are read
+EXACT = 1e-4  # nats a token by which a score may always differ in float32; tenfold where the noise asks for it
+_ALWAYS = 10 * EXACT  # nats a token that are always allowed: the most that a self-check in float32 allows
+_TOKENS_AFTER = 7  # tokens after a text computed in another shape: they change what precedes by rounding alone
 Scored = Span | Mass | Generation
 
 _WIDER = 4
 """How many times as far from float32 as the plain path a path may be in a 16-bit dtype, once it was exact on a float32
 copy: the distances of two right paths differ by up to three times in a probe, most where experts are chosen."""
 
-NARROW = 0.5
-"""Nats by which a score may differ in a 16-bit dtype where no float32 copy fits in memory to measure it."""
-
-_GENERATED = 3
-"""How many tokens a probe generates after its first and its last context."""
+NARROW = 0.5  # nats by which a score may differ in a 16-bit dtype where no float32 copy fits in memory to measure it
+_GENERATED = 3  # how many tokens a probe generates after its first and its last context
 
 _SAMPLED = 4
 """The noise is measured on every fourth span of a probe: a batch needs the vocabulary at every position of every
 sequence, which would take longer than all the rest."""
 
-_NEW_TOKENS = 3
-"""Tokens generated to compare generation with a forward pass."""
-
+_NEW_TOKENS = 3  # tokens generated to compare generation with a forward pass
 _DTYPES = ("float32", "bfloat16", "float16")
-
-DEPTH = 128
-"""How deep a probe is at least, in tokens, where the window allows."""
-
-BEYOND_REACH = 48
-"""How far a probe goes beyond the longest sliding window or chunk, in tokens."""
-
-_TOKENS = 32
-"""Tokens of a probe's longest continuations: the noise of a sum grows with its length."""
+DEPTH = 128  # how deep a probe is at least, in tokens, where the window allows
+BEYOND_REACH = 48  # how far a probe goes beyond the longest sliding window or chunk, in tokens
+_TOKENS = 32  # tokens of a probe's longest continuations: the noise of a sum grows with its length
 
 BRANCH = 5
 """Branches and packs of a probe are a fifth of its depth: so a pack must end within the second branch, where what the
@@ -98,9 +74,8 @@ def check(lm: CausalLM, ladder: Mapping[str, Rung], deepest: int | None = None) 
     """Try the rungs from the fastest down and take the first that agrees with the plain path.
 
     A 16-bit model is also judged by its float32 copy, where that fits in memory: there no noise hides a wrong mask.
-    ``ladder``: the rungs to try.  ``deepest``: the most input tokens of anything
-    to be asked, by default as many as the window allows.  Raises ModelError when the model answers with NaN or
-    infinity, or when no rung agrees.
+    ``ladder``: the rungs to try.  ``deepest``: the most input tokens of anything to be asked, by default as many as the
+    window allows.  Raises ModelError when the model answers with NaN or infinity, or when no rung agrees.
     """
     depth = probe_depth(lm, deepest)
     judges = _judges(lm, probe(depth, lm.vocabulary))
@@ -128,12 +103,10 @@ def check(lm: CausalLM, ladder: Mapping[str, Rung], deepest: int | None = None) 
 class SpotCheck:
     """How far answers of ``lm`` are from the plain path, for a 16-bit model that of its float32 copy where one fits.
 
-    ``noise``: how far the log-probability of a token may be off, in nats; 0 before the first comparison.  ``tokens``:
-    input tokens computed for comparisons.
-
-    The run's own answers are compared, so that what is measured is what was stored: at the depths of its questions, in
-    its packs.  Beside the scored tokens of a text, tokens drawn at random are read at its last rows.  That costs the
-    fast path next to nothing, as the rows are computed anyway, and gives enough numbers from few texts.
+    ``tokens``: input tokens computed for comparisons.  The run's own answers are compared, so that what is measured is
+    what was stored: at the depths of its questions, in its packs.  Beside the scored tokens of a text, tokens drawn at
+    random are read at its last rows.  That costs the fast path next to nothing, as the rows are computed anyway, and
+    gives enough numbers from few texts.
     """
 
     def __init__(self, lm: CausalLM) -> None:
@@ -144,7 +117,10 @@ class SpotCheck:
 
     @property
     def noise(self) -> float:
-        """As above: of options or of drawn tokens, whichever is more, as a few options tell little."""
+        """How far the log-probability of a token may be off, in nats; 0 before the first comparison.
+
+        Of options or of drawn tokens, whichever is more, as a few options tell little.
+        """
         total, count = self._squares.T
         return SIGMAS * float(np.sqrt(total / np.maximum(count, 1)).max())
 
@@ -205,7 +181,6 @@ class SpotCheck:
         return None
 
     def _affords(self, tokens: int, texts: int, computed: int) -> bool:
-        """Whether ``tokens`` may be spent after ``texts`` more than so far, in a run that has ``computed`` so many."""
         return self._texts + texts < ENOUGH or tokens <= max(LEAST, SHARE * computed)
 
     def _allowed(self, text: _Text, truth: Sums, exact: CausalLM) -> float:
@@ -259,12 +234,8 @@ def probe(depth: int, vocabulary: int) -> list[Span]:
     fork = np.concatenate([choice[:2], draw(2)])
     spans = [Span(deep, choice), Span(beside, choice), Span(deep, fork), Span(trunk, draw(2))]
     spans += [Span(text[: max(1, len(text) - _TOKENS)], draw(_TOKENS)) for text in (trunk[: depth // 2], trunk, beside)]
-    spans += [
-        Span(trunk, draw(1)),
-        Span(draw(1), draw(depth // BRANCH)),
-        Span(trunk[:9], fork),
-        Span(trunk[:9], draw(1)),
-    ]
+    spans += [Span(trunk, draw(1)), Span(draw(1), draw(depth // BRANCH)), Span(trunk[:9], fork)]
+    spans.append(Span(trunk[:9], draw(1)))
     return [span for span in spans if len(span.context) + len(span.continuation) <= depth + 1]
 
 
@@ -285,8 +256,7 @@ def probe_depth(lm: CausalLM, deepest: int | None = None) -> int:
     return min(lm.window, depth)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Text:
+class _Text(NamedTuple):
     """Input tokens of a run, the ``options`` that end after them, and a token drawn for each of the last rows."""
 
     inputs: Ids
@@ -323,8 +293,7 @@ def plain_sums(model: Any, vocabulary: int, spans: list[Span]) -> Sums:
     return [running_sums(plain.score(model, vocabulary, span).logprobs) for span in spans]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Judge:
+class _Judge(NamedTuple):
     """A model with the right answers to a probe, and how far from them a path may be (nats)."""
 
     lm: CausalLM
@@ -339,8 +308,10 @@ class _Judge:
         path = rung(self.lm, budget)
         if isinstance(path, PlainPath):  # the reference: there is nothing better
             return Trial(name, 0.0, None), self.noise
+        sums = [np.full(len(span.continuation), np.nan) for span in self.spans]  # NaN where the path says nothing
         try:
-            sums = self._sums(path)
+            for index, scores in path.score(self.spans):
+                sums[index] = running_sums(scores.logprobs)
             generated, wrong_choice = self._generation_difference(path)
             difference = max(largest_difference(sums, self.truth), generated)
         except Exception as error:
@@ -348,13 +319,6 @@ class _Judge:
         excess = f"differs by {difference:.2g} nats where {self.tolerance:.2g} are allowed"
         reasons = [path.objection(), wrong_choice, None if difference <= self.tolerance else excess]
         return Trial(name, difference, "; ".join(filter(None, reasons)) or None), noise_of(sums, self.truth)
-
-    def _sums(self, path: ComputePath) -> Sums:
-        """What the path says of the probe; NaN where it says nothing."""
-        sums = [np.full(len(span.continuation), np.nan) for span in self.spans]
-        for index, scores in path.score(self.spans):
-            sums[index] = running_sums(scores.logprobs)
-        return sums
 
     def _generation_difference(self, path: ComputePath) -> tuple[float, str | None]:
         """The largest difference of the scores of generated tokens from the plain path's, and a wrong token, if any.
@@ -403,7 +367,6 @@ def _judges(lm: CausalLM, spans: list[Span]) -> list[_Judge]:
 
 
 def _float32_copy(lm: CausalLM) -> CausalLM | None:
-    """A float32 copy of a 16-bit model, if it takes no more than half of the free memory."""
     copied = float32_copy(lm.model)
     return None if copied is None else CausalLM(copied, lm.window, lm.vocabulary, lm.work)
 
@@ -493,8 +456,7 @@ def _position_switch(lm: CausalLM) -> int | None:
 def _choice_objection(generation: Generation, scores: TokenScores, logits: Tensor, slack: float) -> str | None:
     """Why a token or a rank of ``scores`` can't be right, or None.
 
-    ``logits``: the plain path's after the same tokens, shape [tokens, vocabulary]; two of them that differ by no more
-    than ``slack`` nats may change places.
+    ``logits``: the plain path's after the same tokens; two that differ by at most ``slack`` nats may change places.
     """
     for place, (row, token, rank) in enumerate(zip(logits, scores.tokens.tolist(), scores.ranks.tolist(), strict=True)):
         least, most = int((row > row[token] + slack).sum()), int((row >= row[token] - slack).sum()) - 1

@@ -26,14 +26,9 @@ from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.tokens.encode import find_split_rule
 from choicewise.tokens.tokenizer import numbered_words, token_bytes
 
-_MASKS = ("[MASK]", "<mask>")
-"""The names of the token that hides others, in published masked models whose files do not name it."""
-
-_VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt")
-"""Files of which transformers makes a tokenizer, besides SentencePiece's."""
-
-_SHOWN = 6
-"""Tokens that an error shows, from the first one that differs."""
+_MASKS = ("[MASK]", "<mask>")  # in published masked models whose files do not name it
+_VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt")  # of these transformers makes a tokenizer, too
+_SHOWN = 6  # tokens that an error shows, from the first one that differs
 
 
 class HfTokenizer:
@@ -210,16 +205,15 @@ class _Original:
         originals = self._encoder.encode([texts[index].removeprefix(" ") for index in plain])
         for index, original in zip(plain, originals, strict=True):
             due = self._id_of[original] if original else np.empty(0, dtype=np.int64)
-            if not np.array_equal(due, tokens[index]) and texts[index] != " ":
-                self._refuse(texts[index], tokens[index], original)
-
-    def _refuse(self, text: str, tokens: Ids, original: Sequence[int]) -> None:
-        ours = [self._converted.id_to_token(int(token)) for token in tokens]
-        due = [self._encoder.id_to_piece(token) for token in original]
-        same = next((at for at, pair in enumerate(zip(ours, due, strict=False)) if pair[0] != pair[1]), len(due))
-        rest = slice(same, same + _SHOWN)
-        raise ModelError(
-            f"{self._file}, converted as transformers does, splits {text[:80]!r} otherwise than SentencePiece itself: "
-            f"token {same} and those after it are {ours[rest]}, not {due[rest]}; name the model's tokenizer_class in "
-            "tokenizer_config.json, or use the tokenizer.json of whoever made the model"
-        )
+            if np.array_equal(due, tokens[index]) or texts[index] == " ":
+                continue
+            ours = [self._converted.id_to_token(int(token)) for token in tokens[index]]
+            theirs = [self._encoder.id_to_piece(token) for token in original]
+            pairs = enumerate(zip(ours, theirs, strict=False))
+            same = next((at for at, pair in pairs if pair[0] != pair[1]), len(theirs))
+            rest = slice(same, same + _SHOWN)
+            raise ModelError(
+                f"{self._file}, converted as transformers does, splits {texts[index][:80]!r} otherwise than "
+                f"SentencePiece itself: token {same} and those after it are {ours[rest]}, not {theirs[rest]}; name the "
+                "model's tokenizer_class in tokenizer_config.json, or use the tokenizer.json of whoever made the model"
+            )

@@ -14,22 +14,15 @@ from urllib.request import getproxies, proxy_bypass
 
 from choicewise.errors import ModelError
 
-HIDDEN: Final = "[key]"
-"""What stands in a text for every occurrence of the key."""
-
+HIDDEN: Final = "[key]"  # what stands in a text for every occurrence of the key
 _LOGGERS: Final = ("httpx2", *(f"httpcore2.{part}" for part in ("connection", "http11", "proxy", "socks")))
-
-_REVEALING: Final = 4
-"""Characters at the end of a text that are hidden where a key may begin with them: fewer reveal nothing."""
+_REVEALING: Final = 4  # characters at the end of a text that may begin a key and are hidden: fewer reveal nothing
 
 _CUT: Final = re.compile(r"(%[0-9a-fA-F]?|\\+(u[0-9a-fA-F]{0,3})?)?")
 """What may stand at the end of a text of a character that is encoded and cut off."""
 
 PREFIX: Final = "server:"
-
-KEY_VARIABLE: Final = "CHOICEWISE_API_KEY"
-"""The environment variable with the key that a server asks for; no other is ever sent."""
-
+KEY_VARIABLE: Final = "CHOICEWISE_API_KEY"  # with the key that a server asks for; no other is ever sent
 _FORM: Final = "server:http://HOST:PORT/v1#NAME"
 _ENDPOINTS: Final = ("/completions", "/chat", "/models", "/tokenize", "/embeddings")
 
@@ -48,8 +41,7 @@ class ServerAddress:
     def parse(cls, text: str) -> ServerAddress:
         """The address that ``text`` spells; where it has no ``#NAME``, ``model`` is None.
 
-        Raises ModelError where it can't be one.  What may be a secret is never repeated: neither credentials nor a
-        query.
+        Raises ModelError where it can't be one.  What may be a secret, credentials or a query, is never repeated.
         """
         if not text.startswith(PREFIX):
             raise ModelError(f"the address of a served model is {_FORM}")
@@ -57,8 +49,7 @@ class ServerAddress:
         if objection := _objection(url, name):
             raise ModelError(f"server address: {objection}")
         parts = urlsplit(url)
-        host = parts.netloc.lower()
-        return cls(f"{parts.scheme.lower()}://{host}{parts.path.rstrip('/')}", name or None)
+        return cls(f"{parts.scheme.lower()}://{parts.netloc.lower()}{parts.path.rstrip('/')}", name or None)
 
     def __str__(self) -> str:
         return f"{PREFIX}{self.url}" + ("" if self.model is None else f"#{self.model}")
@@ -131,10 +122,7 @@ class Key:
 
 
 class HidingLog(logging.Filter):
-    """Keeps the key out of the log of httpx2, which at level DEBUG has the headers that a server sends.
-
-    Until it is ended.
-    """
+    """Keeps the key out of the log of httpx2, which at level DEBUG has the headers that a server sends, until ended."""
 
     def __init__(self, key: Key) -> None:
         super().__init__()

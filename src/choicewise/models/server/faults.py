@@ -19,17 +19,10 @@ import httpx2
 
 from choicewise.errors import ModelError
 
-JSON = dict[str, Any]
-"""An object of JSON.  Its numbers are finite, and its texts can be encoded."""
-
-_TRIES: Final = 5
-"""How often a request is made that fails, but for a busy server, which is waited for."""
-
+JSON = dict[str, Any]  # an object; its numbers are finite, and its texts can be encoded
+_TRIES: Final = 5  # how often a request is made that fails, but for a busy server, which is waited for
 RESUME: Final = "run the same command again to resume"
-
-_DEEPEST = 100
-"""Levels of lists and objects within one another; answers have fewer than ten."""
-
+_DEEPEST = 100  # levels of lists and objects within one another; answers have fewer than ten
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _KINDS = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false", type(None): "null"}
 
@@ -91,9 +84,8 @@ def failed(reason: str, status: int | None = None) -> ServerFailed:
 def of_error(error: httpx2.HTTPError, seconds: float, proxied: bool) -> ServerFailed | Passing:
     """The fault of a transfer that ended with ``error``; ``seconds``: how long the server may be silent.
 
-    ``proxied``: whether a proxy of the environment comes in between.
-
-    Nothing of its message is repeated: it may hold the address of a proxy with its password.
+    ``proxied``: whether a proxy of the environment comes in between.  Nothing of the error's message is repeated: it
+    may hold the address of a proxy with its password.
     """
     way = " (through the proxy that the environment names)" if proxied else ""
     match error:

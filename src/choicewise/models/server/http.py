@@ -37,40 +37,17 @@ from choicewise.models.server.faults import (
 )
 
 _T = TypeVar("_T")
-
-_MOST_BYTES: Final = 32 * 2**20
-"""Bytes of an answer, decompressed, beyond which it is refused."""
-
-MOST_AT_ONCE: Final = 64
-"""Connections to a server."""
-
-_QUOTED_BYTES: Final = 2000
-"""Bytes of an error that are read, for a message to quote."""
-
-_LONGEST_WAIT: Final = 300.0
-"""Seconds that a server may ask to wait before the run stops rather than to wait."""
-
-_REFUSED: Final = {400, 406, 409, 411, 412, 413, 414, 415, 416, 417, 422, 431, 451, 501}
-"""Statuses that are about the request, whose like may be answered."""
-
-_BUSY: Final = {408, 425, 429, 503, 529}
-"""Statuses of a server that is to be waited for."""
-
-_SHORT: Final = 5.0
-"""Seconds without an answer of which nothing is said."""
-
-_EVERY: Final = 30.0
-"""Seconds between two lines, at least."""
-
-_FIRST: Final = 2
-"""Requests at once to begin with."""
-
-_ROUND: Final = 8
-"""The fewest answers after which one more request is tried at once: each trial may cost a refusal."""
-
-_CLOSING: Final = 5.0
-"""Seconds in which connections end, at most."""
-
+_MOST_BYTES: Final = 32 * 2**20  # bytes of an answer, decompressed, beyond which it is refused
+MOST_AT_ONCE: Final = 64  # connections to a server
+_QUOTED_BYTES: Final = 2000  # bytes of an error that are read, for a message to quote
+_LONGEST_WAIT: Final = 300.0  # seconds that a server may ask to wait before the run stops rather than to wait
+_REFUSED: Final = {400, 406, 409, 411, 412, 413, 414, 415, 416, 417, 422, 431, 451, 501}  # about the request alone
+_BUSY: Final = {408, 425, 429, 503, 529}  # statuses of a server that is to be waited for
+_SHORT: Final = 5.0  # seconds without an answer of which nothing is said
+_EVERY: Final = 30.0  # seconds between two lines, at least
+_FIRST: Final = 2  # requests at once to begin with
+_ROUND: Final = 8  # the fewest answers after which one more request is tried at once: each trial may cost a refusal
+_CLOSING: Final = 5.0  # seconds in which connections end, at most
 _CLOSED: Final = "the connection to the server is closed"
 
 
@@ -106,7 +83,9 @@ class Client:
         self.timeout, self._patience = timeout, patience
         self._most_seconds, self._most_bytes = 2 * timeout, most_bytes
         self._proxied = address.is_proxied
-        self.usage = _Usage()
+        self.requests = 0
+        """Answers of models so far."""
+        self._sent = self._cached = self._silent = 0  # tokens of prompts, of them cached; answers that do not say
         self._waits = Waits(say)
         self.named: str | None = None
         """What the first answer of a model called it; None where no answer named any so far."""
@@ -117,9 +96,11 @@ class Client:
         self.unanswered = 0
         """Requests that had no answer since the last that had one; counted by those who make many at once."""
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "choicewise"}
+        if self._key:
+            headers["Authorization"] = self._key.header
         try:
             self._http = httpx2.AsyncClient(
-                headers=headers | ({"Authorization": self._key.header} if self._key else {}),
+                headers=headers,
                 timeout=httpx2.Timeout(timeout, connect=connect),
                 limits=httpx2.Limits(max_connections=MOST_AT_ONCE, max_keepalive_connections=MOST_AT_ONCE),
                 trust_env=not address.is_loopback,
@@ -158,7 +139,7 @@ class Client:
 
     def get(self, path: str) -> JSON:
         """The answer to a GET of ``path`` (:meth:`ServerAddress.at`); see :meth:`post`."""
-        return self._result(self._started(self._asked("GET", path, None, None)))
+        return self._result(self._started(self._asked("GET", path)))
 
     def post(self, path: str, body: JSON, *, model: str | None = None) -> JSON:
         """The answer to ``body``, sent to ``path`` (:meth:`ServerAddress.at`); the request may be made several times.
@@ -189,8 +170,8 @@ class Client:
         self,
         method: str,
         path: str,
-        content: bytes | None,
-        model: str | None,
+        content: bytes | None = None,
+        model: str | None = None,
         on_fault: Callable[[Passing], None] = lambda fault: None,
     ) -> JSON:
         def heard(fault: Passing) -> None:
@@ -209,7 +190,7 @@ class Client:
                 if content is not None:
                     self.named = named or self.named
                     self._answered[path], self.unanswered = content, 0
-                    self.usage.add(answer)
+                    self._count(answer)
                 return answer
             own = quoted(expected or self.address.model or "the one asked for", self._key)
             other = f"the answer is of model {quoted(named, self._key)}, not {own}; serve {own} again, and {RESUME}"
@@ -264,6 +245,28 @@ class Client:
             return f"and one that was answered before has none now ({error})"
         self.unanswered = 0
         return None
+
+    @property
+    def computed(self) -> int | None:
+        """Tokens of prompts without those that the server says it had in its cache, so at most what it computed.
+
+        None where an answer did not say how many tokens its prompt has.
+        """
+        return None if self._silent else self._sent - self._cached
+
+    def _count(self, answer: JSON) -> None:
+        """Count an answer of a model: OpenAI's ``usage``, or ``meta_info`` of SGLang's own route."""
+        if not {"choices", "meta_info"} & answer.keys():
+            return
+        said = answer.get("usage") or answer.get("meta_info")
+        details = said.get("prompt_tokens_details") if isinstance(said, Mapping) else None
+        sent, cached = _count(said, "prompt_tokens"), _count(details, "cached_tokens")
+        if cached is None:
+            cached = _count(said, "cached_tokens")
+        self.requests += 1
+        self._silent += sent is None
+        self._sent += sent or 0
+        self._cached += min(cached or 0, sent or 0)
 
     async def _once(self, method: str, path: str, content: bytes | None) -> JSON:
         """One try.  Faults are raised where no other exception is handled, so that none hangs on them."""
@@ -405,11 +408,8 @@ class ConcurrencyLimit:
 
     From then on it grows by one in every round, of ``_ROUND`` answers at least.  Each overload halves it, but at most
     once for the requests that were under way together: those begun before the last halving say nothing new.  It is
-    never below 1 and above ``most``.
-
-    It does not grow in a round in which an answer took longer than ``slow`` seconds: a server that computes one after
-    another would only let more wait, in the end for longer than is waited for.
-    Times are of any clock (seconds).
+    never below 1 and above ``most``.  It does not grow in a round in which an answer took longer than ``slow`` seconds:
+    a server that computes one after another would only let more wait.  Times are of any clock (seconds).
     """
 
     def __init__(self, most: int, slow: float, first: int = _FIRST) -> None:
@@ -434,45 +434,12 @@ class ConcurrencyLimit:
             self.limit = min(self.most, self.limit * 2 if self._starting else self.limit + 1)
 
     def overloaded(self, begun: float, now: float, wait: float | None = None) -> None:
-        """A request that began at ``begun`` was refused as too much, with the advice to ``wait``, or was not answered
-        in time.
-        """
+        """A request that began at ``begun`` was refused as too much, with advice to ``wait``, or not answered."""
         if wait is not None:
             self.resume = max(self.resume, now + wait)
         if begun >= self._halved:
             self.limit = max(1, self.limit // 2)
             self._starting, self._answered, self._halved = False, 0, now
-
-
-class _Usage:
-    """``requests``: answers so far.
-
-    ``computed``: tokens of their prompts without those that the server says it had in its cache, so at most what it
-    computed; None where an answer did not say how many tokens its prompt has.
-    """
-
-    def __init__(self) -> None:
-        self.requests = 0
-        self._sent = self._cached = self._silent = 0
-
-    @property
-    def computed(self) -> int | None:
-        """Tokens, as the class says."""
-        return None if self._silent else self._sent - self._cached
-
-    def add(self, answer: JSON) -> None:
-        """Count an answer of a model: OpenAI's ``usage``, or ``meta_info`` of SGLang's own route."""
-        if not {"choices", "meta_info"} & answer.keys():
-            return
-        said = answer.get("usage") or answer.get("meta_info")
-        details = said.get("prompt_tokens_details") if isinstance(said, Mapping) else None
-        sent, cached = _count(said, "prompt_tokens"), _count(details, "cached_tokens")
-        if cached is None:
-            cached = _count(said, "cached_tokens")
-        self.requests += 1
-        self._silent += sent is None
-        self._sent += sent or 0
-        self._cached += min(cached or 0, sent or 0)
 
 
 @cache
@@ -487,14 +454,13 @@ def _of_status(status: int, said: str, wait: float | None, has_key: bool) -> Fau
     """The fault of an answer with a ``status`` other than 200; ``said``: its body, ``wait``: Retry-After (seconds)."""
     answer = f"status {status}: {said}"
     if status in (401, 403, 407):
-        advice = "is it another server's?" if has_key else f"set {KEY_VARIABLE}"
-        return failed(
-            f"the server refuses {'the key' if has_key else 'requests without a key'}, {answer}; {advice}", status
-        )
+        what, advice = "requests without a key", f"set {KEY_VARIABLE}"
+        if has_key:
+            what, advice = "the key", "is it another server's?"
+        return failed(f"the server refuses {what}, {answer}; {advice}", status)
     if 300 <= status < 400:
-        return failed(
-            f"the server redirects elsewhere ({answer}), which is not followed; name that address instead", status
-        )
+        way = "which is not followed; name that address instead"
+        return failed(f"the server redirects elsewhere ({answer}), {way}", status)
     if (status in _BUSY or status >= 500) and wait is not None and wait > _LONGEST_WAIT:
         return failed(f"the server asks to wait {duration(wait)} ({answer}); {RESUME} then", status)
     if status in _BUSY:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Final, NamedTuple
 
 from choicewise.models.server.faults import JSON, RESUME, Passing, ServerFailed, Unanswerable, failed
 from choicewise.models.server.http import MOST_AT_ONCE, Client
 from choicewise.models.server.routes import Call, Route
 from choicewise.questions import Answers, Question, Span, TokenScores
 
-FAILED_IN_A_ROW: Final = 5
-"""Different requests without an answer, and none with one in between, after which the server is in doubt."""
+FAILED_IN_A_ROW: Final = 5  # different requests without an answer after which the server is in doubt
 
 
 def ask(client: Client, route: Route, questions: Sequence[tuple[int, Question]], model: str | None) -> Answers:
@@ -135,9 +133,8 @@ class _Assembly:
             known[part.number] = one
             question = self._questions[part.question]
             if len(known) == self._route.parts(question):
-                parts = [known[number] for number in sorted(known)]
                 del self._known[part.question]
-                yield part.question, self._route.joined(question, parts)
+                yield part.question, self._route.joined(question, [known[number] for number in sorted(known)])
 
 
 class _Unanswered:
@@ -172,11 +169,10 @@ class _Unanswered:
         return failed(f"{self._client.address.url}: {several} ({reason.reason}) {objection}; {RESUME}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """What came of request ``index`` to ``path`` in ``took`` seconds: its answer, an Unanswerable, or what ends all."""
+class _Ended(NamedTuple):
+    """What came of request ``place`` to ``path`` in ``took`` seconds: its answer, an Unanswerable, or what ends all."""
 
-    index: int
+    place: int
     path: str
     took: float
     answer: JSON | BaseException
@@ -217,14 +213,14 @@ class _UnderWay:
         except Empty:
             return None
         if isinstance(event, _Ended):
-            del self._futures[event.index]
+            del self._futures[event.place]
         return event
 
     def remaining_answers(self) -> Iterator[tuple[int, JSON]]:
         """The answers that have come and were not read yet."""
         while (event := self.next_event(0)) is not None:
             if isinstance(event, _Ended) and isinstance(event.answer, dict):
-                yield event.index, event.answer
+                yield event.place, event.answer
 
     def cancel(self) -> None:
         """End what is under way; its answers are read by nobody."""

@@ -34,17 +34,10 @@ from choicewise.models.server.routes import (
 from choicewise.questions import NOT_FIRST, UNKNOWN, Mass, Question, Span, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
 
-MOST: Final = 20
-"""Tokens that a request may choose: vLLM takes no more than its ``--max-logprobs``, by default 20 (and 128 at most)."""
-
-MOST_MEMBERS: Final = 2048
-"""Tokens of a set whose probability is asked for, in chunks."""
-
-_ROUNDING: Final = 1e-6
-"""By how much the sum of listed probabilities may be too great, as they are rounded."""
-
-_REQUEST: Final = 24
-"""What a request for next tokens costs, in tokens that a server computes: half a block of its cache, and 16."""
+MOST: Final = 20  # tokens that a request may choose: vLLM's ``--max-logprobs`` is 20 by default, and 128 at most
+MOST_MEMBERS: Final = 2048  # tokens of a set whose probability is asked for, in chunks
+_ROUNDING: Final = 1e-6  # by how much the sum of listed probabilities may be too great, as they are rounded
+_REQUEST: Final = 24  # what a request for next tokens costs, in computed tokens: half a block of a cache, and 16
 
 
 class ChosenTokens(Route):
@@ -58,10 +51,6 @@ class ChosenTokens(Route):
     cost = "one request for every place in the token tree that is read; the server's prefix cache works"
     supports = frozenset({Span, Mass})
     path = "completions"
-
-    def __init__(self, model: str) -> None:
-        """``model``: its name at the server."""
-        self._model = model
 
     def objection(self, question: Question) -> str | None:
         """None for spans, and for masses of at most ``MOST_MEMBERS`` tokens."""
@@ -290,16 +279,12 @@ class ChatTopTokens(TopTokens):
 class ByLength(Route):
     """Spans go to ``whole`` where that computes less, everything else to ``chosen``.
 
-    Asked by next tokens, a continuation of ``n`` tokens takes ``n`` requests. The server reads the prompt from its
-    cache up to the last full block of 16 tokens, so each of them computes 8 tokens on average, and costs besides
-    about as much as 16 tokens: scheduling, a sampled token, the way there and back. Asked whole, it takes one request
-    that computes all ``c + n`` tokens of context and continuation, as the cache is off. So a span is asked whole
-    where
-
-        (n - 1) * 24 > c + n
-
-    A continuation of one token never is. The rule looks at one span alone, so that the same question is always asked
-    in the same way, whatever else is asked.
+    Asked by next tokens, a continuation of ``n`` tokens takes ``n`` requests.  The server reads the prompt from its
+    cache up to the last full block of 16 tokens, so each of them computes 8 tokens on average, and costs besides about
+    as much as 16 tokens: scheduling, a sampled token, the way there and back.  Asked whole, it takes one request that
+    computes all ``c + n`` tokens of context and continuation, as the cache is off.  So a span is asked whole where
+    ``(n - 1) * 24 > c + n``; a continuation of one token never is.  The rule looks at one span alone, so that the same
+    question is always asked in the same way.
 
     ``longest``: tokens that a prompt of ``whole`` may have.  A server that reads what precedes a continuation from its
     cache (``cached``) is asked for single tokens only by next tokens.

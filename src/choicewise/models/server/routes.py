@@ -1,4 +1,4 @@
-"""How a server is asked: the interface of a route, how prompts are sent, and how the fields of an answer are read."""
+"""How a server is asked: the interface of a route, the ways that send a prompt whole, how an answer is read."""
 
 from __future__ import annotations
 
@@ -7,14 +7,26 @@ import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from choicewise.engine import FIRST_SET, build
 from choicewise.models.server.faults import JSON, Unanswerable
-from choicewise.questions import NOT_FIRST, UNKNOWN, Generation, Ids, Mass, Question, Span, TokenScores, TokenSet
+from choicewise.questions import (
+    NOT_FIRST,
+    UNKNOWN,
+    Generation,
+    Ids,
+    Mass,
+    Question,
+    Sampling,
+    Span,
+    TokenScores,
+    TokenSet,
+)
 from choicewise.tokens.chat_template import ServedChat
 from choicewise.tokens.tokenizer import Tokenizer
 
@@ -22,22 +34,15 @@ PLAIN: Final = {"temperature": 0, "top_p": 1, "repetition_penalty": 1, "presence
 """The most likely token of the model's own distribution, whatever the server's defaults are."""
 
 SGLANG_PATH: Final = "/generate"
-ONE_TOKEN: Final = {"max_new_tokens": 1, "temperature": 0}
-"""What SGLang is told of sampling where nothing is to be generated."""
+ONE_TOKEN: Final = {"max_new_tokens": 1, "temperature": 0}  # for SGLang where nothing is to be generated
 
 _UNCHANGED: Final = {"top_k": 0, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
 """What servers may have defaults for that change the model's own distribution; not every server takes them."""
 
-_MOST_STOPS: Final = 4
-"""Texts at which servers stop; all others are found here."""
-
-_ABOVE = 1e-6
-"""Nats by which a log-probability may exceed 0, as rounding makes it."""
-
-_STAND_IN = -9000.0
-"""Log-probabilities at and below it stand for others: vLLM writes -9999 for minus infinity and for unknown ones."""
-
-_ID = re.compile("token_id:[0-9]{1,9}")
+_MOST_STOPS: Final = 4  # texts at which servers stop; all others are found here
+_ABOVE = 1e-6  # nats by which a log-probability may exceed 0, as rounding makes it
+_STAND_IN = -9000.0  # at and below it for vLLM: minus infinity (-9999), or not known
+_ID = re.compile("token_id:[0-9]{1,9}")  # so that an id fits into 32 bits
 _Kind = TypeVar("_Kind")
 
 
@@ -48,13 +53,8 @@ class Part(NamedTuple):
     number: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """What is posted to ``path``, and how its answer is read.
-
-    ``read`` gives the scores of each of ``parts``, in order, and raises Unanswerable where the answer is not what was
-    asked for.
-    """
+class Call(NamedTuple):
+    """What is posted to ``path``; ``read`` gives the scores of each of ``parts``, or raises Unanswerable."""
 
     path: str
     body: dict[str, Any]
@@ -72,6 +72,10 @@ class Route(ABC):
     name: str
     cost: str
     supports: frozenset[type] = frozenset({Span})
+
+    def __init__(self, model: str) -> None:
+        """``model``: its name at the server."""
+        self._model = model
 
     def objection(self, question: Question) -> str | None:
         """Why it can't answer ``question``, of a kind that it supports; None where it can."""
@@ -93,8 +97,7 @@ class Route(ABC):
         return parts[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """The tokens of a ``prefix``, and what is wanted after it.
 
     ``tokens``: wanted next token → the parts of questions that ask for it; ``sets``: the same of sets of tokens.
@@ -141,10 +144,7 @@ def nodes(questions: Sequence[tuple[int, Span | Mass]]) -> Iterator[Node]:
 
 
 class Prompts:
-    """Tokens are sent as they are.
-
-    ``name``: how prompts are sent, in a word or two.  ``front``: tokens that the server puts before every prompt.
-    """
+    """Tokens are sent as they are.  ``front``: tokens that the server puts before every prompt."""
 
     name = "tokens"
     front: tuple[int, ...] = ()
@@ -212,6 +212,259 @@ def chat_objection(tokenizer: Tokenizer, context: Ids) -> str | None:
     return None
 
 
+class Whole(NamedTuple):
+    """``tokens`` that are sent, of which those from ``first`` on are scored.
+
+    ``spans``: (index of a question, its first scored token, the end of its tokens), all within these tokens.
+    """
+
+    tokens: list[int]
+    first: int
+    spans: Sequence[tuple[int, int, int]]
+
+    def scores(self, logprobs: Sequence[float], ranks: Sequence[int]) -> list[TokenScores]:
+        """The scores of the spans from those of all tokens from ``first`` on."""
+        scores = []
+        for _, start, end in self.spans:
+            own = slice(start - self.first, end - self.first)
+            scores.append(TokenScores.of(self.tokens[start:end], logprobs[own], ranks[own]))
+        return scores
+
+
+class WholeSpans(Route):
+    """A way of asking in which every span that is no prefix of another is one request."""
+
+    path = "completions"
+
+    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
+        """One request for every span that is no prefix of another."""
+        for whole in whole_spans([(index, span) for index, span in questions if isinstance(span, Span)]):
+            parts = [Part(index) for index, _, _ in whole.spans]
+            yield Call(self.path, self._body(whole), parts, partial(self._scores, whole))
+
+    def _scores(self, whole: Whole, answer: JSON) -> list[TokenScores]:
+        return whole.scores(*self._read(whole, answer))
+
+    @abstractmethod
+    def _body(self, whole: Whole) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _read(self, whole: Whole, answer: JSON) -> tuple[list[float], list[int]]: ...
+
+
+class Echo(WholeSpans):
+    """Every span that is no prefix of another is a prompt that the server echoes, with a token's log-probability each.
+
+    One token is generated after it, as there are servers to which none means as many as fit; it is not read.
+    """
+
+    cost = "one request for every span, computed from its first token on"
+
+    def __init__(self, model: str, tokenizer: Tokenizer, prompts: Prompts) -> None:
+        """``model``: its name at the server."""
+        super().__init__(model)
+        self._tokenizer, self._prompts = tokenizer, prompts
+        self.name = f"echo, prompts as {prompts.name}"
+
+    def objection(self, question: Question) -> str | None:
+        """Why not: no text gives these tokens."""
+        assert isinstance(question, Span)
+        return self._prompts.objection([*question.context.tolist(), *question.continuation.tolist()])
+
+    def _body(self, whole: Whole) -> dict[str, Any]:
+        body = {"model": self._model, "prompt": self._prompts.prompt(whole.tokens), "max_tokens": 1, "temperature": 0}
+        return body | {"echo": True, "logprobs": 1}
+
+    def _read(self, whole: Whole, answer: JSON) -> tuple[list[float], list[int]]:
+        given = logprobs_of(answer, len(whole.tokens))
+        tokens, logprobs = field(given, "tokens", list), field(given, "token_logprobs", list)
+        if len(tokens) != len(logprobs):
+            raise Unanswerable(f"the server echoes {len(tokens)} tokens with {len(logprobs)} log-probabilities")
+        hidden = self._hidden(tokens, whole.tokens)
+        top = given.get("top_logprobs")
+        scores, ranks = list[float](), list[int]()
+        for place in range(whole.first - hidden, len(whole.tokens) - hidden):
+            if place < 0 or (place == 0 and logprobs[0] is None):
+                raise Unanswerable("the server gives no log-probability of the first token after its own BOS")
+            scores.append(number(logprobs[place]))
+            ranks.append(_rank(scores[-1], top[place] if isinstance(top, list) and place < len(top) else None))
+        return scores, ranks
+
+    def _hidden(self, tokens: Sequence[Any], sent: Sequence[int]) -> int:
+        """How many of the ``sent`` tokens, at their front, are not echoed; Unanswerable where others are echoed."""
+        for hidden in sorted({0, len(self._prompts.front)}):
+            shown = sent[hidden:]
+            if len(shown) <= len(tokens) <= len(shown) + 1 and all(map(self._is, tokens, shown)):
+                return hidden
+        raise Unanswerable(f"the server echoes {len(tokens)} tokens that are not the {len(sent)} sent and one more")
+
+    def _is(self, shown: Any, token: int) -> bool:
+        """Whether ``shown`` is how the server writes ``token``; of bytes that are no text nobody knows."""
+        table = self._tokenizer.token_bytes
+        spelled = table[token] if token < len(table) else b""
+        text = spelled.decode(errors="replace")
+        return not text or not is_text(spelled) or shown in (text, text.removeprefix(" "))
+
+
+class PromptLogprobs(WholeSpans):
+    """Every span that is no prefix of another is a prompt, and its tokens' log-probabilities and ranks come back.
+
+    vLLM does not use its prefix cache for them, so that every prompt is computed from its beginning.
+    """
+
+    name = "prompt log-probabilities"
+    cost = "one request for every span, computed from its first token on, as they switch the prefix cache off"
+
+    def _body(self, whole: Whole) -> dict[str, Any]:
+        return {"model": self._model, "prompt": whole.tokens, "max_tokens": 1, **PLAIN, "prompt_logprobs": 1}
+
+    def _read(self, whole: Whole, answer: JSON) -> tuple[list[float], list[int]]:
+        sent = len(whole.tokens)
+        check_prompt(answer, sent)
+        given = field(choice(answer), "prompt_logprobs", list)
+        if len(given) != sent:
+            raise Unanswerable(f"the server gives log-probabilities of {len(given)} tokens where {sent} were sent")
+        logprobs, ranks = list[float](), list[int]()
+        for token, place in zip(whole.tokens[whole.first :], given[whole.first :], strict=True):
+            listed = place.get(str(token)) if isinstance(place, dict) else None
+            if not isinstance(listed, dict):
+                raise Unanswerable(f"the server gives no log-probability of token {token} of the prompt")
+            place_of = listed.get("rank")
+            if isinstance(place_of, bool) or not isinstance(place_of, int) or not 1 <= place_of < 2**31:
+                raise Unanswerable(f"the server gives {place_of!r:.40} as the rank of token {token}")
+            logprobs.append(number(listed.get("logprob")))
+            ranks.append(place_of - 1)
+        return logprobs, ranks
+
+
+class SglangPrompts(WholeSpans):
+    """Every span that is no prefix of another is a prompt of which only the end has log-probabilities.
+
+    SGLang reads what comes before that end from its cache.
+    """
+
+    name = "SGLang's input log-probabilities"
+    cost = "one request for every span, of which what comes before the continuation may be in the server's cache"
+    path = SGLANG_PATH
+
+    def _body(self, whole: Whole) -> dict[str, Any]:
+        body = {"input_ids": whole.tokens, "sampling_params": ONE_TOKEN, "return_logprob": True}
+        return body | {"logprob_start_len": whole.first - 1}  # the first token there has none
+
+    def _read(self, whole: Whole, answer: JSON) -> tuple[list[float], list[int]]:
+        given = [*map(sglang_entry, field(sglang_meta(answer, len(whole.tokens)), "input_token_logprobs", list))]
+        sent = whole.tokens[whole.first - 1 :]
+        count = len(sent)
+        if len(given) != count:
+            raise Unanswerable(
+                f"the server gives log-probabilities of {len(given)} tokens where {count} were asked for"
+            )
+        for place, ((_, one), other) in enumerate(zip(given, sent, strict=True)):
+            if one != other:
+                raise Unanswerable(f"the server gives a log-probability of token {one}, not {other}, at {place}")
+        logprobs = [number(logprob) for logprob, _ in given[1:]]
+        return logprobs, [UNKNOWN] * len(logprobs)
+
+
+class Completions(Route):
+    """One request for every generation.  Stops are applied here again, by tokens where the server names them.
+
+    ``named``: whether it gives tokens by id and their log-probabilities; without that the answer is a text.
+    ``unchanged``: whether it takes the settings that leave the model's distribution as it is.
+    """
+
+    cost = "one request for every generation"
+    supports = frozenset({Generation, Sampling})
+    path = "completions"
+
+    def __init__(self, model: str, tokenizer: Tokenizer, prompts: Prompts, named: bool, unchanged: bool = True) -> None:
+        """``model``: its name at the server."""
+        super().__init__(model)
+        self._tokenizer, self._prompts, self._named, self._unchanged = tokenizer, prompts, named, unchanged
+        self.name = f"generated {'tokens' if named else 'text'}, prompts as {prompts.name}"
+
+    def objection(self, question: Question) -> str | None:
+        """Why not: no text gives the context."""
+        assert isinstance(question, Generation)
+        return self._prompts.objection(question.context.tolist())
+
+    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
+        """One request for every generation, those with a common beginning one after another."""
+        asked = [(index, question) for index, question in questions if isinstance(question, Generation)]
+        for index, generation in sorted(asked, key=lambda each: each[1].context.astype(">i4").tobytes()):
+            body = {"model": self._model, **self._sent(generation), **settings(generation, self._unchanged)}
+            yield Call(self.path, body, [Part(index)], partial(self._read, generation))
+
+    def _sent(self, generation: Generation) -> dict[str, Any]:
+        named = {"logprobs": 1, "return_tokens_as_token_ids": True} if self._named else {}
+        return {"prompt": self._prompts.prompt(generation.context.tolist()), **named}
+
+    def _read(self, generation: Generation, answer: JSON) -> list[TokenScores]:
+        check_prompt(answer, len(generation.context))
+        given_choice = choice(answer)
+        _check_finished(given_choice)
+        if not self._named:
+            return [text_scores(generation, field(given_choice, "text", str))]
+        given = field(given_choice, "logprobs", dict)
+        ids = [named_id(str(name)) for name in field(given, "tokens", list)]
+        logprobs, top = field(given, "token_logprobs", list), field(given, "top_logprobs", list)
+        if not len(ids) == len(logprobs) == len(top):
+            raise Unanswerable(f"the server gives {len(logprobs)} log-probabilities of {len(ids)} generated tokens")
+        tokens = [token for token in ids if token is not None]
+        if len(tokens) < len(ids):
+            raise Unanswerable("the server names tokens by their text though asked to name them by id")
+        if len(tokens) > generation.limit:
+            raise Unanswerable(f"the server generates {len(tokens)} tokens where {generation.limit} were asked for")
+        numbers = [*map(number, logprobs)]
+        table = self._tokenizer.token_bytes
+        scores = TokenScores.of(tokens, numbers, [*map(_rank, numbers, top)])
+        scores = scores.first(generation.before_stop(tokens, table))
+        if generation.sampling is not None and len(scores.tokens) and given_choice.get("finish_reason") == "stop":
+            last = int(scores.tokens[-1])
+            if last >= len(table) or not table[last]:  # a sampled text ends before the token that ends it
+                scores = scores.first(len(scores.tokens) - 1)
+        return [scores]
+
+
+class ChatGeneration(Completions):
+    """One request for every generation; the answer is a text."""
+
+    path = "chat/completions"
+
+    def __init__(self, model: str, tokenizer: Tokenizer, unchanged: bool = False) -> None:
+        """``model``: its name at the server.  ``unchanged``: as in :class:`Completions`."""
+        super().__init__(model, tokenizer, Prompts(), named=False, unchanged=unchanged)
+        self.name = "text generated in a chat"
+
+    def objection(self, question: Question) -> str | None:
+        """Why not: no chat, or one that the assistant is to go on with."""
+        assert isinstance(question, Generation)
+        return chat_objection(self._tokenizer, question.context)
+
+    def _sent(self, generation: Generation) -> dict[str, Any]:
+        return {"messages": chat_messages(self._tokenizer, generation.context)}
+
+    def _read(self, generation: Generation, answer: JSON) -> list[TokenScores]:
+        given = choice(answer)
+        _check_finished(given)
+        return [text_scores(generation, field(field(given, "message", dict), "content", str))]
+
+
+def whole_spans(questions: Sequence[tuple[int, Span]]) -> Iterator[Whole]:
+    """The tokens to send for ``questions`` (index, span), in depth-first order, each sequence once."""
+    sequences = [
+        (np.concatenate([span.context, span.continuation]).astype(">i4").tobytes(), len(span.context), index)
+        for index, span in questions
+    ]
+    sequences.sort(key=lambda each: each[0])  # big-endian bytes sort as ids do, a prefix before what it begins
+    group: list[tuple[int, int, int]] = []
+    for place, (tokens, start, index) in enumerate(sequences):
+        group.append((index, start, len(tokens) // 4))
+        if place + 1 == len(sequences) or not sequences[place + 1][0].startswith(tokens):
+            yield Whole(np.frombuffer(tokens, dtype=">i4").tolist(), min(first for _, first, _ in group), group)
+            group = []
+
+
 def settings(generation: Generation, unchanged: bool) -> dict[str, Any]:
     """What a request says about how to generate; ``unchanged``: with all that leaves the distribution as it is."""
     body: dict[str, Any] = {"max_tokens": generation.limit, "top_p": 1, "temperature": 0}
@@ -234,7 +487,7 @@ def text_scores(generation: Generation, text: str) -> TokenScores:
     return replace(TokenScores.of(), text=spelled.decode(errors="replace"))
 
 
-def check_finished(choice: Any) -> None:
+def _check_finished(choice: Any) -> None:
     """Raise Unanswerable where the text is not what the model generated, as a filter withheld it."""
     if (reason := choice.get("finish_reason")) not in ("stop", "length", "eos", "eos_token", "stop_sequence", None):
         raise Unanswerable(f"the server ended the text for another reason than its end ({str(reason)[:40]!r})")
@@ -244,14 +497,11 @@ def number(value: Any) -> float:
     """``value`` as a log-probability (nats, at most 0); raises Unanswerable where it can be none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Unanswerable(f"the server gives {_shown(value)} in place of a log-probability")
-    given = f"the server gives {_shown(value)} as a log-probability"
-    if isinstance(value, float) and not math.isfinite(value):
-        raise Unanswerable(given)
-    if value > _ABOVE:
-        raise Unanswerable(f"{given}, which is above 0")
-    if value <= _STAND_IN:
-        raise Unanswerable(f"{given}, which stands for one that it does not know")
-    return min(float(value), 0.0)
+    if _STAND_IN < value <= _ABOVE:
+        return min(float(value), 0.0)
+    reason = ", which is above 0" if value > 0 else ", which stands for one that it does not know"
+    finite = isinstance(value, int) or math.isfinite(value)
+    raise Unanswerable(f"the server gives {_shown(value)} as a log-probability{reason if finite else ''}")
 
 
 def field(where: Any, name: str, kind: type[_Kind]) -> _Kind:
@@ -291,10 +541,7 @@ def check_prompt(answer: JSON, tokens: int) -> None:
 
 
 def named_id(name: str) -> int | None:
-    """The id in ``token_id:ID``, as servers name tokens that are asked for by id; None for any other name.
-
-    An id has at most nine digits, so that it fits into 32 bits.
-    """
+    """The id in ``token_id:ID``, as servers name tokens that are asked for by id; None for any other name."""
     return int(name.removeprefix("token_id:")) if _ID.fullmatch(name) else None
 
 
@@ -308,7 +555,7 @@ def named_logprobs(listed: Any) -> dict[int, float]:
     return {token: value for token, value in ids.items() if token is not None}
 
 
-def rank(logprob: float, listed: Any) -> int:
+def _rank(logprob: float, listed: Any) -> int:
     """0 where none of the ``listed`` likeliest tokens (name → nats) is likelier, else what is known of the rank."""
     if not isinstance(listed, dict) or not listed:
         return UNKNOWN

@@ -21,33 +21,33 @@ from choicewise.errors import ChoicewiseError, ModelError
 from choicewise.models.local.files import FILES
 from choicewise.models.model import SelfCheck
 from choicewise.models.server.address import KEY_VARIABLE, ServerAddress
-from choicewise.models.server.facts import NOT_THERE, ServerFacts, answer_if_offered, other_name, read_server_facts
 from choicewise.models.server.faults import ServerFailed, Unanswerable
 from choicewise.models.server.http import Client
 from choicewise.models.server.many_requests import ask, unanswered
 from choicewise.models.server.next_token_routes import ByLength
-from choicewise.models.server.probe import ChosenRoutes, Probe
-from choicewise.models.server.routes import Route, chat_messages
-from choicewise.models.server.span_routes import WholeSpans
+from choicewise.models.server.probe import (
+    NOT_THERE,
+    ChosenRoutes,
+    Probe,
+    ServerFacts,
+    answer_if_offered,
+    other_name,
+    read_server_facts,
+)
+from choicewise.models.server.routes import Route, WholeSpans, chat_messages
 from choicewise.questions import Answers, Generation, Question, Span, TokenScores
 from choicewise.records import ServerRecord
 from choicewise.tokens.chat_template import ServedChat
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 
-WINDOW: Final = 2048
-"""Tokens of prompt and answer where neither the server nor the user says how many fit."""
+WINDOW: Final = 2048  # tokens of prompt and answer where neither the server nor the user says how many fit
 
 _COUNTED: Final = 100
-"""Tokens among which a label counts, in the original MMLU script.
+"""Tokens among which a label counts, in the original MMLU script.  A token of probability 1/100 or more is one of them;
+of one below, whose rank is not known, the prompt's own log-probabilities say it.  They cost a whole prompt without the
+server's cache, so they are asked for where a protocol scores by ranks (:attr:`Span.ranked`) and nowhere else."""
 
-A token of probability 1/100 or more is among them; of one below, whose rank is not known, the prompt's own
-log-probabilities say it.  They cost a whole prompt without the server's cache, so they are asked for where a protocol
-scores by ranks (:attr:`Span.ranked`) and nowhere else.
-"""
-
-_BYTES = "bytes"
-"""The name of the tokenizer whose tokens are bytes."""
-
+_BYTES = "bytes"  # the name of the tokenizer whose tokens are bytes
 _ADVICE = "name the tokenizer: a model folder, a name on the Hub as ORG/NAME, or bundled:NAME"
 
 
@@ -85,7 +85,7 @@ class ServerModel:
         self.name, self.takes = self.served.model, self.served.window
         """``takes``: tokens of prompt and answer that the server says it takes; None where it does not say."""
         self.notes = list[str]()
-        self._completions = self._has("completions", {"prompt": "a"})
+        self._completions = self._has_completions()
         self.tokenizer, self._tokenizer_name = self._tokenizer(tokenizer, progress)
         self._asked = window
         self._takes = self._fitting(window)
@@ -94,15 +94,10 @@ class ServerModel:
     def chosen(self) -> ChosenRoutes:
         """How the server can be asked, as its probe says; raises ModelError as the class says."""
         chosen = self._probed()
-        if named := self._named:
-            self.notes.append(
-                f"the server calls {self.served.model} {named} in its answers; another name stops the run"
-            )
+        if named := other_name(self.served, self.client.named):
+            own = self.served.model
+            self.notes.append(f"the server calls {own} {named} in its answers; another name stops the run")
         return chosen
-
-    @property
-    def _named(self) -> str:
-        return other_name(self.served, self.client.named)
 
     @property
     def window(self) -> int:
@@ -126,11 +121,10 @@ class ServerModel:
     @property
     def digest(self) -> str:
         """64 hex digits of the server's names of the model, its root, the tokenizer and the ways of asking."""
-        routes = [
-            route.name for route in self.chosen.routes
-        ]  # chosen first, as the probe shows what answers call the model
-        named = (self._named,) if self._named else ()
-        identity = (self.served.model, self.served.root, self.tokenizer.digest, *routes, *named)
+        # First how it is asked, as the probe shows what answers call the model.
+        routes = [route.name for route in self.chosen.routes]
+        named = other_name(self.served, self.client.named)
+        identity = (self.served.model, self.served.root, self.tokenizer.digest, *routes, *filter(None, [named]))
         return hashlib.sha256("\n".join(identity).encode()).hexdigest()
 
     @property
@@ -145,7 +139,7 @@ class ServerModel:
             tokenizer=self._tokenizer_name,
             probes=dict(chosen.probes),
             noise=chosen.check.noise,
-            named=self._named,
+            named=other_name(served, self.client.named),
         )
 
     def probe_now(self) -> Mapping[str, float]:
@@ -171,7 +165,7 @@ class ServerModel:
     @property
     def computed(self) -> int | None:
         """Tokens that the server says it read and did not have in its cache; None where it does not say."""
-        return self.client.usage.computed
+        return self.client.computed
 
     @property
     def front(self) -> tuple[int, ...] | None:
@@ -181,7 +175,7 @@ class ServerModel:
     @property
     def requests(self) -> int:
         """Requests that the server answered so far."""
-        return self.client.usage.requests
+        return self.client.requests
 
     def requests_for(self, questions: Sequence[Question]) -> int:
         """How many requests ``questions`` take; those that can't be asked take none."""
@@ -236,12 +230,11 @@ class ServerModel:
         refused = next((trial.refused for trial in reversed(chosen.check.trials) if trial.refused), "")
         return None, f"the server can't be asked a {type(question).__name__}" + (f" ({refused})" if refused else "")
 
-    def _has(self, path: str, more: dict[str, object]) -> bool:
-        """Whether the server has the endpoint ``path``."""
+    def _has_completions(self) -> bool:
         try:
-            self.client.post(path, {"model": self.served.model, "max_tokens": 1, **more})
+            self.client.post("completions", {"model": self.served.model, "max_tokens": 1, "prompt": "a"})
         except Unanswerable:
-            return True
+            pass
         except ServerFailed as error:
             if error.status not in NOT_THERE:
                 raise
@@ -289,13 +282,14 @@ def _named_tokenizer(name: str, progress: Download | None = None) -> Tokenizer:
     """The tokenizer called ``name``: of a folder, of a model on the Hub, ``bundled:...`` or ``bytes``."""
     if name == _BYTES:
         return ByteTokenizer()
+    folder = Path(name)
     if name.startswith(PREFIX):
         if (bundled := bundled_folder(name, MODELS)) is None:
             known = ", ".join(PREFIX + folder.name for folder in MODELS)
             raise ModelError(f"{name} is no bundled model; these are {known}")
-        return _read(bundled)
-    if Path(name).is_dir():
-        return _read(Path(name))
+        folder = bundled
+    if folder.is_dir():
+        return _read(folder)
     if (on_hub := hub_name(name)) is None:
         raise ModelError(f"there is no tokenizer {name}; {_ADVICE}")
     snapshot = open_snapshot(on_hub, MODEL)

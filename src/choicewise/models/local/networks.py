@@ -1,41 +1,240 @@
-"""Encoder-decoders and masked models, which answer in padded batches."""
+"""Networks: from a folder of weights to devices, what all have in common, and those that answer in padded batches.
+
+transformers loads the weights where accelerate places them, and accelerate's hooks move what goes from layer to layer.
+Nothing is placed in main memory or on disk, from where every pack would fetch its weights anew.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import platform
+import re
+import traceback
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from choicewise.errors import ModelError
 from choicewise.models.local import plain
-from choicewise.models.local.devices import to_device
-from choicewise.models.local.files import ENCODER_DECODER, MASKED
-from choicewise.models.local.loading import NetworkModel
-from choicewise.models.local.plain import Sums, float32_copy, largest_difference, noise_of, running_sums
+from choicewise.models.local.causal_lm import Workload
+from choicewise.models.local.devices import Footprint, device_name, devices_of, to_device
+from choicewise.models.local.files import ENCODER_DECODER, MASKED, model_kind, quiet
+from choicewise.models.local.plain import Sums, float32_copy, free_bytes, largest_difference, noise_of, running_sums
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.questions import Answers, Blanks, Ids, Question, Rendition, TokenScores
+from choicewise.tokens.tokenizer import Tokenizer
+from choicewise.util.cache import read_user_cache, write_user_cache
 
-_BATCH_TOKENS = 4096
-"""Input tokens computed at once, by default."""
+_NOT_MISSED = re.compile(
+    r"vision|visual|image|audio|speech|multi_modal|mm_proj|\bmtp|inv_freq|masked_bias|attn\.bias$|position_ids$"
+    r"|\bpooler\.|\bseq_relationship\.|\bsop_classifier\."
+)
+"""Weights that scores of texts don't need: other inputs, further tokens, constants that the code computes itself, and
+what masked models were trained with to judge whole texts."""
 
-_LOGIT_BYTES = {"cpu": 200_000_000, "cuda": 2_000_000_000}
-"""Bytes of logits in float32 that a batch may have, by device."""
+_BATCH_TOKENS = 4096  # input tokens computed at once, by default
+_LOGIT_BYTES = {"cpu": 200_000_000, "cuda": 2_000_000_000}  # in float32 that a batch may have, by device
+_RUNGS = ("auto", "padded", "plain")  # several texts at once, or one; auto: padded where that is right
+_EXACT = 1e-3  # nats a token by which padding may change a score in float32
+_NARROW = 0.5  # the same in a 16-bit dtype
 
-_RUNGS = ("auto", "padded", "plain")
-"""``padded``: several texts at once; ``plain``: one at a time; ``auto``: padded, where that is right."""
 
-_EXACT = 1e-3
-"""Nats a token by which padding may change a score in float32."""
+def load_network(
+    folder: Path,
+    config: Mapping[str, Any],
+    dtype: str,
+    device: str,
+    trust_remote_code: bool,
+    spread: Spread | None = None,
+) -> Any:
+    """The torch module of a folder with this ``config``, in evaluation mode on ``device``, or where ``spread`` puts it.
 
-_NARROW = 0.5
-"""The same in a 16-bit dtype."""
+    Quantised weights are loaded where they stay.  Raises ModelError when they can't be computed with, and when weights
+    and configuration do not fit: missing ones would be random, and what has no place was trained to be used.  Weights
+    of other kinds of input than text, and copies of constants, are not missed.
+    """
+    if "auto_map" in config and not trust_remote_code and config.get("model_type") not in transformers.CONFIG_MAPPING:
+        raise ModelError(
+            f"{folder} needs code of its own to run (auto_map in config.json); read that code, "
+            "then pass trust_remote_code=True to load_model"
+        )
+    kind, quantised = model_kind(config), "quantization_config" in config
+    at_once = {"device_map": {"": device}} if quantised and device != "cpu" else {}
+    try:
+        with quiet():
+            model, report = getattr(transformers, kind.loader).from_pretrained(
+                folder,
+                dtype=dtype,
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=trust_remote_code,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # refused below, where they can be named
+                **(at_once if spread is None else spread.options),
+            )
+            if spread is not None:
+                spread.refuse_offloaded(model)
+            model = model.eval() if quantised or spread is not None else model.to(device).eval()
+            if quantised and kind is not ENCODER_DECODER:  # a kernel may not take this device, or these shapes
+                with torch.inference_mode():
+                    model(input_ids=torch.zeros((1, 2), dtype=torch.long, device=model.device))
+    except ModelError:
+        raise
+    except Exception as error:  # configurations, weights and devices fail in every way there is
+        reason = _conversion_error(error) or str(error)
+        raise ModelError(f"{folder} can't be loaded as {kind.name}: {reason}") from error
+    mismatched = report["mismatched_keys"]
+    report["mismatched_keys"] = [f"{name} has shape {[*own]} instead of {[*due]}" for name, own, due in mismatched]
+    for trouble in ("missing_keys", "mismatched_keys", "error_msgs"):
+        if wrong := sorted(map(str, report[trouble])):
+            raise ModelError(
+                f"the weights in {folder} do not fit its config.json, and parts of the model would be random "
+                f"({trouble}: {', '.join(wrong[:3])}; {len(wrong)} in all); fetch the folder again"
+            )
+    if unused := sorted(name for name in report["unexpected_keys"] if not _NOT_MISSED.search(name)):
+        shown = f"{', '.join(unused[:3])}; {len(unused)} in all"
+        raise ModelError(
+            f"{folder} holds weights for which the model of its config.json has no place ({shown}), so that its "
+            "numbers would be another model's; fetch the folder again, or, if config.json is right, save it "
+            f'without them: python -c "from transformers import {kind.loader} as M; '
+            f"M.from_pretrained('{folder}').save_pretrained('{folder}')\""
+        )
+    return model
+
+
+class Spread:
+    """Where the model in ``folder``, of which it is known what is ``needed``, may lie on the devices called ``device``.
+
+    Raises ModelError, with the bytes, where the weights do not fit beside what it takes to compute on each.
+    """
+
+    def __init__(self, folder: Path, device: str, needed: Footprint) -> None:
+        self._folder, self._device, self._needed = folder, device, needed
+        self._free = {place.index: free_bytes(place) for place in map(torch.device, devices_of(device))}
+        self._room = {index: max(0, size - needed.workspace) for index, size in self._free.items()}
+        if needed.weights > sum(self._room.values()):
+            raise self._too_large()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of ``from_pretrained``."""
+        return {"device_map": "auto", "max_memory": {**self._room, "cpu": 0}}
+
+    def refuse_offloaded(self, model: Any) -> None:
+        """ModelError where part of ``model`` lies elsewhere: it fits as a whole, but not layer by layer."""
+        if {str(place) for place in model.hf_device_map.values()} & {"cpu", "disk"}:
+            raise self._too_large()
+
+    def _too_large(self) -> ModelError:
+        each = ", ".join(f"{size:,}" for size in self._free.values())
+        needed = self._needed
+        return ModelError(
+            f"{self._folder} does not fit on {self._device}: it has {needed.weights:,} bytes of weights, in layers of "
+            f"up to {needed.layer:,}, and takes {needed.workspace:,} on each device to compute; free are "
+            f"{sum(self._free.values()):,} ({each}); use more or larger GPUs, a narrower dtype, quantised weights, or "
+            "packs of fewer tokens"
+        )
+
+
+@dataclass(eq=False, repr=False)
+class NetworkModel:
+    """What models of a loaded network have in common.
+
+    ``model`` is the torch module, ``vocabulary`` its ``config.vocab_size``.  ``rung``: the compute path that alone is
+    tried, or ``auto``; ``batch_tokens``: the most tokens computed at once.  ``paths`` remembers the self-check, for
+    other processes.
+    """
+
+    model: Any
+    tokenizer: Tokenizer
+    name: str
+    digest: str
+    window: int
+    rung: str = "auto"
+    batch_tokens: int | None = None
+    paths: PathCache | None = None
+    recipe = None
+
+    def __post_init__(self) -> None:
+        self.dtype = str(self.model.dtype).removeprefix("torch.")
+        self.device = device_name(self.model)
+        self.vocabulary = int(self.model.config.get_text_config().vocab_size)
+        self._work = Workload()
+        self._checked: SelfCheck | None = None
+
+    @property
+    def computed(self) -> int:
+        """Input tokens that went through the model so far, those of the self-check included."""
+        return self._work.computed
+
+    @property
+    def planned(self) -> int:
+        """Input tokens known to be needed for all that was asked so far, and those computed."""
+        return max(self._work.planned, self._work.computed)
+
+    def objection(self, question: Question) -> str | None:
+        """None: it answers every question of the kinds that it supports."""
+        return None
+
+    def refuse_tokens(self, tokens: Ids, inputs: int | None = None) -> None:
+        """ModelError where ``tokens`` are too many, or the model does not know one.
+
+        ``inputs``: how many are inputs before a last one that is not; by default all are.
+        """
+        sent, inputs = (len(tokens), len(tokens)) if inputs is None else (inputs + 1, inputs)
+        if inputs > self.window:
+            raise ModelError(
+                f"{sent} tokens are too many for {self.name}, whose window is {self.window}; "
+                "use a protocol with fewer shots or one that cuts"
+            )
+        if tokens.max() >= self.vocabulary:
+            raise ModelError(
+                f"the tokenizer of {self.name} uses token {tokens.max()}, but the model knows only "
+                f"{self.vocabulary}; the tokenizer belongs to another model"
+            )
+
+
+class PathCache:
+    """The self-check of the model that ``identity`` describes (what JSON can hold), on this machine.
+
+    What a kernel does depends on the model, its dtype, the device, the versions of what computes and on our own paths,
+    so all of them name an entry.  Of what may still differ, such as a driver, each run notices by its spot checks, and
+    ``choicewise check`` measures anew.
+    """
+
+    def __init__(self, identity: Sequence[object]) -> None:
+        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        devices = [str(torch.cuda.get_device_properties(index)) for index in range(gpus)]
+        machine = [platform.machine(), torch.backends.cpu.get_cpu_capability(), torch.version.cuda, devices]
+        code = hashlib.sha256()  # our compute paths as they stand: a version may be under way
+        for file in (*sorted(Path(__file__).parent.glob("*.py")), Path(__file__).parents[2] / "engine.py"):
+            code.update(file.read_bytes())
+        versions = [torch.__version__, transformers.__version__, version("choicewise"), code.hexdigest()]
+        self._key = json.dumps([*identity, machine, versions])
+
+    def load(self) -> SelfCheck | None:
+        """As it was stored; None where nothing is, or what is damaged."""
+        entry = read_user_cache("paths", self._key)
+        try:
+            fields = json.loads(entry or "null")
+            return SelfCheck(**{**fields, "trials": tuple(Trial(**trial) for trial in fields["trials"])})
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    def store(self, checked: SelfCheck) -> None:
+        """For the next process."""
+        write_user_cache("paths", self._key, json.dumps(asdict(checked)))
 
 
 @dataclass(eq=False, repr=False)
@@ -63,10 +262,7 @@ class PaddedModel(NetworkModel, ABC):
         return self._checked
 
     def check(self, depth: int) -> SelfCheck | None:
-        """The self-check, measured when something is first asked; None for a ``depth`` of 0 before that.
-
-        That of another process is taken where ``paths`` has it.
-        """
+        """The self-check, measured or taken from ``paths`` when first asked; None for a ``depth`` of 0 before that."""
         if depth and self._checked is None and self.rung != "plain":
             self._checked = None if self.paths is None else self.paths.load()
             return self._checked or self.selfcheck
@@ -102,9 +298,8 @@ class PaddedModel(NetworkModel, ABC):
         widest = _LOGIT_BYTES.get(self.model.device.type, _LOGIT_BYTES["cpu"]) // (4 * self.vocabulary)
         batch: list[_Pass] = []
         for each in sorted(passes, key=lambda one: (-one.tokens, one.index, one.part)):
-            longest = max((one.tokens for one in batch), default=each.tokens)
+            longest, rows = (batch or [each])[0].tokens, len(batch) + 1
             width = max(one.width for one in [*batch, each])
-            rows = len(batch) + 1
             if batch and (not padded or rows * longest > most or rows * width > widest):
                 yield batch
                 batch = []
@@ -112,10 +307,9 @@ class PaddedModel(NetworkModel, ABC):
         if batch:
             yield batch
 
-    def ids(self, rows: Sequence[Ids], fill: int = 0) -> tuple[Tensor, Tensor]:
-        """Rows padded on the right with ``fill``, and the mask that says which are tokens; int64 [rows, tokens]."""
-        tokens = np.full((len(rows), max(map(len, rows))), fill, dtype=np.int64)
-        mask = np.zeros_like(tokens)
+    def ids(self, rows: Sequence[Ids]) -> tuple[Tensor, Tensor]:
+        """Rows padded on the right with 0, and the mask that says which are tokens; int64 [rows, tokens]."""
+        tokens, mask = np.zeros((2, len(rows), max(map(len, rows))), dtype=np.int64)
         for row, ids in enumerate(rows):
             tokens[row, : len(ids)], mask[row, : len(ids)] = ids, 1
         return to_device(tokens, self.model.device), to_device(mask, self.model.device)
@@ -153,12 +347,9 @@ class EncoderDecoder(PaddedModel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        named = [
-            getattr(config, "decoder_start_token_id", None)
-            for config in (self.model.config, getattr(self.model, "generation_config", None))
-        ]
-        starts = [token for token in named if token is not None]
-        if not starts:
+        configs = self.model.config, getattr(self.model, "generation_config", None)
+        named = (getattr(config, "decoder_start_token_id", None) for config in configs)
+        if not (starts := [token for token in named if token is not None]):
             raise ModelError(
                 f"config.json of {self.name} names no decoder_start_token_id, with which its decoder would start; "
                 "fetch the folder again, or name the token there"
@@ -199,10 +390,7 @@ class EncoderDecoder(PaddedModel):
     @torch.inference_mode()
     def plain_scores(self, question: Rendition) -> TokenScores:
         """The answer from one forward pass without padding or mask."""
-        source, written = (
-            torch.from_numpy(tokens.astype(np.int64))[None].to(self.model.device)
-            for tokens in (question.source, self._before(question.continuation))
-        )
+        source, written = (self.ids([tokens])[0] for tokens in (question.source, self._before(question.continuation)))
         logits = self.model(input_ids=source, decoder_input_ids=written, use_cache=False).logits
         return plain.scores(logits[0, :, : self.vocabulary].float(), question.continuation)
 
@@ -212,8 +400,7 @@ class EncoderDecoder(PaddedModel):
 
     def probe(self) -> list[Rendition]:
         """Random sources of many lengths, each with a short continuation and a longer one."""
-        random = np.random.default_rng(0)
-        texts = []
+        random, texts = np.random.default_rng(0), []
         for tokens in np.unique(np.geomspace(1, min(self.window, 128), 8).astype(int)):
             source = random.integers(0, self.vocabulary, tokens, dtype=np.int32)
             written = (random.integers(0, self.vocabulary, length, dtype=np.int32) for length in (1, int(tokens)))
@@ -241,12 +428,12 @@ class MaskedLM(PaddedModel):
 
     def compute(self, questions: Sequence[Blanks], batch: Sequence[_Pass]) -> Iterator[TokenScores]:
         """From logits at the blanks alone, as a vocabulary at every token takes more than the rest of the model."""
-        asked = [questions[each.index] for each in batch]
-        tokens, mask = self.ids([_row(question, each.part) for question, each in zip(asked, batch, strict=True)])
-        places = [int(question.places[each.part]) for question, each in zip(asked, batch, strict=True)]
+        asked = [(questions[each.index], each.part) for each in batch]
+        tokens, mask = self.ids([_row(question, part) for question, part in asked])
+        places = [int(question.places[part]) for question, part in asked]
         logits = self._logits_at(places, tokens, mask)[:, : self.vocabulary].float()
-        for row, (question, each) in enumerate(zip(asked, batch, strict=True)):
-            yield plain.scores(logits[row : row + 1], question.continuation[each.part : each.part + 1])
+        for row, (question, part) in enumerate(asked):
+            yield plain.scores(logits[row : row + 1], question.continuation[part : part + 1])
 
     def _logits_at(self, places: Sequence[int], tokens: Tensor, mask: Tensor) -> Tensor:
         """Logits at one place of each row, shape [rows, vocabulary]: the model's own head sees these states only."""
@@ -269,15 +456,13 @@ class MaskedLM(PaddedModel):
         """The answer from one forward pass for every blank, without padding or mask, logits everywhere."""
         parts = []
         for row, place in zip(question.rows(), question.places, strict=True):
-            inputs = torch.from_numpy(row.astype(np.int64))[None].to(self.model.device)
-            logits = self.model(input_ids=inputs).logits[0, place : place + 1, : self.vocabulary].float()
+            logits = self.model(input_ids=self.ids([row])[0]).logits[0, place : place + 1, : self.vocabulary].float()
             parts.append(plain.scores(logits, question.text[place : place + 1]))
         return TokenScores.joined(parts)
 
     def probe(self) -> list[Blanks]:
         """Random texts of many lengths, each with blanks at its start, in its middle and at its end."""
-        random = np.random.default_rng(0)
-        texts = []
+        random, texts = np.random.default_rng(0), []
         for tokens in np.unique(np.geomspace(1, min(self.window, 128), 12).astype(int)):
             text = random.integers(0, self.vocabulary, tokens, dtype=np.int32)
             places = np.unique([0, tokens // 2, tokens - 1]).astype(np.int32)
@@ -323,10 +508,7 @@ def check(model: PaddedModel) -> SelfCheck:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """A row of a batch: ``part`` of what question ``index`` needs.
-
-    ``tokens``: the row's input tokens; ``width``: the tokens for which it gives logits.
-    """
+    """A row of a batch: ``part`` of what question ``index`` needs, with its input tokens, and those with logits."""
 
     index: int
     part: int
@@ -338,3 +520,14 @@ def _row(question: Blanks, part: int) -> Any:
     row = question.text.copy()
     row[question.places[part] : question.ends[part]] = question.mask
     return row
+
+
+def _conversion_error(error: Exception) -> str | None:
+    """Why weights could not be brought into the form the model has, which transformers says only in a log."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        reasons = getattr(frame.f_locals.get("loading_info"), "conversion_errors", None)
+        if reasons:
+            name, reason = next(iter(reasons.items()))
+            last = [line.strip() for line in str(reason).splitlines() if line.strip()][-1]
+            return f"its weights can't be merged into {name}: {last}; fetch the folder again"
+    return None

@@ -11,7 +11,6 @@ import pytest
 
 from choicewise.data.benchmarks import PLACE
 from choicewise.protocols import catalogue
-from choicewise.protocols import catalogue as suites
 
 from .worlds import write_mmlu
 
@@ -57,13 +56,13 @@ protocols = ["mmlu/harness-v0"]
 @contextmanager
 def known_suites(folder: Path, monkeypatch: pytest.MonkeyPatch, **texts: str) -> Iterator[None]:
     """Meanwhile the suites are those of ``texts``, by the names that they state."""
-    caches = (suites.suite_names, catalogue.suite, catalogue.group_names)
-    files = {}
+    caches = (catalogue.suite_names, catalogue.suite, catalogue.group_names, catalogue._table)
+    files, others = {}, catalogue._files
     for number, text in enumerate(texts.values()):
         file = folder / f"{number}.toml"
         file.write_text(text, encoding="utf-8")
         files[text.split('"')[1]] = file
-    monkeypatch.setattr(suites, "_suite_files", lambda: files)
+    monkeypatch.setattr(catalogue, "_files", lambda folder: files if folder == "suites" else others(folder))
     for cache in caches:
         cache.cache_clear()
     yield

@@ -19,11 +19,11 @@ from choicewise.data.tables import read_tabular
 from choicewise.models.load import load_model
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol, stop_texts
-from choicewise.requests.render import requests
 from choicewise.results.measurement import Measurement
 from choicewise.running.evaluate import evaluate
 from choicewise.scoring.combine import compare
 from choicewise.scoring.decide import mc1, mc2
+from tests.recipes import requests
 
 MODEL = Path(choicewise.__file__).parent / "bundled" / "models"
 FOLDER = Path(__file__).parent / "goldens" / "benchmarks"

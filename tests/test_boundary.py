@@ -12,7 +12,7 @@ from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.protocols.protocol import BOUNDARIES
 from choicewise.questions import Span
-from choicewise.tokens.boundary import ChoiceQuestion, choice_questions_batch, cut_end, fit_span
+from choicewise.tokens.boundary import ChoiceQuestion, choice_questions_batch, cut, fit_span
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer, common_prefix
 from tests.conftest import SHARED
@@ -288,6 +288,6 @@ def test_fit_span_leaves_the_missing_alone() -> None:
 @pytest.mark.parametrize(("limit", "kept"), [(9, 5), (5, 4), (3, 2), (1, 0), (0, 0)])
 def test_cut_end(limit: int, kept: int) -> None:
     context = np.arange(5, dtype=np.int32)
-    found, dropped = cut_end(context, limit, 1)
+    found, dropped = cut(context, limit - 1, start=False)
     assert found.tolist() == list(range(kept))
     assert dropped == 5 - kept

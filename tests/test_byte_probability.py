@@ -29,11 +29,11 @@ def ids(*tokens: int) -> Ids:
 
 
 def probability(context: list[int], text: bytes, *offsets: int) -> ByteProbability:
-    return ByteProbability(ids(*context), text, offsets, vocabulary(TOY))
+    return ByteProbability(ids(*context), text, offsets)
 
 
 def total(model: ToyModel, question: ByteProbability) -> float:
-    ((_, seen),) = answer_with_bytes(model.answer, [question])
+    ((_, seen),) = answer_with_bytes(model.answer, [question], TOY)
     return float(seen.logprobs.sum(dtype=np.float64))
 
 
@@ -58,7 +58,7 @@ def test_exact_bytes_equal_brute_force(context: list[int], text: bytes) -> None:
 @settings(max_examples=25)
 def test_each_byte_has_its_own_probability(context: list[int], text: bytes) -> None:
     model = Stopping()
-    ((_, seen),) = answer_with_bytes(model.answer, [probability(context, text, *range(len(text) + 1))])
+    ((_, seen),) = answer_with_bytes(model.answer, [probability(context, text, *range(len(text) + 1))], TOY)
     prefixes = [model.starts_with(context, text[:end]) for end in range(len(text) + 1)]
     assert np.exp(seen.logprobs) == pytest.approx(np.divide(prefixes[1:], prefixes[:-1]), rel=1e-4)
     assert seen.tokens.tolist() == list(text)
@@ -103,8 +103,8 @@ def test_spellings_are_all_there_are_and_counted(text: bytes) -> None:
 def test_given_spellings_give_less_and_the_empty_one_the_single_tokens() -> None:
     model, text = ToyModel(), b"aab"
     whole = total(model, probability([6], text, 0, 3))
-    single = total(model, ByteProbability(ids(6), text, (0, 3), vocabulary(TOY), ((),)))
-    some = total(model, ByteProbability(ids(6), text, (0, 3), vocabulary(TOY), ((), (0,))))
+    single = total(model, ByteProbability(ids(6), text, (0, 3), ((),)))
+    some = total(model, ByteProbability(ids(6), text, (0, 3), ((), (0,))))
     assert np.exp(single) == pytest.approx(model.row([6])[4], rel=1e-5)
     second = model.row([6])[0] * model.row([6, 0])[2]
     assert np.exp(some) == pytest.approx(model.row([6])[4] + second, rel=1e-5)
@@ -113,8 +113,8 @@ def test_given_spellings_give_less_and_the_empty_one_the_single_tokens() -> None
 
 def test_bytes_of_a_byte_model_are_its_tokens() -> None:
     tokenizer = ByteTokenizer()
-    question = ByteProbability(ids(256), "né".encode(), (0, 1, 2, 3), vocabulary(tokenizer))
-    assert {len(part.context) for part in parts(question) if isinstance(part, Mass)} == {1, 2, 3}
+    question = ByteProbability(ids(256), "né".encode(), (0, 1, 2, 3))
+    assert {len(part.context) for part in parts(question, tokenizer) if isinstance(part, Mass)} == {1, 2, 3}
     assert count_spellings(vocabulary(tokenizer), "né".encode()) == 3
 
 
@@ -123,12 +123,13 @@ def test_what_no_token_spells_is_impossible() -> None:
         answer_with_bytes(
             ToyModel().answer,
             [probability([6], b"x", 0, 1), probability([6], b"ax", 0, 1, 2), probability([6], b"a", 0, 1)],
+            TOY,
         )
     )
     assert found[0].logprobs.tolist() == [-np.inf]
     assert found[1].logprobs[1] == -np.inf
     assert np.isfinite(found[2].logprobs).all()
-    ((_, after),) = answer_with_bytes(ToyModel().answer, [probability([6], b"xa", 1, 2)])
+    ((_, after),) = answer_with_bytes(ToyModel().answer, [probability([6], b"xa", 1, 2)], TOY)
     assert np.isnan(after.logprobs).all()
 
 
@@ -148,10 +149,10 @@ def test_byte_probabilities_are_answered_with_spans_and_masses_in_bounded_groups
         Mass(ids(6), TokenSet([1, 2])),
         probability([6], b"ba", 0, 2),
     ]
-    whole = dict(answer_with_bytes(Counting().answer, asked))
+    whole = dict(answer_with_bytes(Counting().answer, asked, TOY))
     assert len(calls) == 1
     monkeypatch.setattr("choicewise.tokens.byte_coverings.PARTS", 3)
-    split = dict(answer_with_bytes(Counting().answer, asked))
+    split = dict(answer_with_bytes(Counting().answer, asked, TOY))
     assert len(calls) > 2
     assert {index: seen.logprobs.tolist() for index, seen in split.items()} == {
         index: seen.logprobs.tolist() for index, seen in whole.items()
@@ -165,12 +166,12 @@ def test_keys_sizes_and_inputs() -> None:
         probability([6], b"abab", 1, 2, 4).key,
         probability([6, 0], b"abaa", 1, 2, 4).key,
         probability([6, 0], b"abab", 1, 4).key,
-        ByteProbability(ids(6, 0), b"abab", (1, 2, 4), vocabulary(TOY), ((),)).key,
+        ByteProbability(ids(6, 0), b"abab", (1, 2, 4), ((),)).key,
     }
     assert len(keys) == 5
     assert without(question, 1).context.tolist() == [0]
     assert question.inputs == 5
-    assert ByteProbability(ids(6, 0), b"abab", (0, 4), vocabulary(TOY), ((), (0,))).inputs == 3
+    assert ByteProbability(ids(6, 0), b"abab", (0, 4), ((), (0,))).inputs == 3
     assert question.continuation.tolist() == list(b"bab")
     nothing = TokenScores(ids(), np.empty(0, dtype=np.float32), ids())
     bytes_of = token_sizes(TOY)
@@ -181,7 +182,6 @@ def test_keys_sizes_and_inputs() -> None:
         2,
         0,
     ]
-    assert parts(Span(ids(6), ids(2)))[0].context.tolist() == [6]
 
 
 @given(text=st.binary(max_size=3), table=st.lists(st.binary(max_size=3), min_size=1, max_size=12))

@@ -295,12 +295,13 @@ def test_a_chain_that_can_not_fit_is_missing_with_the_reason() -> None:
 
 
 def test_a_plan_counts_chains_at_their_full_length() -> None:
-    asking, protocol = PreparedBlock(), SHORT[HEADLINE]
+    asking, protocol, model = PreparedBlock(), SHORT[HEADLINE], HashModel()
     request = render(protocol, ITEMS[1], ())
-    add_requests(asking, protocol, [request], HashModel())
+    add_requests(asking, protocol, [request], model)
     context, behind = 1 + len(request.context()), len(request.proposals[0] + " (")
     # The beginning once for all chains and once for all spans; each span reads its last input beside its siblings.
-    assert unique_tokens(list(asking.wanted.values())) == context + 3 * 11 + context + 3 * (12 + behind + 2)
+    unique = unique_tokens(list(asking.wanted.values()), model.tokenizer)
+    assert unique == context + 3 * 11 + context + 3 * (12 + behind + 2)
 
 
 def test_a_proposal_that_shares_a_token_with_the_question_is_missing() -> None:

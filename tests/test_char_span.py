@@ -107,21 +107,21 @@ BASE = {"shots": 0, "choices": None, "question": "{question}\n", "proposal": "Is
     [
         (
             {"reading": "yes-no", "continuation": " Yes\n No"},
-            [("H|Q?\nIs it w?", (" Yes", " No"), (1,)), ("H|Q?\nIs it x?", (" Yes", " No"), (0,))],
+            [("Q?\nIs it w?", (" Yes", " No"), (1,)), ("Q?\nIs it x?", (" Yes", " No"), (0,))],
         ),
         (
             {"reading": "rating", "continuation": "1\n2\n3"},
-            [("H|Q?\nIs it w?", ("1", "2", "3"), (0,)), ("H|Q?\nIs it x?", ("1", "2", "3"), (2,))],
+            [("Q?\nIs it w?", ("1", "2", "3"), (0,)), ("Q?\nIs it x?", ("1", "2", "3"), (2,))],
         ),
         ({"reading": "noisy-channel"}, [("Is it w?", ("Q?\n",), ()), ("Is it x?", ("Q?\n",), (0,))]),
         (
             {"reading": "spellings", "continuation": " {letter}\n({letter}", "proposal": ""},
-            [("H|Q?\n", (" A", "(A", " B", "(B"), (2, 3))],
+            [("Q?\n", (" A", "(A", " B", "(B"), (2, 3))],
         ),
-        ({"continuation": " {choice}\n.", "proposal": ""}, [("H|Q?\n", (" w\n.", " x\n."), (1,))]),
+        ({"continuation": " {choice}\n.", "proposal": ""}, [("Q?\n", (" w\n.", " x\n."), (1,))]),
         (
             {"continuation": " so"},  # what is scored may be the same for all, after another proposal each
-            [("H|Q?\nIs it w?", (" so",), ()), ("H|Q?\nIs it x?", (" so",), (0,))],
+            [("Q?\nIs it w?", (" so",), ()), ("Q?\nIs it x?", (" so",), (0,))],
         ),
     ],
 )
@@ -129,7 +129,7 @@ def test_groups(axes: dict[str, str], expected: list[tuple[str, tuple[str, ...],
     protocol = mmlu_protocol(**{**BASE, **axes})
     asking = ASKERS[protocol.reading]
     assert isinstance(asking, ChoiceAsker)
-    found = asking.groups(render(protocol, ITEM, ()), "H|Q?\n")
+    found = asking.groups(render(protocol, ITEM, ()), "Q?\n")
     assert [(group.context, group.continuations, group.gold) for group in found] == expected
     assert all(group.own == bool(protocol.proposal) for group in found)
     places = [place for group in found for place in group.places]

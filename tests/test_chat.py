@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,12 @@ from choicewise.models.local.files import LONGEST, read_chat_template
 from choicewise.protocols.catalogue import chat_name, entry, in_chat, plain_name, resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.requests.ask import add_requests
-from choicewise.requests.render import TemplateSource, requests
+from choicewise.requests.render import TemplateSource
 from choicewise.requests.request import PreparedBlock, Request
 from choicewise.results.rows import run_id
 from choicewise.tokens.chat_template import ChatTemplate, Message
 from choicewise.tokens.tokenizer import ByteTokenizer
+from tests.recipes import requests
 
 from .recipes import mmlu_protocol
 from .worlds import write_mmlu
@@ -93,7 +95,7 @@ def test_chats_are_those_of_the_harness(name: str, case: dict[str, Any]) -> None
     made = list(requests(protocol, DATA[case["task"]], "mill_lore", template=template))
     assert len(made) == len(case["requests"]) == 2
     for request, sent in zip(made, case["requests"], strict=True):
-        contexts = [request.with_proposal(request.context(), text) for text in request.proposals]
+        contexts = [request.context(proposal=text) for text in request.proposals]
         contexts = contexts or [request.context()] * len(request.continuations)
         assert [list(pair) for pair in zip(contexts, request.continuations, strict=True)] == sent
 
@@ -180,12 +182,12 @@ def test_shots_that_do_not_fit_are_dropped_with_their_turns() -> None:
 def test_views_and_proposals_render_the_whole_chat_again() -> None:
     views = mmlu_protocol(views="cyclic", shots=1, chat="message")
     (first, _) = requests(views, DATA["letters"], "mill_lore", template=CHATML)
-    other = first.with_query(first.context(), first.views[0].query)
+    other = replace(first, query=first.views[0].query).context()
     assert other == first.context().replace(first.query, first.views[0].query)
     assert other.endswith("<|im_end|>\n<|im_start|>assistant\n")
     asked = mmlu_protocol(proposal="Is it {choice}?", continuation=" yes", chat="turns", shots=0)
     (first, _) = requests(asked, DATA["letters"], "mill_lore", template=CHATML)
-    shown = first.with_proposal(first.context(), first.proposals[2])
+    shown = first.context(proposal=first.proposals[2])
     assert shown.endswith("Is it a red kite of jar 4?<|im_end|>\n<|im_start|>assistant\n")
     assert first.continuations == ("yes",) * 4
 

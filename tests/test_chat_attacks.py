@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from choicewise.errors import ModelError
-from choicewise.tokens.chat_template import ChatRenderer, ChatTemplate, Message
+from choicewise.tokens.chat_template import ChatTemplate, Message
 
 HELLO = [Message("user", "hi")]
 ATTACKS = {
@@ -57,18 +57,18 @@ def test_an_attack_is_an_error(name: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is bounded on Linux alone")
 def test_the_memory_of_the_process_is_bounded_and_no_file_can_be_written() -> None:
-    renderer = ChatRenderer("{{ messages[0].content }}", {})
-    assert renderer.render([{"role": "user", "content": "hi"}]) == ("hi", None)
+    renderer = ChatTemplate("{{ messages[0].content }}", {})
+    assert renderer.render(HELLO) == "hi"
     limits = Path(f"/proc/{renderer._process.pid}/limits").read_text().splitlines()
     by_name = {line[:26].strip(): line[26:].split() for line in limits}
-    assert int(by_name["Max data size"][0]) < ChatRenderer.limits.memory + (1 << 30)
+    assert int(by_name["Max data size"][0]) < ChatTemplate.limits.memory + (1 << 30)
     assert by_name["Max file size"][0] == "0"
 
 
 def test_the_process_sees_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    renderer = ChatRenderer("{{ messages[0].content }}", {})
-    renderer.render([{"role": "user", "content": "hi"}])
+    renderer = ChatTemplate("{{ messages[0].content }}", {})
+    renderer.render(HELLO)
     environment = Path(f"/proc/{renderer._process.pid}/environ")
     if environment.exists():
         assert b"hf_secret" not in environment.read_bytes()
@@ -83,8 +83,8 @@ def test_a_template_that_failed_fails_again_in_a_new_process() -> None:
 
 
 def test_the_process_ends_with_its_template() -> None:
-    renderer = ChatRenderer("{{ messages[0].content }}", {})
-    renderer.render([{"role": "user", "content": "hi"}])
+    renderer = ChatTemplate("{{ messages[0].content }}", {})
+    renderer.render(HELLO)
     process = renderer._process
     assert process.poll() is None
     del renderer
@@ -92,12 +92,12 @@ def test_the_process_ends_with_its_template() -> None:
 
 
 def test_a_process_that_is_gone_is_an_error() -> None:
-    renderer = ChatRenderer("{{ messages[0].content }}", {})
-    renderer.render([{"role": "user", "content": "hi"}])
+    renderer = ChatTemplate("{{ messages[0].content }}", {})
+    renderer.render(HELLO)
     renderer._process.kill()
     renderer._process.wait()
     with pytest.raises(ModelError, match="chat template ended"):
-        renderer.render([{"role": "user", "content": "hi"}])
+        renderer.render([Message("user", "another")])
 
 
 def test_texts_of_every_kind_come_back_as_they_are() -> None:

@@ -51,7 +51,7 @@ def score(model: ToyModel, asked: Sequence[ChoiceQuestion]) -> list[float]:
     questions = [question for one in asked for question in one.questions()]
     seen = {
         id(questions[place]): found.logprobs.sum(dtype=float)
-        for place, found in answer_with_bytes(model.answer, questions)
+        for place, found in answer_with_bytes(model.answer, questions, model.tokenizer)
     }
     return [
         float(seen[id(one.span)] - seen.get(id(one.before), 0.0) + seen.get(id(one.after), 0.0))
@@ -174,7 +174,7 @@ def test_probabilities_of_all_words_sum_to_at_most_one(context: str, eos: bool) 
 
 def score_before(model: ToyModel, asked: Sequence[ChoiceQuestion]) -> list[float]:
     masses = [one.before for one in asked if isinstance(one.before, Mass)]
-    seen = dict(answer_with_bytes(model.answer, masses))
+    seen = dict(answer_with_bytes(model.answer, masses, model.tokenizer))
     return [float(seen[place].logprobs[0]) for place in range(len(masses))]
 
 

@@ -16,9 +16,10 @@ from choicewise.protocols.catalogue import entry
 from choicewise.protocols.preparations import PREPARATIONS
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.shots import sample
-from choicewise.requests.render import render, requests
+from choicewise.requests.render import render
 from choicewise.requests.request import Request
 from choicewise.scoring.extract import RULES
+from tests.recipes import requests
 
 HERE = Path(__file__).parent / "goldens" / "exams"
 ROWS = json.loads((HERE / "rows.json").read_text(encoding="utf-8"))

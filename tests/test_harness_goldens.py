@@ -23,9 +23,9 @@ from choicewise.models.load import load_model
 from choicewise.models.model import Model
 from choicewise.protocols.catalogue import one
 from choicewise.protocols.protocol import Protocol
-from choicewise.requests.render import requests
 from choicewise.requests.request import Request
 from choicewise.running.evaluate import evaluate
+from tests.recipes import requests
 
 FOLDER = Path(__file__).parent / "goldens" / "harness"
 GOLDEN: dict[str, Any] = {

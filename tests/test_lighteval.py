@@ -9,7 +9,7 @@ import pytest
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.protocols.catalogue import one, resolve
-from choicewise.requests.render import requests
+from tests.recipes import requests
 
 SHOT = Item("1", "Which bone is longest? ", ("femur", " ulna", "Rib", "femur"), (0,), "human_sexuality")
 ASKED = Item("2", "Q2", ("1", "2", "3", "4"), (3,), "human_sexuality")

@@ -16,8 +16,9 @@ from choicewise.data.items import Item
 from choicewise.data.open import open_dataset
 from choicewise.protocols.catalogue import entry
 from choicewise.protocols.protocol import Protocol
-from choicewise.requests.render import render, requests
+from choicewise.requests.render import render
 from choicewise.requests.request import Request
+from tests.recipes import requests
 
 Line = dict[str, Any]
 NULL = "Answer:"

@@ -16,7 +16,6 @@ from choicewise.errors import ModelError
 from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Ids
-from choicewise.requests.render import requests
 from choicewise.tokens.encode import (
     COMPARED,
     NEWLINE_ENDS,
@@ -28,6 +27,7 @@ from choicewise.tokens.encode import (
 )
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.conftest import SHARED
+from tests.recipes import requests
 
 tokenizers = pytest.importorskip("tokenizers")
 

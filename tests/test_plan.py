@@ -20,6 +20,7 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Generation, Span
 from choicewise.records import Spent
 from choicewise.running.plan import Plan, measure_speed, plan, unique_tokens
+from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.worlds import write_mmlu
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze", "mmlu/helm"]
@@ -37,12 +38,12 @@ def data(tmp_path: Path) -> Path:
 def test_unique_tokens_are_the_distinct_beginnings(pairs: list[tuple[np.ndarray, np.ndarray]]) -> None:
     sequences = [[*context, *continuation][:-1] for context, continuation in pairs]
     beginnings = {tuple(sequence[:end]) for sequence in sequences for end in range(1, len(sequence) + 1)}
-    assert unique_tokens([Span(*pair) for pair in pairs]) == len(beginnings)
+    assert unique_tokens([Span(*pair) for pair in pairs], ByteTokenizer()) == len(beginnings)
 
 
 def test_a_generation_counts_to_its_full_length() -> None:
     context = np.arange(4, dtype=np.int32)
-    assert unique_tokens([Generation(context, 3), Generation(context[:2], 2)]) == 4 + 2 + 1
+    assert unique_tokens([Generation(context, 3), Generation(context[:2], 2)], ByteTokenizer()) == 4 + 2 + 1
     assert Generation(context, 3).inputs == 6
     assert Span(context, context[:2]).inputs == 5
 
@@ -50,8 +51,8 @@ def test_a_generation_counts_to_its_full_length() -> None:
 def test_a_generation_of_one_token_shares_its_beginning_with_spans() -> None:
     context = np.arange(4, dtype=np.int32)
     span = Span(context[:3], np.asarray([5], dtype=np.int32))
-    assert unique_tokens([span, Generation(context, 1)]) == 4
-    assert unique_tokens([span, Generation(context, 2)]) == 3 + 4 + 1
+    assert unique_tokens([span, Generation(context, 1)], ByteTokenizer()) == 4
+    assert unique_tokens([span, Generation(context, 2)], ByteTokenizer()) == 3 + 4 + 1
 
 
 def test_a_plan_counts_what_the_run_then_computes(data: Path, tmp_path: Path) -> None:

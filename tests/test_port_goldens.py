@@ -11,8 +11,8 @@ from choicewise.data.benchmarks import benchmark
 from choicewise.data.dataset import Dataset
 from choicewise.data.open import open_dataset
 from choicewise.protocols.catalogue import one
-from choicewise.requests.render import requests
 from choicewise.requests.request import Request
+from tests.recipes import requests
 
 FOLDER = Path(__file__).parent / "goldens" / "harness"
 GOLDEN: dict[str, Any] = json.loads((FOLDER / "ports.json").read_text(encoding="utf-8"))

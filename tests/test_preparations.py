@@ -16,7 +16,7 @@ from choicewise.errors import DataError
 from choicewise.protocols.catalogue import one
 from choicewise.protocols.preparations import PREPARATIONS, SHOWS
 from choicewise.protocols.protocol import unused
-from choicewise.requests.render import requests
+from tests.recipes import requests
 
 PARTS = ("activity_label", "ctx_a", "ctx_b")
 ROWS = Path(__file__).parent / "goldens" / "harness" / "rows"

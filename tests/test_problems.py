@@ -16,7 +16,7 @@ from choicewise.data.items import Item
 from choicewise.errors import ChoicewiseError, DataError, ProtocolError
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import AXES, Protocol
-from choicewise.requests.render import requests
+from tests.recipes import requests
 
 PAGE = Path(__file__).parents[1] / "docs" / "own-protocol.md"
 

@@ -16,9 +16,9 @@ from choicewise.data.open import open_dataset
 from choicewise.errors import DataError, ProtocolError
 from choicewise.protocols.catalogue import entry
 from choicewise.protocols.protocol import Protocol
-from choicewise.requests.render import PANDAS_NA, render, requests
+from choicewise.requests.render import PANDAS_NA, render
 from choicewise.requests.request import Request
-from tests.recipes import entries_for_mmlu, mmlu_protocol
+from tests.recipes import entries_for_mmlu, mmlu_protocol, requests
 
 GOLDEN = ("mmlu/original", "mmlu/helm", "mmlu/harness-v0", "mmlu/harness-v1")
 ITEM = Item("anatomy/0", " Which? ", ("one", " two ", "None", ""), (1,), "human_anatomy", {"passage": "Once {upon}."})

@@ -13,8 +13,7 @@ from choicewise.data.items import Item
 from choicewise.errors import DataError
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.shots import draw_helm, sample
-from choicewise.requests.render import requests
-from tests.recipes import mmlu_protocol
+from tests.recipes import mmlu_protocol, requests
 
 HARNESS = mmlu_protocol(sampler="harness-v0", seed=42, shot_split="validation", shots=2)
 

@@ -256,7 +256,7 @@ def test_a_reading_computes_no_token_twice(name: str, tmp_path: Path) -> None:
     add_requests(asking, protocol, [render(protocol, item, ()) for item in ITEMS], model)
     before = model.computed
     assert len(list(observe(model, asking.wanted))) == len(asking.wanted)
-    assert model.computed - before <= unique_tokens(list(asking.wanted.values()))
+    assert model.computed - before <= unique_tokens(list(asking.wanted.values()), model.tokenizer)
     assert model.computed - before < asking.inputs
 
 

@@ -13,8 +13,9 @@ from choicewise.errors import DataError, ProtocolError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import parse_signature, signature
-from choicewise.requests.render import RenderedRequests, read_rendered, rendered_requests, requests
+from choicewise.requests.render import RenderedRequests, read_rendered, rendered_requests
 from choicewise.results.run import Run
+from tests.recipes import requests
 
 ITEMS = (
     Item("1", "What did Lily see?", ("a big red ball", "a dog", "your mom"), (1,), "park"),

@@ -36,7 +36,6 @@ from choicewise.running.work import observe
 from choicewise.running.workers import Parallel, Pool
 from choicewise.store.tables import make_table
 from choicewise.tokens.byte_coverings import ByteProbability
-from choicewise.tokens.tokenizer import vocabulary
 
 from .replicas_here import ReplicasHere, done
 
@@ -45,7 +44,6 @@ NEXT = TEXT[:3]
 
 
 def questions() -> list[BlockQuestion]:
-    model = HashModel()
     sampled = Sampling.of(1, "item", 2)
     return [
         Span(TEXT, NEXT, gold=True),
@@ -56,8 +54,8 @@ def questions() -> list[BlockQuestion]:
         Cosine(TEXT, NEXT),
         Blanks(TEXT, np.asarray([1, 2]), np.asarray([2, 3]), 7),
         Rendition(TEXT, NEXT),
-        ByteProbability(TEXT, b"a word", (0, 1, 6), vocabulary(model.tokenizer), ((), (97,))),
-        ByteProbability(TEXT, b"ab", (0, 2), vocabulary(model.tokenizer)),
+        ByteProbability(TEXT, b"a word", (0, 1, 6), ((), (97,))),
+        ByteProbability(TEXT, b"ab", (0, 2)),
     ]
 
 

@@ -13,6 +13,7 @@ from choicewise.engine import DEVICE_TOKENS, SERVER, SHARD_TOKENS, SHARE, cut_sh
 from choicewise.questions import Conclusion, Cosine, Generation, Ids, MaskedLoss, Mass, Span, TokenSet
 from choicewise.requests.request import BlockQuestion
 from choicewise.running.plan import unique_tokens
+from choicewise.tokens.tokenizer import ByteTokenizer
 
 LETTERS = TokenSet([1, 2])
 
@@ -76,8 +77,8 @@ def test_a_cut_computes_hardly_anything_twice(texts: list[int], header: int, siz
         for place, length in enumerate(texts, 1)
     ]
     shards = [list(shard.values()) for shard in cut_shards(by_key(asked), size)]  # type: ignore[arg-type]
-    computed = [unique_tokens(shard) for shard in shards]
-    assert sum(computed) <= unique_tokens(asked) * (1 + 1 / SHARE) + 1
+    computed = [unique_tokens(shard, ByteTokenizer()) for shard in shards]
+    assert sum(computed) <= unique_tokens(asked, ByteTokenizer()) * (1 + 1 / SHARE) + 1
     for before, _ in pairwise(computed):
         assert before >= size, "only the last shard is short"
 

@@ -17,42 +17,31 @@ if TYPE_CHECKING:
     from choicewise.results.run import Run as Run
     from choicewise.results.run import open_run as open_run
     from choicewise.running.evaluate import evaluate as evaluate
-    from choicewise.running.score_texts import score_texts as score
+    from choicewise.running.score_texts import score_texts as score  # noqa: F401
 
 _HOMES = {
-    "Run": ("choicewise.results.run", "Run"),
-    "evaluate": ("choicewise.running.evaluate", "evaluate"),
-    "export": ("choicewise.interchange.export", "export"),
-    "import_log": ("choicewise.interchange.logs.import_log", "import_log"),
-    "load_harness_tasks": ("choicewise.interchange.harness_tasks.as_protocols", "load_harness_tasks"),
-    "load_model": ("choicewise.models.load", "load_model"),
-    "open_dataset": ("choicewise.data.open", "open_dataset"),
-    "open_run": ("choicewise.results.run", "open_run"),
-    "read_rendered": ("choicewise.requests.render", "read_rendered"),
-    "score": ("choicewise.running.score_texts", "score_texts"),
+    "Run": "choicewise.results.run",
+    "evaluate": "choicewise.running.evaluate",
+    "export": "choicewise.interchange.export",
+    "import_log": "choicewise.interchange.logs.import_log",
+    "load_harness_tasks": "choicewise.interchange.harness_tasks.as_protocols",
+    "load_model": "choicewise.models.load",
+    "open_dataset": "choicewise.data.open",
+    "open_run": "choicewise.results.run",
+    "read_rendered": "choicewise.requests.render",
+    "score": "choicewise.running.score_texts",
 }
-"""Public name → its module and its name there."""
+"""Public name → its module."""
 
-__all__ = [
-    "Run",
-    "evaluate",
-    "export",
-    "import_log",
-    "load_harness_tasks",
-    "load_model",
-    "open_dataset",
-    "open_run",
-    "read_rendered",
-    "score",
-]
+__all__ = list(_HOMES)
+
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'choicewise' has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    value = getattr(import_module(module), attribute)
+    value = getattr(import_module(_HOMES[name]), "score_texts" if name == "score" else name)
     if name in ("Run", "evaluate", "import_log", "open_run"):
         import_module("choicewise.results.run").Run.chart = _chart
     return value
@@ -71,4 +60,4 @@ def _chart(run: "Run", name: str, *beside: "Run", **choices: Any) -> "Chart":
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *_HOMES])

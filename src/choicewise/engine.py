@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Final
@@ -16,21 +16,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from choicewise.questions import (
-    Blanks,
-    Conclusion,
-    Cosine,
-    Generation,
-    Ids,
-    MaskedLoss,
-    Mass,
-    Rendition,
-    Span,
-    TokenSet,
-)
-from choicewise.requests.request import BlockQuestion
-from choicewise.tokens.byte_coverings import ByteProbability
-from choicewise.tokens.tokenizer import Tokenizer, common_prefix, vocabulary
+from choicewise.questions import Ids, MaskedLoss, Mass, Span, TokenSet
+from choicewise.requests.request import BlockQuestion, first_tokens
+from choicewise.tokens.tokenizer import common_prefix
 
 Places = npt.NDArray[np.int64]
 """Indices of keys and values: 0 .. len(path) - 1 are those kept from earlier packs, the pack's own follow."""
@@ -122,7 +110,25 @@ def build(questions: Sequence[Span | Mass]) -> Tree:
         question if isinstance(question, Span) else Span(question.context, target[question.members.digest])
         for question in questions
     ]
-    return _tree(Sequences(spans), tuple(sets.values()))
+    sequences = Sequences(spans)  # each adds the tokens after its common prefix with the one before
+    common, lengths = sequences.common, sequences.context_lengths
+    new = lengths + sequences.inputs - common
+    first = np.cumsum(new) - new
+    nodes = int(new.sum())
+    depth = np.arange(nodes) - np.repeat(first - common, new)
+    parent, end = _nesting(common.tolist(), first.tolist(), new.tolist())
+    scored = sequences.inputs + 1
+    starts = np.concatenate([[0], np.cumsum(scored)]).astype(np.int64)
+    return Tree(
+        _new_tokens(sequences, common, first, nodes),
+        depth.astype(np.int32),
+        end,
+        _rows(_ranges(lengths - 1, scored), scored, common, first, new, parent).astype(np.int32),
+        sequences.flat[_ranges(sequences.start, scored)],
+        starts,
+        sequences.span_of,
+        tuple(sets.values()),
+    )
 
 
 class Sequences:
@@ -134,7 +140,12 @@ class Sequences:
     """
 
     def __init__(self, spans: Sequence[Span]) -> None:
-        ordered, context_of = _distinct_contexts(spans)
+        arrays = {id(span.context): span.context for span in spans}
+        contexts = {identity: _bytes(context) for identity, context in arrays.items()}
+        ordered = sorted(set(contexts.values()))
+        place_of = {context: place for place, context in enumerate(ordered)}
+        index_of = {identity: place_of[context] for identity, context in contexts.items()}
+        context_of = [index_of[id(span.context)] for span in spans]
         self.contexts: list[Ids] = [np.frombuffer(context, dtype=np.int32) for context in ordered]
         extended = [longer.startswith(context) for context, longer in pairwise(ordered)]
         self._extended = np.array([*extended, False], dtype=np.bool_)
@@ -207,8 +218,6 @@ SHARE = 64
 WINDOW = 16
 """A cut is made where the path is shortest, within this part of a shard's tokens after those it has at least."""
 
-Integers = npt.NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class Shard:
@@ -219,14 +228,6 @@ class Shard:
 
     questions: Mapping[str, BlockQuestion]
     depth: int
-
-    def complete(self, tokenizer: Tokenizer) -> dict[str, BlockQuestion]:
-        """The questions where they are answered: vocabularies are too large to be sent, and are there already."""
-        asked = dict(self.questions)
-        for key, question in asked.items():
-            if isinstance(question, ByteProbability):
-                asked[key] = replace(question, vocabulary=vocabulary(tokenizer))
-        return asked
 
 
 def shard_tokens(device: str) -> int | None:
@@ -257,7 +258,7 @@ def cut_shards(questions: Mapping[str, BlockQuestion], tokens: int | None) -> It
         yield {keys[place]: asked[place] for place in places.tolist()}
 
 
-def _starts(common: Integers, new: Integers, tokens: int) -> list[int]:
+def _starts(common: _Integers, new: _Integers, tokens: int) -> list[int]:
     """The first sequence of every shard; sequences have ``common`` tokens with the one before, and ``new`` ones."""
     before = np.cumsum(new) - new
     worth = before - SHARE * common  # a cut is worth its cost where this is no less than the tokens before the shard
@@ -278,53 +279,16 @@ def _starts(common: Integers, new: Integers, tokens: int) -> list[int]:
 
 def _shared(question: BlockQuestion) -> Span:
     """A span whose inputs are those tokens of ``question`` that other questions may begin with, too."""
-    match question:
-        case Span():
-            return question
-        case MaskedLoss():
-            return question.span
-        case Conclusion():
-            return _input(question.generation.context)
-        case Mass() | ByteProbability() | Generation():
-            return _input(question.context)
-        case Cosine():
-            return _input(question.left)
-        case Blanks():
-            return _input(question.text)
-        case Rendition():
-            return _input(question.source)
-
-
-def _input(text: Ids) -> Span:
-    return Span(text, text[:1])
+    if isinstance(question, Span | MaskedLoss):
+        return question if isinstance(question, Span) else question.span
+    first = first_tokens(question)
+    return Span(first, first[:1])
 
 
 def _ranges(starts: _Integers, counts: _Integers) -> _Integers:
     """``start, start + 1, ...``, as many as its count, for every one of ``starts``, one after the other."""
     ends = np.cumsum(counts)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - counts), counts)
-
-
-def _tree(sequences: Sequences, sets: tuple[TokenSet, ...]) -> Tree:
-    """Every sequence adds the tokens after its common prefix with the previous one."""
-    common, lengths = sequences.common, sequences.context_lengths
-    new = lengths + sequences.inputs - common
-    first = np.cumsum(new) - new
-    nodes = int(new.sum())
-    depth = np.arange(nodes) - np.repeat(first - common, new)
-    parent, end = _nesting(common.tolist(), first.tolist(), new.tolist())
-    scored = sequences.inputs + 1
-    starts = np.concatenate([[0], np.cumsum(scored)]).astype(np.int64)
-    return Tree(
-        _new_tokens(sequences, common, first, nodes),
-        depth.astype(np.int32),
-        end,
-        _rows(_ranges(lengths - 1, scored), scored, common, first, new, parent).astype(np.int32),
-        sequences.flat[_ranges(sequences.start, scored)],
-        starts,
-        sequences.span_of,
-        sets,
-    )
 
 
 def _new_tokens(sequences: Sequences, common: _Integers, first: _Integers, nodes: int) -> Ids:
@@ -374,16 +338,6 @@ def _rows(
 
 def _bytes(ids: Ids) -> bytes:
     return np.ascontiguousarray(ids, dtype=np.int32).tobytes()
-
-
-def _distinct_contexts(spans: Sequence[Span]) -> tuple[list[bytes], list[int]]:
-    """The distinct contexts as sorted bytes, and the index of every span's context among them."""
-    arrays = {id(span.context): span.context for span in spans}
-    as_bytes = {identity: _bytes(context) for identity, context in arrays.items()}
-    ordered = sorted(set(as_bytes.values()))
-    number = {context: index for index, context in enumerate(ordered)}
-    index_of = {identity: number[context] for identity, context in as_bytes.items()}
-    return ordered, [index_of[id(span.context)] for span in spans]
 
 
 def _order(

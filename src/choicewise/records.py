@@ -143,8 +143,6 @@ class Remedy(StrEnum):
     ask_again = "ask again"
     """The block is set aside, and the run's own line asks again what it held."""
 
-    """The later ones of two observations are left out."""
-
     write_again = "write again"
     """The item table is written again from the data, as the run's own line does, the summary from the observations."""
 

@@ -200,7 +200,7 @@ def _print(
     """Every request about ``dataset``, once."""
     from choicewise.requests.ask import rendered_line
     from choicewise.requests.blocks import request_source, with_split
-    from choicewise.requests.render import unrefused
+    from choicewise.requests.render import Refusal
 
     recipes = {name: with_split(recipe, dataset) for name, recipe in named.items()}
     first_names = {recipe.prompt_digest: name for name, recipe in reversed(recipes.items())}
@@ -210,7 +210,9 @@ def _print(
         source = request_source(recipe, dataset, rendered, template)
         for chosen in dataset.choose(recipe.split or "", subject):
             items = dataset.rows(recipe.split or "", chosen)[:limit]
-            for request in unrefused(source.requests(chosen, items, 0)):
+            for request in source.requests(chosen, items, 0):
+                if isinstance(request, Refusal):
+                    raise request.reason
                 print_json({**rendered_line(request, recipe.reading), "protocol": name}, indent=None)
 
 

@@ -43,29 +43,20 @@ def ends(selector: str, known: Callable[[str], bool]) -> tuple[str, str] | None:
     return None
 
 
-def way(
-    start: End, end: End, names: Mapping[Protocol, str], possible: Possible = lambda protocol: True
-) -> list[tuple[str, Protocol]]:
-    """``start``, the protocols on the path from it to ``end``, and ``end``, each with its name.
-
-    Those between are called ``START..END:axis`` after the first axis that changes to them, or as in ``names``.  A split
-    that only one of the two names is that of both.  ``possible``: as in :func:`~.path.path`.
-    """
-    split = start.protocol.split or end.protocol.split
-    first, last = (replace(each.protocol, split=each.protocol.split or split) for each in (start, end))
-    steps = path(first, last, possible)[:-1]
-    called = f"{start.label}{MARK}{end.label}"
-    between = [(names.get(protocol, f"{called}:{axes[0]}"), protocol) for axes, protocol in steps]
-    return [(start.name, start.protocol), *between, (end.name, end.protocol)]
-
-
 def protocols_between(
     start: End, end: End, names: Mapping[Protocol, str], possible: Possible = lambda protocol: True
 ) -> dict[str, Protocol]:
-    """Every protocol on the ways from ``start`` to ``end`` and from ``end`` to ``start``, once each, the ends first."""
+    """Every protocol on the ways from ``start`` to ``end`` and from ``end`` to ``start``, once each, the ends first.
+
+    Those between are called ``START..END:axis`` after the first axis that changes to them, or as in ``names``.  A split
+    that only one of the two names is that of both.  ``possible``: as in :func:`path`.
+    """
     known = {start.protocol: start.name, end.protocol: end.name}
-    for name, protocol in (*way(start, end, names, possible), *way(end, start, names, possible)):
-        known.setdefault(protocol, name)
+    split = start.protocol.split or end.protocol.split
+    for first, last in ((start, end), (end, start)):
+        here, there = (replace(each.protocol, split=each.protocol.split or split) for each in (first, last))
+        for axes, protocol in path(here, there, possible)[:-1]:
+            known.setdefault(protocol, names.get(protocol, f"{first.label}{MARK}{last.label}:{axes[0]}"))
     return {name: protocol for protocol, name in known.items()}
 
 
@@ -144,20 +135,11 @@ class _Moves:
         chosen: Axes = (first,)
         problems = self._problems(chosen)
         while problems:
-            added, problems = next(self._solutions(chosen, rest, problems))
-            chosen += added
+            further = [name for name in rest if name not in chosen]
+            added = (each for size in range(1, len(further) + 1) for each in combinations(further, size))
+            chosen = next(more for each in added if self._problems(more := chosen + each) < problems)
+            problems = self._problems(chosen)
         return tuple(name for name in AXES if name in chosen)
-
-    def _solutions(
-        self, chosen: Axes, rest: Sequence[str], problems: frozenset[str]
-    ) -> Iterator[tuple[Axes, frozenset[str]]]:
-        """Axes to add to those ``chosen``, the fewest first, with the problems that remain."""
-        further = [name for name in rest if name not in chosen]
-        for size in range(1, len(further) + 1):
-            for added in combinations(further, size):
-                remaining = self._problems(chosen + added)
-                if remaining < problems:
-                    yield added, remaining
 
     def _problems(self, axes: Axes) -> frozenset[str]:
         try:

@@ -10,7 +10,7 @@ catalogue, and with ``shots = N`` other shots than theirs; or, for what can't be
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -35,8 +35,11 @@ from choicewise.protocols.between import (
 from choicewise.protocols.protocol import AXES, FORMS, Protocol, axis_problems, parse_signature, short_signature
 
 _FACTS = ("name", "title", "citation", "source", "about")
-_SUITE_KEYS = (*_FACTS, "average", "normalised", "parts")
-_ENTRY_KEYS = (*_FACTS, "base", "normalizations", "scores", "protocol", "variants")
+_KEYS = {
+    "suites": (*_FACTS, "average", "normalised", "parts"),
+    "catalog": (*_FACTS, "base", "normalizations", "scores", "protocol", "variants"),
+}
+"""Folder of TOML files → the keys that they may have."""
 _CHAT_MARK = "+"  # between a name and the form of the chat, as in ``mmlu/harness+turns:acc``
 _PLAIN = ("sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare")
 _PART_KEYS = {"protocols", "shots", "benchmark", "unscored"}
@@ -88,11 +91,6 @@ def group_names() -> Mapping[str, tuple[str, ...]]:
 def groups() -> Mapping[str, tuple[Entry, ...]]:
     """The entries of every group (:func:`group_names`)."""
     return MappingProxyType({name: tuple(map(_entry, members)) for name, members in group_names().items()})
-
-
-def suites_of(selectors: Iterable[str]) -> list[Suite]:
-    """The suites among the selectors."""
-    return [suite(name) for name in dict.fromkeys(selectors) if name in suite_names()]
 
 
 @cache
@@ -156,7 +154,7 @@ def one(selector: str) -> End:
 @cache
 def entry_names() -> tuple[str, ...]:
     """The name of every entry, in alphabetical order; an entry is named like its file."""
-    return tuple(name for name in _entry_files() if "/" in name)
+    return tuple(name for name in _files("catalog") if "/" in name)
 
 
 def parse(text: str, where: str, *, allowed: Collection[str] | None = None) -> dict[str, Any]:
@@ -173,7 +171,7 @@ def parse(text: str, where: str, *, allowed: Collection[str] | None = None) -> d
 @cache
 def suite_names() -> tuple[str, ...]:
     """The name of every suite, which is its file's path, in alphabetical order."""
-    return tuple(_suite_files())
+    return tuple(_files("suites"))
 
 
 _AVERAGES = ("mean", "none")
@@ -187,7 +185,7 @@ def suite(name: str) -> Suite:
     A part of an average takes the headline of what it names, a suite without average takes all of it.  Raises
     ProtocolError, naming the suite, for a part that does not resolve.
     """
-    table = parse(_suite_files()[name].read_text(encoding="utf-8"), name, allowed=_SUITE_KEYS)
+    table = _table("suites", name)
     facts = {key: table[key] for key in (*_FACTS, "average")}
     if facts["average"] not in _AVERAGES:
         raise ProtocolError(f"{name}: average is {facts['average']!r}; it must be one of {', '.join(_AVERAGES)}")
@@ -208,10 +206,10 @@ def inherit(
     """
     if name in heirs:
         raise ProtocolError(f"{' inherits from '.join((*heirs, name))}; a base must not inherit from its heirs")
-    if name not in own and name not in _entry_files():
-        hint = did_you_mean(name, [*own, *_entry_files()])
+    if name not in own and name not in _files("catalog"):
+        hint = did_you_mean(name, [*own, *_files("catalog")])
         raise ProtocolError(f"{heirs[-1]}: base {name!r} is not in the catalogue; {hint}")
-    table = own[name] if name in own else _table(name)
+    table = own[name] if name in own else _table("catalog", name)
     base = inherit(table["base"], own, (*heirs, name)) if "base" in table else None
     return read_axes(table.get("protocol", {}), name, base)
 
@@ -222,10 +220,19 @@ def read_axes(axes: object, where: str, base: Protocol | None = None) -> Protoco
     TOML has no null: an axis that does not apply is ``"-"``, as in a signature, and ``choices = "any"`` takes items
     with any number of choices.  Raises ProtocolError, saying ``where``, with everything that is wrong.
     """
+    if not isinstance(axes, Mapping):
+        raise ProtocolError(f"{where}: protocol is {axes!r}; it must be a table, [protocol] on a line of its own")
+    values, problems = _values(axes), _unknown(axes, AXES)
+    if base is None and "benchmark" not in values:
+        problems.append('no benchmark; state benchmark = "..." under [protocol], or a base = "mmlu/original"')
+        values["benchmark"] = "unknown"
     try:
-        return _read_axes(axes, base)
+        protocol = Protocol(**values) if base is None else replace(base, **values)
     except ProtocolError as error:
-        raise error.within(where) from error
+        problems += error.parts
+    if problems:
+        raise ProtocolError.about(problems).within(where)
+    return protocol
 
 
 @dataclass(frozen=True)
@@ -352,13 +359,17 @@ def _resolve(selector: str, possible: Possible) -> dict[str, Protocol]:
 
 
 @cache
-def _entry_files() -> Mapping[str, Traversable]:
-    return _below(files("choicewise.protocols") / "catalog")
+def _files(folder: str) -> Mapping[str, Traversable]:
+    """Every TOML file at most a folder deep by its path without the suffix, in alphabetical order."""
+    top = files("choicewise.protocols") / folder
+    folders = [("", top), *((f"{family.name}/", family) for family in top.iterdir() if family.is_dir())]
+    inside = ((f"{prefix}{file.name}", file) for prefix, each in folders for file in each.iterdir())
+    return {path.removesuffix(".toml"): file for path, file in sorted(inside) if path.endswith(".toml")}
 
 
 @cache
-def _table(name: str) -> Mapping[str, Any]:
-    return parse(_entry_files()[name].read_text(encoding="utf-8"), name, allowed=_ENTRY_KEYS)
+def _table(folder: str, name: str) -> Mapping[str, Any]:
+    return parse(_files(folder)[name].read_text(encoding="utf-8"), name, allowed=_KEYS[folder])
 
 
 def _unknown(table: Mapping[str, object], known: Collection[str]) -> list[str]:
@@ -419,7 +430,7 @@ differ from ``[protocol]``; the first is the headline and differs in none.
 
 @cache
 def _entry(name: str) -> Entry:
-    table, headline = _table(name), inherit(name)
+    table, headline = _table("catalog", name), inherit(name)
     variants = SCORES if table.get("normalizations", False) else table.get("variants", {})
     protocols = {f"{name}:{variant}": read_axes(axes, name, headline) for variant, axes in variants.items()}
     protocols = dict(sorted(protocols.items(), key=lambda variant: variant[1] != headline)) or {name: headline}
@@ -446,55 +457,24 @@ def _parts(table: Mapping[str, Any], every: bool) -> Iterator[Part]:
         yield Part(benchmark, protocols)
 
 
-@cache
-def _suite_files() -> Mapping[str, Traversable]:
-    return _below(files("choicewise.protocols") / "suites")
-
-
-def _below(folder: Traversable) -> Mapping[str, Traversable]:
-    """Every TOML file at most a folder deep by its path without the suffix, in alphabetical order."""
-    folders = [("", folder), *((f"{family.name}/", family) for family in folder.iterdir() if family.is_dir())]
-    inside = ((f"{prefix}{file.name}", file) for prefix, each in folders for file in each.iterdir())
-    return {path.removesuffix(".toml"): file for path, file in sorted(inside) if path.endswith(".toml")}
-
-
 def _read_user_protocol(table: Mapping[str, Any], path: str) -> Protocol:
     """The protocol of a user's file: ``name``, ``about``, ``base`` and the table ``[protocol]``, each optional."""
     problems = _unknown(table, ("name", "about", "base", "protocol"))
     wrong = [key for key in ("name", "about", "base") if not isinstance(table.get(key, ""), str)]
     problems += [f'{key} is {table[key]!r}; write it in quotes, {key} = "..."' for key in wrong]
-    base: Protocol | None = None
-    known = "base" in table and "base" not in wrong
+    base = protocol = None
+    axes = table.get("protocol", {})
     try:
-        base = inherit(table["base"], {path: table}, (path,)) if known else None
+        if "base" in table and "base" not in wrong:
+            base = inherit(table["base"], {path: table}, (path,))
+        if base is not None or "base" not in table:
+            protocol = read_axes(axes, path, base)
     except ProtocolError as error:
         problems += [part.removeprefix(f"{path}: ") for part in error.parts]
-    if "base" in table and base is None:  # whether the axes go together can't be said
-        axes = table.get("protocol", {})
-        problems += [*_unknown(axes, AXES), *axis_problems(_values(axes))] if isinstance(axes, Mapping) else []
+    if "base" in table and base is None and isinstance(axes, Mapping):  # whether the axes go together can't be said
+        problems += [*_unknown(axes, AXES), *axis_problems(_values(axes))]
+    if problems or protocol is None:
         raise ProtocolError.about(problems).within(path)
-    try:
-        protocol = _read_axes(table.get("protocol", {}), base)
-    except ProtocolError as error:
-        problems += error.parts
-    if problems:
-        raise ProtocolError.about(problems).within(path)
-    return protocol
-
-
-def _read_axes(axes: object, base: Protocol | None) -> Protocol:
-    if not isinstance(axes, Mapping):
-        raise ProtocolError(f"protocol is {axes!r}; it must be a table, [protocol] on a line of its own")
-    values, problems = _values(axes), _unknown(axes, AXES)
-    if base is None and "benchmark" not in values:
-        problems.append('no benchmark; state benchmark = "..." under [protocol], or a base = "mmlu/original"')
-        values["benchmark"] = "unknown"
-    try:
-        protocol = Protocol(**values) if base is None else replace(base, **values)
-    except ProtocolError as error:
-        problems += error.parts
-    if problems:
-        raise ProtocolError.about(problems)
     return protocol
 
 

@@ -75,64 +75,36 @@ def _with_choices(item: Item, brackets: bool) -> Item:
 _BRACKETED_TITLE, _TITLE = re.compile(r" \[title\]"), re.compile(r"\.? \[title\]")
 
 
-def hellaswag(item: Item, title: re.Pattern[str] = _BRACKETED_TITLE) -> Item:
-    """The question is ``label: first part Second part``, stripped and cleaned, and so is every ending.
+def _hellaswag(
+    item: Item,
+    question: Callable[[str], str],
+    ending: Callable[[str], str],
+    second: Callable[[str], str] = str.capitalize,
+    alone: str = "",
+) -> Item:
+    """The question is ``label: first part Second part``; ``question`` and every ``ending`` are cleaned.
 
-    The second part has its first letter in upper case and all others in lower case, names included.
-    EleutherAI/lm-evaluation-harness@4e7e0d4, lm_eval/tasks/hellaswag/utils.py; the same in 2023.
+    The ``second`` part has its first letter in upper case and all others in lower case, names included.  A question
+    that others have put together is followed by ``alone``.
     """
-    if (context := _context(item)) is None:
-        return item
-    endings = tuple(_cleaned(ending.strip(), title) for ending in item.choices)
-    return replace(item, question=_cleaned(context.strip(), title), choices=endings)
-
-
-def _hellaswag_lighteval(item: Item) -> Item:
-    """As :func:`hellaswag`, but nothing is stripped and the question ends with a space.
-
-    huggingface/lighteval@8d9ecd6, src/lighteval/tasks/default_prompts.py.
-    """
-    if (context := _context(item)) is None:
-        return replace(item, question=f"{item.question} ")
-    return replace(item, question=_cleaned(f"{context} "), choices=tuple(map(_cleaned, item.choices)))
-
-
-def _hellaswag_helm(item: Item) -> Item:
-    """The first letter of the second part in upper case; brackets, spaces and endings stay as they are.
-
-    stanford-crfm/helm@cab5d89, src/helm/benchmark/scenarios/commonsense_scenario.py.
-    """
-    context = _context(item, lambda second: second[:1].upper() + second[1:])
-    return item if context is None else replace(item, question=context)
-
-
-def _hellaswag_listed(item: Item) -> Item:
-    """The prompt with its listed endings is cleaned as one text.
-
-    So the context keeps a space at its end, an ending has none at its beginning, and the full stop and space of its
-    label take part in the cleaning.  allenai/OLMo-Eval@d7f75fb, olmo_eval/tasks/olmes_v0_1/hellaswag_std.py.
-    """
-    if (context := _context(item)) is None:
-        return item
-    endings = tuple(_cleaned(f". {ending}", _TITLE).removeprefix(". ") for ending in item.choices)
-    return replace(item, question=_cleaned(context.lstrip(), _TITLE), choices=endings)
-
-
-def _context(item: Item, capitalized: Callable[[str], str] = str.capitalize) -> str | None:
-    """Activity label and both parts of the context as one text; None where others have put them together."""
     names = ("activity_label", "ctx_a", "ctx_b")
     missing = [name for name in names if name not in item.fields]
     if len(missing) == len(names):
-        return None
+        return replace(item, question=item.question + alone)
     if missing:
         raise DataError(f"item {item.id} lacks {' and '.join(missing)} of {', '.join(names)}; correct the item")
-    label, first, second = (item.fields[name] for name in names)
-    return f"{label}: {first} {capitalized(second)}"
+    label, first, rest = (item.fields[name] for name in names)
+    context = f"{label}: {first} {second(rest)}"
+    return replace(item, question=question(context), choices=tuple(map(ending, item.choices)))
 
 
 def _cleaned(text: str, title: re.Pattern[str] = _BRACKETED_TITLE) -> str:
     """WikiHow's titles as sentences, other brackets removed, pairs of spaces made one."""
     return _BRACKETS.sub("", title.sub(". ", text)).replace("  ", " ")
+
+
+def _stripped(text: str, title: re.Pattern[str] = _BRACKETED_TITLE) -> str:
+    return _cleaned(text.strip(), title)
 
 
 def _redux_ok(item: Item) -> Item:
@@ -179,11 +151,22 @@ PREPARATIONS: Mapping[str, Preparation] = {
     "none": lambda item: item,
     "gap": gap,
     # a full stop before WikiHow's [title] is not doubled: olmo_eval/tasks/olmes_v0_1/hellaswag_std.py@d7f75fb
-    "hellaswag-olmes": partial(hellaswag, title=_TITLE),
-    "hellaswag-olmes-listed": _hellaswag_listed,
-    "hellaswag": hellaswag,
-    "hellaswag-lighteval": _hellaswag_lighteval,
-    "hellaswag-helm": _hellaswag_helm,
+    "hellaswag-olmes": partial(
+        _hellaswag, question=partial(_stripped, title=_TITLE), ending=partial(_stripped, title=_TITLE)
+    ),
+    # the prompt with its listed endings is cleaned as one text: so the context keeps a space at its end, an ending has
+    # none at its beginning, and the full stop and space of its label take part: hellaswag_std.py, likewise
+    "hellaswag-olmes-listed": partial(
+        _hellaswag,
+        question=lambda text: _cleaned(text.lstrip(), _TITLE),
+        ending=lambda text: _cleaned(f". {text}", _TITLE).removeprefix(". "),
+    ),
+    # EleutherAI/lm-evaluation-harness@4e7e0d4, lm_eval/tasks/hellaswag/utils.py; the same in 2023
+    "hellaswag": partial(_hellaswag, question=_stripped, ending=_stripped),
+    # nothing is stripped, the question ends with a space: lighteval@8d9ecd6, src/lighteval/tasks/default_prompts.py
+    "hellaswag-lighteval": partial(_hellaswag, question=lambda text: _cleaned(f"{text} "), ending=_cleaned, alone=" "),
+    # one letter in upper case, the rest as it is: stanford-crfm/helm@cab5d89, scenarios/commonsense_scenario.py
+    "hellaswag-helm": partial(_hellaswag, question=str, ending=str, second=lambda text: text[:1].upper() + text[1:]),
     "copa": copa,
     # the passage without white space at its start; a line that is there even when the item has no passage:
     # EleutherAI/lm-evaluation-harness@4e7e0d4, lm_eval/tasks/sciq/sciq.yaml

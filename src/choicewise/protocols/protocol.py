@@ -35,7 +35,8 @@ from choicewise.protocols.readings import (
 from choicewise.util.jsonio import json_digest
 
 _SCORE = {"stage": "score"}  # axes that only decide what is made of the observations; changing one costs no model call
-_PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}%]")
+_PLAIN = {"{{": "{", "}}": "}", "%": "%%"}  # what stands for itself, in a text with places %s
 SEEDED = ("helm", *STREAMS)  # samplers that draw at random
 FORMS = ("turns", "message")  # shots as turns of the chat, or everything in one message of the user (axis ``chat``)
 
@@ -68,13 +69,12 @@ _REQUEST = {"stage": "request"}
 """Axes that decide which tokens are sent to the model; protocols equal on these share their observations."""
 
 
-def _axis(default: Any, stage: dict[str, str], *allowed: str, **more: Any) -> Any:
-    return field(default=default, metadata={**stage, "allowed": allowed, **more})
+def _axis(default: Any, stage: dict[str, str], *allowed: str) -> Any:
+    return field(default=default, metadata={**stage, "allowed": allowed})
 
 
-def _later(before: Any, stage: dict[str, str], *allowed: str) -> Any:
-    """An axis that signatures written before it existed leave out; they mean ``before``, which never changes."""
-    return _axis(before, stage, *allowed, before=before)
+_LATER = frozenset({"prepare", "chat", "system", "stop"})
+"""Axes that signatures and digests of before they existed leave out: they mean the default, which never changes."""
 
 
 CORRECTED = ("heal", "word", "bytes")
@@ -130,7 +130,7 @@ class Protocol:
     split: str | None = _axis("test", _REQUEST)
     requests: str | None = _axis(None, _REQUEST)
     quirk: str = _axis("none", _REQUEST, "none", "pandas-na")
-    prepare: str = _later("none", _REQUEST, *PREPARATIONS)
+    prepare: str = _axis("none", _REQUEST, *PREPARATIONS)
     strip: str = _axis("none", _REQUEST, "none", "question", "all")
     header: str = _axis("", _REQUEST)
     question: str = _axis("{question}\n{options}Answer:", _REQUEST)
@@ -145,8 +145,8 @@ class Protocol:
     shot_split: str | None = _axis("dev", _REQUEST)
     sampler: str = _axis("first", _REQUEST, *SAMPLERS)
     seed: int | None = _axis(None, _REQUEST)
-    chat: str = _later("none", _REQUEST, "none", "turns", "message")
-    system: str | None = _later(None, _REQUEST)
+    chat: str = _axis("none", _REQUEST, "none", "turns", "message")
+    system: str | None = _axis(None, _REQUEST)
     fit: str = _axis("drop-last-shot", _REQUEST, "drop-last-shot", "drop-last-shot-then-cut-end", "cut-start", "refuse")
     limit: int | None = _axis(None, _REQUEST)
     bos: str = _axis("default", _REQUEST, "default", "none")
@@ -154,7 +154,7 @@ class Protocol:
     reading: str = _axis("loglikelihood", _REQUEST, *READINGS)
     views: str = _axis("given", _REQUEST, *VIEWS)
     new_tokens: int | None = _axis(None, _REQUEST)
-    stop: str | None = _later(None, _REQUEST)
+    stop: str | None = _axis(None, _REQUEST)
     chains: int | None = _axis(None, _REQUEST)
     score: str = _axis("sum", _SCORE, *SCORES, *SELECT, *OVER_CHAINS, "none")
     null: str | None = _axis(None, _SCORE)
@@ -189,12 +189,11 @@ class Protocol:
         return self._digest("request")
 
     def _digest(self, *stages: str) -> str:
-        # Without later axes at the value they had before they existed, runs and ids of that time keep their meaning.
         axes = {
             axis.name: value
             for axis in fields(self)
             for value in [getattr(self, axis.name)]
-            if axis.metadata["stage"] in stages and ("before" not in axis.metadata or value != axis.metadata["before"])
+            if axis.metadata["stage"] in stages and (axis.name not in _LATER or value != axis.default)
         }
         return json_digest(axes)
 
@@ -219,7 +218,7 @@ def stop_texts(stop: str | None) -> tuple[str, ...]:
 
 def holes(template: str) -> frozenset[str]:
     """The names of the holes in ``template``."""
-    return frozenset(match[1] for match in _PIECE.finditer(template) if match[1] is not None)
+    return frozenset(_positions(template)[1]) - {"{", "}"}
 
 
 def fill(template: str, holes: Mapping[str, str], *, axis: str = "template") -> str:
@@ -228,19 +227,15 @@ def fill(template: str, holes: Mapping[str, str], *, axis: str = "template") -> 
     Text that is filled in is never read again, even if it holds braces.  Raises ProtocolError, naming ``axis``, when
     a hole is unknown or a brace stands alone.
     """
-
-    filled = []
-    for text, name in _pieces(template):
-        if name is None:
-            filled.append(text)
-        elif name in holes:
-            filled.append(holes[name])
-        elif name in ("{", "}"):
-            raise ProtocolError(f"protocol axis {axis} has a lone {name!r}; write {name * 2!r} for a literal brace")
-        else:
-            known = ", ".join(f"{{{hole}}}" for hole in holes)
-            raise ProtocolError(f"protocol axis {axis} has a hole {text} that nothing fills; known are {known}")
-    return "".join(filled)
+    text, names = _positions(template)
+    try:
+        return text % tuple([holes[name] for name in names])
+    except KeyError:
+        name = next(name for name in names if name not in holes)
+    if name in ("{", "}"):
+        raise ProtocolError(f"protocol axis {axis} has a lone {name!r}; write {name * 2!r} for a literal brace")
+    known = ", ".join(f"{{{hole}}}" for hole in holes)
+    raise ProtocolError(f"protocol axis {axis} has a hole {{{name}}} that nothing fills; known are {known}")
 
 
 def begins(protocol: Protocol) -> bool:
@@ -315,9 +310,7 @@ def parse_signature(text: str) -> Protocol:
         if name in values:
             raise ProtocolError(f"signature states axis {name} twice")
         values[name] = read_axis(name, spelled)
-    later = {axis.name: axis.metadata["before"] for axis in fields(Protocol) if "before" in axis.metadata}
-    values = {**later, **values}
-    if missing := [name for name in AXES if name not in values]:
+    if missing := [name for name in AXES if name not in values and name not in _LATER]:
         raise ProtocolError(f"signature leaves out {', '.join(missing)}; every axis must be stated")
     return Protocol(**values)  # type: ignore[arg-type]
 
@@ -556,14 +549,14 @@ def _observed(protocol: Protocol, reading: Reading) -> Iterator[str]:
 
 
 @lru_cache(maxsize=1024)
-def _pieces(template: str) -> list[tuple[str, str | None]]:
-    """(text, None) for plain text, (text, name) for a hole, and (brace, brace) for a brace that stands alone."""
-    pieces: list[tuple[str, str | None]] = []
-    end = 0
-    for match in _PIECE.finditer(template):
-        piece = match.group()
-        pieces.append((template[end : match.start()], None))
-        name = match.group(1) if piece not in ("{{", "}}") else None
-        pieces.append((piece[0], None) if piece in ("{{", "}}") else (piece, piece if name is None else name))
-        end = match.end()
-    return [piece for piece in (*pieces, (template[end:], None)) if piece != ("", None)]
+def _positions(template: str) -> tuple[str, list[str]]:
+    """``template`` with %s for every hole, and the names of the holes in order; a lone brace is a hole of that name."""
+    names: list[str] = []
+
+    def position(piece: re.Match[str]) -> str:
+        if piece[0] in _PLAIN:
+            return _PLAIN[piece[0]]
+        names.append(piece[0] if piece[1] is None else piece[1])
+        return "%s"
+
+    return _PIECE.sub(position, template), names

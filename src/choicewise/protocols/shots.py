@@ -56,17 +56,18 @@ def sample(protocol: Protocol, dataset: Dataset, subject: str, asked: range | No
     if protocol.sampler == "curated":
         return [_chosen(protocol, subject)] * len(asked)
     pool, count, seed = _pool(protocol, dataset, subject), protocol.shots, protocol.seed
+    stream = STREAMS.get(protocol.sampler)
+    if stream is None and protocol.sampler != "helm":
+        return [tuple(pool[:count])] * len(asked)
     key = (protocol.sampler, protocol.split, protocol.shot_split, subject, count, seed)
-    if protocol.sampler in STREAMS:
-        if key not in dataset.drawn:
-            dataset.drawn[key] = draw(STREAMS[protocol.sampler], len(items), len(pool), count, seed)
-        drawn = dataset.drawn[key][asked.start : asked.stop]
-        return _drawn(items[asked.start : asked.stop], pool, drawn, count)
-    if protocol.sampler == "helm":
-        if key not in dataset.drawn:
-            dataset.drawn[key] = draw_helm(pool.right_texts(), count, seed)
-        return [tuple(pool.take(dataset.drawn[key]))] * len(asked)
-    return [tuple(pool[:count])] * len(asked)
+    if (drawn := dataset.drawn.get(key)) is None:
+        drawn = (
+            draw(stream, len(items), len(pool), count, seed) if stream else draw_helm(pool.right_texts(), count, seed)
+        )
+        dataset.drawn[key] = drawn
+    if stream is None:
+        return [tuple(pool.take(drawn))] * len(asked)
+    return _drawn(items[asked.start : asked.stop], pool, drawn[asked.start : asked.stop], count)
 
 
 def shown_to_themselves(

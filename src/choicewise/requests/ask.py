@@ -6,7 +6,7 @@ A form is what is asked about scored tokens: a span, the model's own loss, blank
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from typing import Any
@@ -23,7 +23,6 @@ from choicewise.requests.request import (
     BlockQuestion,
     ChoiceGroup,
     FittedRequest,
-    NullGroup,
     PreparedBlock,
     PromptRows,
     Request,
@@ -34,8 +33,7 @@ from choicewise.tokens.boundary import (
     ChoiceQuestion,
     char_spans,
     choice_questions_batch,
-    cut_end,
-    cut_start,
+    cut,
     ends_before,
     fit_span,
     package_spans,
@@ -57,7 +55,7 @@ class Asker:
 
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
         """For each request, the input tokens that must stay free after its context."""
-        raise NotImplementedError
+        return [0] * len(requests)
 
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """Add the questions and rows of requests that fit."""
@@ -115,10 +113,6 @@ def _longest_after_query(encodings: Encodings, requests: Sequence[Request]) -> l
     return [sum(pair) for pair in zip(proposals, continuations, strict=True)]
 
 
-Preferred = Callable[[int, bool], tuple[int, ...]]
-"""From the number of answers about a choice, and whether the choice is right, to the answers an oracle gives."""
-
-
 def _shared_context(request: Request, context: str) -> list[ChoiceGroup]:
     """All choices after the fitted ``context``, which ends with the query, and again after each further view."""
     if request.proposals:
@@ -127,27 +121,34 @@ def _shared_context(request: Request, context: str) -> list[ChoiceGroup]:
     for number, view in enumerate(request.views, start=1):
         right = request.gold if view.content else ()  # an oracle knows nothing of what has no content
         places = tuple((choice, number) for choice in range(len(view.continuations)))
-        shown = request.with_query(context, view.query)
+        shown = replace(request, query=view.query).context()
         groups.append(ChoiceGroup(shown, True, view.continuations, places, right))
     return groups
 
 
-def _own_contexts(request: Request, context: str, preferred: Preferred) -> list[ChoiceGroup]:
-    """The parts of each choice after the fitted ``context`` and the choice's own proposal."""
+def _own_contexts(request: Request, _: str, preferred: Callable[[int, bool], tuple[int, ...]]) -> list[ChoiceGroup]:
+    """The parts of each choice after the fitted request's context and the choice's own proposal.
+
+    ``preferred``: from how many parts a choice has, and whether it is right, to those that an oracle prefers.
+    """
     groups = []
     for choice, (proposal, parts) in enumerate(zip(request.proposals, request.parts, strict=True)):
         places = tuple((choice, part) for part in range(len(parts)))
         gold = preferred(len(parts), choice in request.gold)
-        groups.append(ChoiceGroup(request.with_proposal(context, proposal), True, parts, places, gold))
+        groups.append(ChoiceGroup(request.context(proposal=proposal), True, parts, places, gold))
     return groups
 
 
+@dataclass(frozen=True)
 class Form:
-    """Each continuation as it is located: a span, whose last token is no input."""
+    """What is asked about each continuation as it is located; by itself a span, whose last token is no input.
 
-    def reserve(self, encodings: Encodings, tokens: int) -> int:
-        """The input tokens that must stay free after a context which a text of so many ``tokens`` follows."""
-        return tokens - 1
+    ``reserve``: the input tokens that must stay free after a context which a text of so many tokens follows.
+    ``about``: the question, from the span, its choice and the texts of context and continuation.
+    """
+
+    reserve: Callable[[Encodings, int], int] = lambda encodings, tokens: tokens - 1
+    about: Callable[[Span, ChoiceQuestion, Encodings, tuple[str, str]], BlockQuestion] = lambda span, *_: span
 
     def fit(self, choice: ChoiceQuestion, limit: int, encodings: Encodings, *, cut_start: bool) -> ChoiceQuestion:
         """``choice`` as a model with ``limit`` input tokens can answer it, or refused."""
@@ -158,13 +159,7 @@ class Form:
     ) -> BlockQuestion | None:
         """The question about ``choice``, the ``continuation`` after the ``context``; None where it is missing."""
         span = choice.span
-        return self._about(span, choice, encodings, (context, continuation)) if isinstance(span, Span) else span
-
-    def _about(self, span: Span, choice: ChoiceQuestion, encodings: Encodings, texts: tuple[str, str]) -> BlockQuestion:
-        return span
-
-
-_SPANS = Form()  # the form of most readings
+        return self.about(span, choice, encodings, (context, continuation)) if isinstance(span, Span) else span
 
 
 @dataclass(frozen=True)
@@ -179,7 +174,7 @@ class ChoiceAsker(Asker):
 
     groups: Callable[[Request, str], list[ChoiceGroup]] = _shared_context
     locate: Callable[[Encodings, str, str, bool | None], ChoiceQuestion] | None = None
-    form: Form = _SPANS
+    form: Form = Form()
     parts: Callable[[ChoiceQuestion, Tokenizer], Iterator[tuple[int, str, Span]]] = lambda choice, tokenizer: iter(())
     check: Callable[[Protocol, ChoiceGroup, Sequence[ChoiceQuestion]], None] | None = None
 
@@ -194,7 +189,11 @@ class ChoiceAsker(Asker):
 
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """One question per continuation of every group."""
-        grouped = [self.groups(each.kept, each.context) for each in fitted]
+        kept = [
+            replace(each.request, shots=each.request.shots[: each.shots]) if each.shots_dropped else each.request
+            for each in fitted
+        ]
+        grouped = [self.groups(request, each.context) for request, each in zip(kept, fitted, strict=True)]
         policy = prompt.protocol.boundary
         located = iter(self._locate(prompt, [group for groups in grouped for group in groups], policy))
         for each, groups in zip(fitted, grouped, strict=True):
@@ -214,30 +213,23 @@ class ChoiceAsker(Asker):
         """The same groups after the ``null`` context, each distinct one located once in a block."""
         ends = null != null.rstrip()  # only then it matters how a context ends
         own = [self.groups(request, request.context() if ends else "") for request in requests]
-        grouped = [[NullGroup.of(group, null) for group in groups] for groups in own]
-        how = self, prompt.protocol.boundary, prompt.protocol.bos, prompt.limit, prompt.protocol.fit, null
+        grouped = [[group.after(null) for group in groups] for groups in own]
+        how = self, prompt.protocol.boundary, prompt.protocol.bos, prompt.limit, prompt.protocol.fit
         located = prompt.block.null_choices.setdefault(how, {})  # other prompts have the same choices
         distinct = dict.fromkeys(group for groups in grouped for group in groups if group not in located)
         for policy in dict.fromkeys(group.policy(prompt.protocol.boundary) for group in distinct):
             chosen = [group for group in distinct if group.policy(prompt.protocol.boundary) == policy]
-            texts = [ChoiceGroup(null, False, group.continuations, group.places, ()) for group in chosen]
-            located.update(zip(chosen, self._locate(prompt, texts, policy), strict=True))
-        repeated = prompt.block.repeated.setdefault(how, {})
+            located.update(zip(chosen, self._locate(prompt, chosen, policy), strict=True))
         for request, groups in zip(requests, grouped, strict=True):
             for number, group in enumerate(groups):
                 choices = located[group]
-                if differ := prompt.protocol.boundary in COUNTING and group.may_differ(choices):
+                if prompt.protocol.boundary in COUNTING and group.may_differ(choices):
                     after_own = self.groups(request, request.context())[number]
                     (asked,) = self._locate(prompt, [after_own], prompt.protocol.boundary)
                     choices = comparable(asked, choices, prompt.encodings.tokenizer)
-                elif group in repeated:
-                    prompt.repeat_spans(request.item.id, *repeated[group])
-                    continue
                 for place, text, choice in zip(group.places, group.continuations, choices, strict=True):
                     question = self.form.question(choice, prompt.encodings, null, text)
                     prompt.add_span(request.item.id, place, question, null=null, continuation=text, choice=choice)
-                if not differ:
-                    repeated[group] = prompt.last_spans(len(choices))
 
     def _locate(self, prompt: PromptRows, groups: Sequence[ChoiceGroup], policy: str) -> list[list[ChoiceQuestion]]:
         """The tokens of every choice that are scored, cut or refused where they do not fit the window."""
@@ -275,9 +267,6 @@ def comparable(
 class _RenditionForm(Form):
     """The context, in what the tokenizer encloses it with, for the encoder; the continuation for the decoder."""
 
-    def reserve(self, encodings: Encodings, tokens: int) -> int:
-        return len(encodings.suffix)
-
     def fit(self, choice: ChoiceQuestion, limit: int, encodings: Encodings, *, cut_start: bool) -> ChoiceQuestion:
         """Each of the two texts within ``limit``; the context's start is cut as in lm-evaluation-harness."""
         if not isinstance(choice.span, Span):
@@ -291,18 +280,11 @@ class _RenditionForm(Form):
             return choice.refused(f"{tokens} tokens do not fit the encoder's window of {limit}")
         return choice.without(excess)
 
-    def _about(self, span: Span, choice: ChoiceQuestion, encodings: Encodings, texts: tuple[str, str]) -> BlockQuestion:
-        """The rendition; an empty context is the prefix token alone, as in lm-evaluation-harness."""
-        suffix = encodings.suffix if texts[0] else encodings.suffix[:0]
-        return Rendition(np.concatenate([span.context, suffix]).astype(np.int32), span.continuation, span.gold)
 
-
-class _LossForm(Form):
-    def reserve(self, encodings: Encodings, tokens: int) -> int:
-        return tokens
-
-    def _about(self, span: Span, choice: ChoiceQuestion, encodings: Encodings, texts: tuple[str, str]) -> BlockQuestion:
-        return MaskedLoss(span)
+def _rendition(span: Span, _: ChoiceQuestion, encodings: Encodings, texts: tuple[str, str]) -> Rendition:
+    """An empty context is the prefix token alone, as in lm-evaluation-harness."""
+    suffix = encodings.suffix if texts[0] else encodings.suffix[:0]
+    return Rendition(np.concatenate([span.context, suffix]).astype(np.int32), span.continuation, span.gold)
 
 
 def _noisy_channel_groups(request: Request, context: str) -> list[ChoiceGroup]:
@@ -318,35 +300,37 @@ class _NoisyChannelAsker(ChoiceAsker):
         return longest(prompt.encodings, [request.proposals for request in requests])
 
 
-@dataclass(frozen=True)
-class _BlanksForm(Form):
+def _blanks(
+    span: Span, choice: ChoiceQuestion, encodings: Encodings, texts: tuple[str, str], *, within_word: bool
+) -> Blanks:
     """Context and continuation as one text in what the tokenizer encloses it with, each scored token hidden in turn.
 
     ``within_word``: whether the later tokens of its word are hidden with it, too (Kauf & Ivanova 2023).
     """
+    mask = encodings.tokenizer.mask_id
+    if mask is None:
+        raise ModelError(
+            "the tokenizer names no token that hides others, so a masked model can't be asked: name it in "
+            'tokenizer_config.json ("mask_token"), or fetch the folder again'
+        )
+    before, scored = span.context, span.continuation
+    text = np.concatenate([before, scored, encodings.suffix]).astype(np.int32)
+    places = np.arange(len(before), len(before) + len(scored), dtype=np.int32)
+    ends = places + 1
+    if within_word:
+        (words,) = encodings.tokenizer.words([texts[1] if choice.noncanonical else "".join(texts)])
+        words = words[-len(scored) :]
+        after = np.searchsorted(words, words, side="right")  # the last token of its word
+        ends = (len(before) + after).astype(np.int32)
+    return Blanks(text, places, ends, mask, span.gold)
 
-    within_word: bool = False
 
-    def reserve(self, encodings: Encodings, tokens: int) -> int:
-        return tokens + len(encodings.suffix)
-
-    def _about(self, span: Span, choice: ChoiceQuestion, encodings: Encodings, texts: tuple[str, str]) -> BlockQuestion:
-        """The blanks; ModelError where the tokenizer has no token that hides others."""
-        mask = encodings.tokenizer.mask_id
-        if mask is None:
-            raise ModelError(
-                "the tokenizer names no token that hides others, so a masked model can't be asked: name it in "
-                'tokenizer_config.json ("mask_token"), or fetch the folder again'
-            )
-        before, scored = span.context, span.continuation
-        text = np.concatenate([before, scored, encodings.suffix]).astype(np.int32)
-        places = np.arange(len(before), len(before) + len(scored), dtype=np.int32)
-        ends = places + 1
-        if self.within_word:
-            words = encodings.words(texts[1] if choice.noncanonical else "".join(texts), len(scored))
-            after = np.searchsorted(words, words, side="right")  # the last token of its word
-            ends = (len(before) + after).astype(np.int32)
-        return Blanks(text, places, ends, mask, span.gold)
+_BLANKS = {
+    within_word: Form(
+        lambda encodings, tokens: tokens + len(encodings.suffix), partial(_blanks, within_word=within_word)
+    )
+    for within_word in (False, True)
+}
 
 
 def _refuse_overlap(protocol: Protocol, group: ChoiceGroup, choices: Sequence[ChoiceQuestion]) -> None:
@@ -378,9 +362,6 @@ def _package_parts(choice: ChoiceQuestion, tokenizer: Tokenizer) -> Iterator[tup
 
 
 class _EmbeddingAsker(Asker):
-    def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
-        return [0] * len(requests)
-
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         encodings = prompt.encodings
         encodings.add_sequences(text for each in fitted for text in (each.context, *each.request.continuations))
@@ -404,10 +385,8 @@ class _GenerateAsker(Asker):
         contexts = prompt.encodings.contexts([each.context for each in fitted])
         for each, tokens in zip(fitted, contexts, strict=True):
             context, dropped = tokens, 0
-            if each.cut_end:
-                context, dropped = cut_end(tokens, limit, new_tokens)
-            elif protocol.fit == "cut-start":
-                context, dropped = cut_start(tokens, limit, new_tokens)
+            if each.cut_end or protocol.fit == "cut-start":
+                context, dropped = cut(tokens, limit - new_tokens, start=not each.cut_end)
             item, texts = each.request.item, each.request.continuations
             choices = [texts[index].strip() for index in (item.gold[0], item.gold[0] - 1)]
             right, wrong = prompt.encodings.tokenizer.encode(choices, special=False)
@@ -419,13 +398,13 @@ class _GenerateAsker(Asker):
 ASKERS: dict[str, Asker] = {
     "chain-of-thought": _ChainOfThoughtAsker(),
     "embedding": _EmbeddingAsker(),
-    "encoder-decoder": ChoiceAsker(form=_RenditionForm()),
+    "encoder-decoder": ChoiceAsker(form=_RenditionForm(lambda encodings, _: len(encodings.suffix), _rendition)),
     "generate": _GenerateAsker(),
     "loglikelihood": ChoiceAsker(),
-    "masked": ChoiceAsker(form=_LossForm()),
+    "masked": ChoiceAsker(form=Form(lambda _, tokens: tokens, lambda span, *_: MaskedLoss(span))),
     "noisy-channel": _NoisyChannelAsker(groups=_noisy_channel_groups),
-    "pseudo-loglikelihood": ChoiceAsker(form=_BlanksForm()),
-    "pseudo-loglikelihood-within-word": ChoiceAsker(form=_BlanksForm(within_word=True)),
+    "pseudo-loglikelihood": ChoiceAsker(form=_BLANKS[False]),
+    "pseudo-loglikelihood-within-word": ChoiceAsker(form=_BLANKS[True]),
     "rating": ChoiceAsker(
         groups=partial(_own_contexts, preferred=lambda labels, right: (labels - 1,) if right else (0,)),
         check=_refuse_overlap,

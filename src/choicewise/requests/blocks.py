@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
@@ -17,13 +18,15 @@ from choicewise.protocols.catalogue import entries
 from choicewise.protocols.protocol import CORRECTED, Protocol
 from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS
 from choicewise.protocols.shots import FRESH, sample
+from choicewise.questions import Span
 from choicewise.records import Place
 from choicewise.requests.ask import add_null, add_requests
-from choicewise.requests.render import Refusal, RenderedRequests, RequestSource, TemplateSource
-from choicewise.requests.request import Answerer, PreparedBlock, Problems, Request
+from choicewise.requests.render import Refusal, RenderedRequests, TemplateSource
+from choicewise.requests.request import Answerer, PreparedBlock, Request
 from choicewise.tokens.chat_template import ChatTemplate
 
 TRIED: Final = 10  # items by which a protocol is found to fit a dataset
+_EXAMPLES = 3  # items that are named where many are wrong in the same way
 CHARACTERS = 3  # of one token, in the estimate: few, so that blocks are rather too small
 
 ROW_TOKENS, REQUEST_TOKENS = 175, 250
@@ -58,8 +61,9 @@ def prepare_block(
             add_requests(prepared, ask.protocol, requests[digest], model)
         else:
             add_null(prepared, ask.protocol, ask.null, requests[digest], model)
-        if ask.ranked:
-            prepared.want_ranks(before)
+        for row in prepared.spans[before:] if ask.ranked else ():
+            if row.key is not None and isinstance(question := prepared.wanted[row.key], Span):
+                question.ranked = True
         prepared.forget_sequences()
     prepared.forget_texts()
     return prepared
@@ -155,7 +159,15 @@ def askable(dataset: Dataset, items: Sequence[Item]) -> dict[str, str]:
 
     What a protocol can ask need not be what it was published for.
     """
-    return {entry.name: _refused(next(iter(entry.protocols.values())), dataset, items) for entry in entries()}
+    reasons = {}
+    for entry in entries():
+        try:
+            source = TemplateSource(with_split(next(iter(entry.protocols.values())), dataset), dataset)
+            given = (each for item in items for each in source.requests(item.subject, [item]))
+            reasons[entry.name] = next((each.reason.message for each in given if isinstance(each, Refusal)), "")
+        except ChoicewiseError as refused:
+            reasons[entry.name] = refused.message
+    return reasons
 
 
 def misfit(protocol: Protocol, dataset: Dataset, subjects: Sequence[str] | None = None) -> str:
@@ -195,22 +207,35 @@ def list_asks(protocols: Mapping[str, Protocol]) -> list[Ask]:
     return [replace(ask, ranked=name in ranked) for name, ask in {ask.name: ask for ask in asks}.items()]
 
 
-def collect_problems(
-    problems: Problems,
-    data: Dataset,
-    asks: Sequence[Ask],
-    subject: str,
-    items: Sequence[Item],
-    rendered: Sequence[RenderedRequests] = (),
-    start: int = 0,
+def refuse_problems(
+    data: Dataset, stretches: Iterable[tuple[Section, int, int, Sequence[Ask]]], rendered: Sequence[RenderedRequests]
 ) -> None:
-    """Add to ``problems`` what rendering would refuse later: too few rows for shots, items with the wrong choices.
+    """DataError that lists what rendering would refuse later: too few rows for shots, items with the wrong choices.
 
-    ``items`` begin at position ``start`` of the subject.
-    Cheap, and done before the model starts, so that hours of work don't end at a bad row.
+    ``stretches``: sections, the positions of their first item and after their last, and how these are asked.
+    Cheap, and done before the model starts, so that hours of work don't end at a bad row; in memory that does not grow
+    with the number of bad ones.
     """
-    for digest, protocol in {ask.protocol.prompt_digest: ask.protocol for ask in asks}.items():
-        problems.add(request_source(protocol, data, rendered).problems(subject, items, start), subject, digest)
+    examples: dict[str, list[str]] = {}
+    counts: dict[str, Counter[str]] = {}
+    for section, start, stop, asks in stretches:
+        items, subject = section.items[start:stop], section.subject
+        for digest, protocol in {ask.protocol.prompt_digest: ask.protocol for ask in asks}.items():
+            for name, error in request_source(protocol, data, rendered).problems(subject, items, start):
+                text = str(error)
+                kind = text.replace(name, "").replace(repr(subject), "")
+                counts.setdefault(kind, Counter())[digest] += 1
+                named = examples.setdefault(kind, [])
+                if len(named) < _EXAMPLES and text not in named:
+                    named.append(text)
+    lines: list[str] = []
+    for kind, named in examples.items():
+        more = max(counts[kind].values()) - len(named)  # several prompts mostly meet the same items
+        lines += [*named, *([f"... and {more} more like it"] if more > 0 else [])]
+    if len(lines) == 1:
+        raise DataError(lines[0])
+    if lines:
+        raise DataError(f"{data.name} can't be asked under these protocols", lines)
 
 
 def unsupported(protocol: Protocol, model: str, supports: frozenset[type]) -> str | None:
@@ -234,7 +259,7 @@ def no_chat(protocol: Protocol, model: str, template: ChatTemplate | None) -> st
 
 def request_source(
     protocol: Protocol, data: Dataset, rendered: Sequence[RenderedRequests], template: ChatTemplate | None = None
-) -> RequestSource:
+) -> TemplateSource | RenderedRequests:
     """Where the requests of ``protocol`` come from; ProtocolError where they were rendered elsewhere and not passed.
 
     ``template``: of chats, which have no text without it.
@@ -278,15 +303,3 @@ def _cost(
             else:
                 shared += around
     return held, held_by_character, shared, fresh, contexts, nulls
-
-
-def _refused(protocol: Protocol, dataset: Dataset, items: Sequence[Item]) -> str:
-    try:
-        source = TemplateSource(with_split(protocol, dataset), dataset)
-        for item in items:
-            for request in source.requests(item.subject, [item]):
-                if isinstance(request, Refusal):
-                    return request.reason.message
-    except ChoicewiseError as refused:
-        return refused.message
-    return ""

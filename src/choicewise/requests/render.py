@@ -9,7 +9,6 @@ from functools import cached_property, lru_cache
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
-from typing import Protocol as Structural
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.files import read_text
@@ -19,7 +18,7 @@ from choicewise.protocols.preparations import PREPARATIONS
 from choicewise.protocols.protocol import NEUTRAL, Protocol, begins, fill, names_choice, said
 from choicewise.protocols.readings import CONTENT_FREE, DRAWING, MOST, READINGS, VIEWS, Order
 from choicewise.protocols.shots import drawn_items, is_same, sample, shown_to_themselves
-from choicewise.requests.request import Chat, Request, Turn, View, joined
+from choicewise.requests.request import Chat, Request, View, joined
 from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.util.jsonio import lines_digest
 
@@ -97,26 +96,22 @@ class Refusal:
     reason: DataError
 
 
-class RequestSource(Structural):
-    """Gives the requests for items of one subject."""
-
-    def problems(self, subject: str, items: Sequence[Item], start: int) -> Iterator[tuple[str, DataError]]:
-        """What :meth:`requests` would refuse, after the name of the item or subject that it is about; cheaper."""
-
-    def requests(self, subject: str, items: Sequence[Item], start: int) -> Iterator[Request | Refusal]:
-        """A request or a refusal for each of ``items``, which begin at position ``start`` of the subject."""
-
-
 @dataclass(frozen=True, slots=True)
 class TemplateSource:
-    """Requests rendered from the templates of ``protocol``, with shots from ``data``, in chats with ``template``."""
+    """Requests rendered from the templates of ``protocol``, with shots from ``data``, in chats with ``template``.
+
+    Items are those of one subject from position ``start`` of it on.
+    """
 
     protocol: Protocol
     data: Dataset
     template: ChatTemplate | None = None
 
     def problems(self, subject: str, items: Sequence[Item], start: int = 0) -> Iterator[tuple[str, DataError]]:
-        """Too few rows for shots, and every item that is its own shot, has the wrong choices or can't be prepared."""
+        """What :meth:`requests` would refuse, after the name of the item or subject that it is about; cheaper.
+
+        Too few rows for shots, and every item that is its own shot, has the wrong choices or can't be prepared.
+        """
         try:
             sample(self.protocol, self.data, subject, range(0))
             for item in shown_to_themselves(self.protocol, self.data, subject, items, start):
@@ -150,25 +145,6 @@ class TemplateSource:
             f"item {item.id} is one of its own shots: split {self.protocol.shot_split!r} has the same question, "
             "choices and answer, which would be shown; remove the row there, or skip bad items"
         )
-
-
-def requests(
-    protocol: Protocol, data: Dataset, subject: str, limit: int | None = None, template: ChatTemplate | None = None
-) -> Iterator[Request]:
-    """The requests of the items of one subject in the protocol's split, in file order; DataError at a refused one.
-
-    ``limit``: of the first ones alone.  ``template``: of chats.
-    """
-    items = data.rows(protocol.split or data.evaluated, subject)[:limit]
-    return unrefused(TemplateSource(protocol, data, template).requests(subject, items))
-
-
-def unrefused(given: Iterable[Request | Refusal]) -> Iterator[Request]:
-    """The requests ``given``; the first refusal among them raises its reason."""
-    for request in given:
-        if isinstance(request, Refusal):
-            raise request.reason
-        yield request
 
 
 def render(
@@ -272,15 +248,15 @@ def _shot(protocol: Protocol, item: Item) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _turn(protocol: Protocol, item: Item) -> Turn:
+def _turn(protocol: Protocol, item: Item) -> tuple[str, str]:
     """A solved example as a turn of a chat."""
     item, question, options = _shown(protocol, item)
     holes = _labelled(protocol, item, options)[item.gold[0]]
     asked, answer = _query(protocol, item, question, options), fill(protocol.answer, holes, axis="answer")
     proposal = fill(protocol.proposal, holes, axis="proposal") if names_choice(protocol.proposal) else ""
     if proposal and answer.startswith(proposal):
-        return Turn(asked + proposal, answer.removeprefix(proposal).lstrip())
-    return Turn(asked, fill(protocol.answer.lstrip(), holes, axis="answer"))
+        return asked + proposal, answer.removeprefix(proposal).lstrip()
+    return asked, fill(protocol.answer.lstrip(), holes, axis="answer")
 
 
 def _query(protocol: Protocol, item: Item, question: str, options: Sequence[str]) -> str:

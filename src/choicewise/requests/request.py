@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
 from typing import Protocol as Structural
 
 from choicewise.data.items import Item
-from choicewise.errors import DataError, ModelError
+from choicewise.errors import ModelError
 from choicewise.protocols.protocol import APART, COUNTING, Protocol
 from choicewise.protocols.readings import READINGS
-from choicewise.questions import Blanks, Conclusion, Cosine, MaskedLoss, Rendition, Span
+from choicewise.questions import Blanks, Conclusion, Cosine, Generation, Ids, MaskedLoss, Rendition, Span
 from choicewise.records import RequestRow, SpanRow
 from choicewise.tokens.boundary import ChoiceQuestion
 from choicewise.tokens.byte_coverings import TokenQuestion
 from choicewise.tokens.chat_template import ChatTemplate, Message
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
-
-_EXAMPLES = 3  # items that are named where many are wrong in the same way
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,49 +32,38 @@ class View:
     content: bool = True
 
 
-class Turn(NamedTuple):
-    """A solved example: what the user says and what the assistant answers."""
-
-    question: str
-    answer: str
-
-
 @dataclass(frozen=True, slots=True)
 class Chat:
     """How the texts of one request become messages, and these a text.
 
-    ``system``: the system text, with the header.  ``turns``: the shots as turns, or None where they stand in the
-    message of the query.  ``begins``: whether a proposal is what the assistant has begun to say, and else a part of
-    what the user says.  ``template``: the model's; None where no model is known.
+    ``system``: the system text, with the header.  ``turns``: of every shot what the user says and what the assistant
+    answers, or None where the shots stand in the message of the query.  ``begins``: whether a proposal is what the
+    assistant has begun to say, and else a part of what the user says.  ``template``: the model's; None for no model.
 
     As ``fewshot_context`` of lm-evaluation-harness does it, with ``fewshot_as_multiturn`` or without
     (lm_eval/api/task.py at 4e7e0d4).
     """
 
     system: str
-    turns: tuple[Turn, ...] | None
+    turns: tuple[tuple[str, str], ...] | None
     begins: bool
     template: ChatTemplate | None
 
-    def text(self, shots: Sequence[str], separator: str, query: str, proposal: str = "") -> str:
+    def text(self, shots: Sequence[str], separator: str, query: str, proposal: str) -> str:
         """What the model reads before it continues; ModelError without a template, or where that fails.
 
         ``shots``: those that fit, as texts; as many turns stand for them.
         """
         if self.template is None:
             raise ModelError("a chat needs the chat template of a model; name the model")
-        return self.template.render(self.messages(shots, separator, query, proposal))
-
-    def messages(self, shots: Sequence[str], separator: str, query: str, proposal: str = "") -> list[Message]:
-        """The messages of such a text."""
         messages = [Message("system", self.system)] if self.system else []
-        for turn in (self.turns or ())[: len(shots)]:
-            messages += [Message("user", turn.question), Message("assistant", turn.answer)]
+        for said, answer in (self.turns or ())[: len(shots)]:
+            messages += [Message("user", said), Message("assistant", answer)]
         asked = query if self.begins else query + proposal
         messages.append(Message("user", asked if self.turns is not None else separator.join([*shots, asked])))
         if self.begins and proposal:
             messages.append(Message("assistant", proposal.lstrip()))
-        return messages
+        return self.template.render(messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,23 +93,11 @@ class Request:
         """Header, the first ``shots`` shots (all of them when None) and the query, joined by the separator."""
         return self.header + self.separator.join([*self.shots[:shots], self.query])
 
-    def context(self, shots: int | None = None) -> str:
-        """What the choices come after: :meth:`text`, or the same as a chat; ModelError where its template fails."""
+    def context(self, shots: int | None = None, proposal: str = "") -> str:
+        """What a choice comes after: text and proposal, or these as a chat; ModelError where its template fails."""
         if self.chat is None:
-            return self.text(shots)
-        return self.chat.text(self.shots[:shots], self.separator, self.query)
-
-    def with_query(self, context: str, query: str) -> str:
-        """``context``, which ends with the query, with another one."""
-        if self.chat is None:
-            return context.removesuffix(self.query) + query
-        return self.chat.text(self.shots, self.separator, query)
-
-    def with_proposal(self, context: str, proposal: str) -> str:
-        """``context`` and a proposal after its query."""
-        if self.chat is None:
-            return context + proposal
-        return self.chat.text(self.shots, self.separator, self.query, proposal)
+            return self.text(shots) + proposal
+        return self.chat.text(self.shots[:shots], self.separator, self.query, proposal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,46 +115,12 @@ class FittedRequest:
     cut_end: bool = False
     missing: str | None = None
 
-    @property
-    def kept(self) -> Request:
-        """The request without the shots that were dropped."""
-        return replace(self.request, shots=self.request.shots[: self.shots]) if self.shots_dropped else self.request
-
 
 def joined(system: str | None, header: str, separator: str) -> str:
     """The system text and the header as one, with ``separator`` between where no white space is."""
     if not system or not header:
         return system or header
     return system + ("" if system[-1].isspace() or header[0].isspace() else separator) + header
-
-
-class Problems:
-    """Collects errors about items and subjects, in memory that does not grow with their number."""
-
-    def __init__(self) -> None:
-        self._examples: dict[str, list[str]] = {}
-        self._counts: dict[str, Counter[str]] = {}
-
-    def add(self, errors: Iterable[tuple[str, DataError]], subject: str, prompt: str) -> None:
-        """What is wrong in ``subject`` for one ``prompt``, each with the name of the item or subject it is about."""
-        for name, error in errors:
-            text = str(error)
-            kind = text.replace(name, "").replace(repr(subject), "")
-            self._counts.setdefault(kind, Counter())[prompt] += 1
-            examples = self._examples.setdefault(kind, [])
-            if len(examples) < _EXAMPLES and text not in examples:
-                examples.append(text)
-
-    def refuse(self, dataset: str) -> None:
-        """DataError that lists everything, if anything is wrong."""
-        lines: list[str] = []
-        for kind, examples in self._examples.items():
-            more = max(self._counts[kind].values()) - len(examples)  # several prompts mostly meet the same items
-            lines += [*examples, *([f"... and {more} more like it"] if more > 0 else [])]
-        if len(lines) == 1:
-            raise DataError(lines[0])
-        if lines:
-            raise DataError(f"{dataset} can't be asked under these protocols", lines)
 
 
 _NO_CHOICE = ChoiceQuestion(None)  # of a question that no boundary policy made: it has no flags and no corrections
@@ -208,8 +147,7 @@ class PreparedBlock:
     """Rows of the run folder's ``requests`` and ``spans`` tables, and the unique questions to the model by key.
 
     ``inputs``: tokens when every choice of every protocol is a sequence of its own, as usually asked.  ``deepest``:
-    those of the longest question.  ``null_choices``: choices after null contexts, by how they are asked.  ``repeated``:
-    likewise, the spans that several prompts and items share, with their inputs.
+    those of the longest question.  ``null_choices``: choices after null contexts, by how they are asked.
     """
 
     requests: list[RequestRow] = field(default_factory=list)
@@ -217,16 +155,8 @@ class PreparedBlock:
     wanted: dict[str, BlockQuestion] = field(default_factory=dict)
     inputs: int = 0
     deepest: int = 0
-    null_choices: dict[Hashable, dict[NullGroup, list[ChoiceQuestion]]] = field(default_factory=dict)
-    repeated: dict[Hashable, dict[NullGroup, tuple[list[SpanRow], int]]] = field(default_factory=dict)
+    null_choices: dict[Hashable, dict[ChoiceGroup, list[ChoiceQuestion]]] = field(default_factory=dict)
     _encodings: dict[tuple[str, bool], Encodings] = field(default_factory=dict)
-
-    def want_ranks(self, start: int) -> None:
-        """Ask for the ranks of the tokens of all spans from the row ``start`` on."""
-        for row in self.spans[start:]:
-            question = None if row.key is None else self.wanted[row.key]
-            if isinstance(question, Span):
-                question.ranked = True
 
     def encodings(self, tokenizer: Tokenizer, bos: str, enclosed: bool = False) -> Encodings:
         """The tokens of texts of the block so far, with what ``bos`` adds; ``enclosed`` as there."""
@@ -235,16 +165,15 @@ class PreparedBlock:
             self._encodings[how] = Encodings(tokenizer, bos, enclosed)
         return self._encodings[how]
 
-    def forget_sequences(self) -> None:
-        """Free the tokens of whole texts, which hardly two prompts share and which are long."""
-        for encodings in self._encodings.values():
-            encodings.sequences.clear()
-
     def forget_texts(self) -> None:
         """Free what only preparing needs."""
         self._encodings.clear()
         self.null_choices.clear()
-        self.repeated.clear()
+
+    def forget_sequences(self) -> None:
+        """Free the tokens of whole texts, which hardly two prompts share and which are long."""
+        for encodings in self._encodings.values():
+            encodings.sequences.clear()
 
     def refuse(self, protocol: Protocol, item: Item, reason: str) -> None:
         """Remember an item that can't be asked under a protocol, and why."""
@@ -288,46 +217,17 @@ class PromptRows:
 
         ``place``: its choice and its part of that choice.  ``choice``: flags, corrections, tokens dropped, why missing.
         """
-        key = before = after = None
-        tokens = 0
+        key = None if question is None else self._want(question)
+        before = None if choice.before is None else self._want(choice.before)
+        after = None if choice.after is None else self._want(choice.after)
+        prompt, (index, part), tokens, dropped = self.protocol.prompt_digest, place, 0, choice.tokens_dropped
         if question is not None:
-            key, tokens = self._want(question), _context_tokens(question)
+            tokens = _context_tokens(question)
             self.block.inputs += question.inputs
-        if choice.before is not None:
-            before = self._want(choice.before)
-        if choice.after is not None:
-            after = self._want(choice.after)
-        row = SpanRow(
-            self.protocol.prompt_digest,
-            item,
-            *place,
-            null,
-            context,
-            continuation,
-            key,
-            tokens,
-            choice.tokens_dropped,
-            before,
-            after,
-            choice.merged,
-            choice.noncanonical,
-            choice.lossy,
-            choice.unknown,
-            choice.bos,
-            choice.missing,
+        flags = choice.merged, choice.noncanonical, choice.lossy, choice.unknown, choice.bos, choice.missing
+        self.block.spans.append(
+            SpanRow(prompt, item, index, part, null, context, continuation, key, tokens, dropped, before, after, *flags)
         )
-        self.block.spans.append(row)
-
-    def last_spans(self, count: int) -> tuple[list[SpanRow], int]:
-        """The last ``count`` spans and their inputs."""
-        rows = self.block.spans[-count:]
-        return rows, sum(self.block.wanted[row.key].inputs for row in rows if row.key is not None)
-
-    def repeat_spans(self, item: str, rows: Sequence[SpanRow], inputs: int) -> None:
-        """Add the same spans for ``item`` under this prompt; other items and prompts have them, too."""
-        prompt = self.protocol.prompt_digest
-        self.block.spans += [SpanRow(prompt, item, *row[2:]) for row in rows]
-        self.block.inputs += inputs
 
     def _want(self, question: BlockQuestion) -> str:
         key = question.key
@@ -350,7 +250,9 @@ def fit_requests(prompt: PromptRows, requests: Sequence[Request], reserve: Seque
     fitted = [FittedRequest(request, request.context(), len(request.shots)) for request in requests]
     for index, tokens in enumerate(reserve):
         if tokens >= limit:
-            fitted[index] = _missing(requests[index], f"the answer alone takes {tokens} of {limit} tokens")
+            fitted[index] = replace(
+                fitted[index], missing=f"too long: the answer alone takes {tokens} of {limit} tokens"
+            )
     uncounted = [] if policy == "cut-start" else [index for index, tokens in enumerate(reserve) if tokens < limit]
     while uncounted:
         contexts = prompt.encodings.contexts([fitted[index].context for index in uncounted])
@@ -367,8 +269,9 @@ def fit_requests(prompt: PromptRows, requests: Sequence[Request], reserve: Seque
                 fitted[index] = replace(fitted[index], cut_end=True)
             else:
                 without = " without any shot" if drops else ""
-                answer = f"{limit} minus {reserve[index]} for the answer"
-                fitted[index] = _missing(request, f"{tokens} tokens{without}, {room} fit ({answer})")
+                why = f"{tokens} tokens{without}, {room} fit ({limit} minus {reserve[index]} for the answer)"
+                whole = FittedRequest(request, request.context(), len(request.shots))  # for whoever reads why
+                fitted[index] = replace(whole, missing=f"too long: {why}")
     return fitted
 
 
@@ -377,6 +280,7 @@ class ChoiceGroup:
     """Continuations of one context.  ``places``: the (choice, part) that each of them belongs to.
 
     ``own``: whether the context is another than the request's.  ``gold``: which of them an oracle would prefer.
+    ``spaced``: whether it is a null context and holds the space that they begin with after their own context.
     """
 
     context: str
@@ -384,38 +288,19 @@ class ChoiceGroup:
     continuations: tuple[str, ...]
     places: tuple[tuple[int, int], ...]
     gold: tuple[int, ...]
+    spaced: bool = False
 
-
-def one_context(request: Request, context: str) -> ChoiceGroup:
-    """All texts of all choices after ``context``."""
-    places = _places(tuple(map(len, request.parts)))
-    texts = tuple(text for texts in request.parts for text in texts)
-    right = tuple(index for index, (choice, _) in enumerate(places) if choice in request.gold)
-    return ChoiceGroup(context, False, texts, places, right)
-
-
-class NullGroup(NamedTuple):
-    """Continuations that are asked together after a null context; equal groups are the same questions.
-
-    ``spaced``: whether the null context holds the space that the continuations begin with after their own context.
-    """
-
-    continuations: tuple[str, ...]
-    places: tuple[tuple[int, int], ...]
-    spaced: bool
-
-    @classmethod
-    def of(cls, group: ChoiceGroup, null: str) -> NullGroup:
-        """The continuations of ``group`` after ``null``.
+    def after(self, null: str) -> ChoiceGroup:
+        """The continuations after the context ``null``; groups that are equal then are the same questions.
 
         White space that ends ``null`` stands there instead of at the start of a continuation, so that both sides have
-        the same text but for that space (Brown et al. 2020, "Answer: ").  Where the context of ``group`` ends with
-        white space, too, the continuations stay as they are.
+        the same text but for that space (Brown et al. 2020, "Answer: ").  Where the own context ends with white space,
+        too, the continuations stay as they are.
         """
         space = null[len(null.rstrip()) :]
-        bare = group.context == group.context.rstrip()
-        texts = tuple(text.removeprefix(space) for text in group.continuations) if bare else group.continuations
-        return cls(texts, group.places, texts != group.continuations)
+        bare = self.context == self.context.rstrip()
+        texts = tuple(text.removeprefix(space) for text in self.continuations) if bare else self.continuations
+        return ChoiceGroup(null, False, texts, self.places, (), texts != self.continuations)
 
     def may_differ(self, choices: Sequence[ChoiceQuestion]) -> bool:
         """Whether ``choices``, as they are asked after the null context, may score other text than after their own.
@@ -430,28 +315,31 @@ class NullGroup(NamedTuple):
         return APART if self.spaced and boundary in COUNTING else boundary
 
 
+def one_context(request: Request, context: str) -> ChoiceGroup:
+    """All texts of all choices after ``context``."""
+    places = _places(tuple(map(len, request.parts)))
+    texts = tuple(text for texts in request.parts for text in texts)
+    right = tuple(index for index, (choice, _) in enumerate(places) if choice in request.gold)
+    return ChoiceGroup(context, False, texts, places, right)
+
+
+def first_tokens(question: BlockQuestion) -> Ids:
+    """The tokens that other questions may begin with, too: the context, or the first text of those without one."""
+    if isinstance(question, Span):  # nearly all are
+        return question.context
+    match question:
+        case MaskedLoss(span=Span(context=first)) | Conclusion(generation=Generation(context=first)):
+            return first
+        case Cosine(left=first) | Blanks(text=first) | Rendition(source=first):
+            return first
+    return question.context
+
+
 def _context_tokens(question: BlockQuestion) -> int:
     """Tokens before the scored ones; those of a generation that a conclusion follows are not counted."""
-    match question:
-        case Span():
-            return len(question.context)
-        case MaskedLoss():
-            return len(question.span.context)
-        case Cosine():
-            return len(question.left)
-        case Blanks():
-            return int(question.places[0])
-        case Rendition():
-            return len(question.source)
-        case Conclusion():
-            return len(question.generation.context) + len(question.span.context)
-        case _:
-            return len(question.context)
-
-
-def _missing(request: Request, reason: str) -> FittedRequest:
-    """Nothing can be asked; the context has all its shots, for whoever reads why."""
-    return FittedRequest(request, request.context(), len(request.shots), missing=f"too long: {reason}")
+    if isinstance(question, Blanks):
+        return int(question.places[0])
+    return len(first_tokens(question)) + (len(question.span.context) if isinstance(question, Conclusion) else 0)
 
 
 @lru_cache(maxsize=1024)

@@ -21,6 +21,7 @@ from choicewise.running.progress import Progress
 from choicewise.running.work import Work, asked_parts, served_model
 from choicewise.store.folder import Keys
 from choicewise.tokens.byte_coverings import ByteProbability, parts
+from choicewise.tokens.tokenizer import Tokenizer
 
 PROBE = 1.0
 """Seconds that a probe of the model takes at least, where there is enough to ask."""
@@ -111,9 +112,13 @@ def plan(
         counted.add(keys)
         tokens_asked += prepared.inputs
         for shard in cut_shards(prepared.wanted, shard_tokens(model.device)):
-            tokens_unique += unique_tokens([question for key, question in shard.items() if key in keys])
+            tokens_unique += unique_tokens(
+                [question for key, question in shard.items() if key in keys], model.tokenizer
+            )
         if served is not None:
-            sent = (sent or 0) + served.requests_for([part for question in new for part in asked_parts(question)])
+            sent = (sent or 0) + served.requests_for(
+                [part for question in new for part in asked_parts(question, model.tokenizer)]
+            )
         missing.update(_missing(prepared))
         shots_dropped += sum(bool(row.shots_dropped) for row in prepared.requests)
         tokens_dropped += sum(bool(row.tokens_dropped) for row in prepared.requests)
@@ -124,7 +129,7 @@ def plan(
     return Plan(*counts, speed, work.refused, sent)
 
 
-def unique_tokens(questions: Sequence[BlockQuestion]) -> int:
+def unique_tokens(questions: Sequence[BlockQuestion], tokenizer: Tokenizer) -> int:
     """Input tokens when every common beginning is computed once, and every generation goes to its full length.
 
     Only questions that are answered together share a beginning: spans, masses and greedy generations of one token;
@@ -136,8 +141,10 @@ def unique_tokens(questions: Sequence[BlockQuestion]) -> int:
     alone = 0
     for question in questions:
         match question:
-            case Span() | Mass() | ByteProbability():
-                spans += parts(question)
+            case Span() | Mass():
+                spans.append(question)
+            case ByteProbability():
+                spans += parts(question, tokenizer)
             case Conclusion(generation=generation):
                 number = generations.setdefault(generation.key, len(generations))
                 spans.append(question.after(np.full(generation.limit, number, dtype=np.int32)))
@@ -170,7 +177,7 @@ def measure_speed(model: Model, spans: Sequence[Span], seconds: float = PROBE) -
             pass
         elapsed = perf_counter() - start
         if elapsed >= seconds or count >= len(spans):
-            return unique_tokens(spans[:count]) / elapsed
+            return unique_tokens(spans[:count], model.tokenizer) / elapsed
         count *= 2
     return None
 

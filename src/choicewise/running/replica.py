@@ -102,7 +102,7 @@ class LoadedModel:
         """The answers to all of a shard; errors as of the model."""
         self._model.check(shard.depth)  # whose tokens no run counts
         before = self._model.computed
-        rows = list(observe(self._model, shard.complete(self._model.tokenizer)))
+        rows = list(observe(self._model, shard.questions))
         computed = None if before is None else (self._model.computed or 0) - before
         return Answered(make_table(OBSERVATIONS, rows), computed, self._model.check(0))
 

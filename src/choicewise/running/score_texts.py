@@ -18,7 +18,7 @@ from choicewise.protocols.protocol import COUNTING
 from choicewise.protocols.readings import CONDITIONAL, READINGS, supported_readings
 from choicewise.questions import Mass, TokenScores
 from choicewise.requests.ask import ASKERS, ChoiceAsker, Form, comparable
-from choicewise.requests.request import ChoiceGroup, NullGroup
+from choicewise.requests.request import ChoiceGroup
 from choicewise.scoring.observed import Continuations
 from choicewise.scoring.scores import SCORES
 from choicewise.tokens.boundary import ChoiceQuestion, choice_questions_batch
@@ -47,7 +47,7 @@ def score_texts(
     and its normalised form compare it with its log-likelihood after the empty context.  ``dc_pmi`` and
     ``domain_conditional`` take the one after ``premise``, a text that names the domain and not the question (such as
     " the answer is:"), and are left out without one; white space that ends it stands there instead of before a choice
-    (:class:`~choicewise.requests.request.NullGroup`).  These scores are NaN where a token straddles one of
+    (:meth:`~choicewise.requests.request.ChoiceGroup.after`).  These scores are NaN where a token straddles one of
     the contexts under ``joint`` or ``count``, so that other text is scored there.
 
     ``boundary`` (:mod:`choicewise.tokens.boundary`) says which tokens are scored, by default ``lcp``, or the first that
@@ -103,7 +103,9 @@ def _observe(model: Model, asked: Sequence[_AskedText], choices: Sequence[str]) 
     every = (each for choice, question in asked for each in (question, choice.before, choice.after))
     wanted = {question.key: question for question in every if question is not None}
     keys = list(wanted)
-    answers = {keys[index]: answer for index, answer in answer_with_bytes(model.answer, list(wanted.values()))}
+    answers = {
+        keys[index]: answer for index, answer in answer_with_bytes(model.answer, list(wanted.values()), model.tokenizer)
+    }
     rows = [TokenScores.of() if question is None else answers[question.key] for _, question in asked]
     bytes_of = token_sizes(model.tokenizer)
     scored = [(question, row) for (_, question), row in zip(asked, rows, strict=True) if question is not None]
@@ -183,7 +185,7 @@ class _TextReading:
 
     def ask_null(self, context: str, choices: Sequence[str], null: str, own: Sequence[_AskedText]) -> list[_AskedText]:
         """The same choices after the ``null`` context; ``own`` is how they are asked after ``context``."""
-        group = NullGroup.of(ChoiceGroup(context, False, tuple(choices), (), ()), null)
+        group = ChoiceGroup(context, False, tuple(choices), (), ()).after(null)
         asked = self.ask(null, group.continuations, group.policy(self.boundary))
         if self.boundary not in COUNTING or group.spaced:
             return asked

@@ -20,7 +20,7 @@ from choicewise.data.hub import Download
 from choicewise.engine import SERVER
 from choicewise.errors import ChoicewiseError, MissingData, StoreError
 from choicewise.models.model import Model
-from choicewise.protocols.catalogue import Suite, suites_of
+from choicewise.protocols.catalogue import Suite, suite, suite_names
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import MANIFEST, SWEEP, CellRecord, PartRecord, SuiteRecord, Sweep
 from choicewise.results.summary import keep_summary
@@ -339,7 +339,7 @@ def with_cells(
             old = before.pop((model.label, source.name), None)
             cells[model.label, source.name] = old if old is not None and old.asked == asked else new
     known = {each.name: each for each in sweep.suites} | {
-        each.name: _suite_record(each) for each in suites_of(job.protocols)
+        name: _suite_record(suite(name)) for name in job.protocols if name in suite_names()
     }
     protocols = dict.fromkeys([*sweep.protocols, *(each for source in sources for each in source.selectors)])
     every = (*cells.values(), *before.values())

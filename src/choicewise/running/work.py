@@ -26,17 +26,17 @@ from choicewise.requests.blocks import (
     Ask,
     Block,
     Section,
-    collect_problems,
     cut_blocks,
     list_asks,
     list_sections,
     no_chat,
     prepare_block,
+    refuse_problems,
     unsupported,
     with_split,
 )
 from choicewise.requests.render import RenderedRequests
-from choicewise.requests.request import BlockQuestion, Problems
+from choicewise.requests.request import BlockQuestion
 from choicewise.results.run import by_reason, refused_lines
 from choicewise.store.folder import RunFolder
 from choicewise.tokens.byte_coverings import (
@@ -47,7 +47,7 @@ from choicewise.tokens.byte_coverings import (
     sizes,
     token_sizes,
 )
-from choicewise.tokens.tokenizer import common_prefix
+from choicewise.tokens.tokenizer import Tokenizer, common_prefix
 
 Stretch = tuple[Section, int, int, list[Ask]]
 """Items ``start`` to ``stop`` (exclusive) of a section, and the ways in which they are still to be asked."""
@@ -114,11 +114,8 @@ class Work:
 
     def check(self, stretches: Sequence[Stretch]) -> None:
         """DataError for all items that can't be asked, unless they are to be skipped."""
-        problems = Problems()
-        for section, start, stop, asks in () if self.skip_bad_items else stretches:
-            items = section.items[start:stop]
-            collect_problems(problems, self.data, asks, section.subject, items, self.rendered, start)
-        problems.refuse(self.data.name)
+        if not self.skip_bad_items:
+            refuse_problems(self.data, stretches, self.rendered)
 
     def blocks(self, stretches: Sequence[Stretch]) -> list[Block]:
         """The same in blocks that fit in memory."""
@@ -282,18 +279,20 @@ def objection(
         return error.message  # the chat template's
     if not prepared.wanted and prepared.requests:
         raise DataError(prepared.requests[0].missing or "nothing is asked")
-    objections = (model.objection(each) for wanted in prepared.wanted.values() for each in asked_parts(wanted))
+    objections = (
+        model.objection(each) for wanted in prepared.wanted.values() for each in asked_parts(wanted, model.tokenizer)
+    )
     return next((objection for objection in objections if objection is not None), None)
 
 
-def asked_parts(question: BlockQuestion) -> Iterator[Question]:
-    """What the model is asked for ``question``; a conclusion as if the text before it had its full length."""
+def asked_parts(question: BlockQuestion, tokenizer: Tokenizer) -> Iterator[Question]:
+    """What a model with this ``tokenizer`` is asked; a conclusion as if the text before it had its full length."""
     match question:
         case Conclusion():
             yield question.generation
             yield question.after(np.zeros(question.generation.limit, dtype=np.int32))
         case ByteProbability():
-            yield from parts(question)
+            yield from parts(question, tokenizer)
         case _:
             yield question
 
@@ -336,7 +335,7 @@ def observe(model: Model, wanted: Mapping[str, BlockQuestion]) -> Iterator[Obser
 
 def _answers(model: Model, questions: Mapping[str, TokenQuestion]) -> Iterator[ObservationRow]:
     keys, bytes_of = list(questions), token_sizes(model.tokenizer)
-    for index, answer in answer_with_bytes(model.answer, list(questions.values())):
+    for index, answer in answer_with_bytes(model.answer, list(questions.values()), model.tokenizer):
         key, question, text = keys[index], questions[keys[index]], answer.text
         if answer.missing is not None:
             yield _unanswered(key, question, answer.missing, bytes_of)

@@ -34,7 +34,7 @@ from choicewise.errors import ModelError, ProtocolError
 from choicewise.protocols.protocol import APART, BOUNDARIES
 from choicewise.questions import Ids, Mass, Span
 from choicewise.tokens.byte_coverings import LIMIT, ByteProbability, Spelling, count_spellings
-from choicewise.tokens.encode import Encodings, Located, spells
+from choicewise.tokens.encode import Encodings, spells
 from choicewise.tokens.tokenizer import Tokenizer, Vocabulary, common_prefix, count, vocabulary
 
 _Asked = TypeVar("_Asked", bound=Span | Mass | ByteProbability)
@@ -48,7 +48,7 @@ def _bytes(request: _TokenizedRequest, choice: str, end: bytes, question: Choice
             f"more than the {LIMIT} that boundary:bytes takes; use boundary:heal or a shorter continuation"
         )
     offsets = tuple(range(len(end), len(text) + 1))
-    return question._replace(span=ByteProbability(span.context, text, offsets, request.vocabulary, gold=span.gold))
+    return question._replace(span=ByteProbability(span.context, text, offsets, gold=span.gold))
 
 
 def _heal(request: _TokenizedRequest, _: str, end: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
@@ -57,7 +57,7 @@ def _heal(request: _TokenizedRequest, _: str, end: bytes, question: ChoiceQuesti
         return question
     words = request.vocabulary
     spellings = dict.fromkeys(start for tokens in after_shared for start in _beginnings(words, tokens, end))
-    return question._replace(before=ByteProbability(span.context, end, (0, len(end)), words, tuple(spellings)))
+    return question._replace(before=ByteProbability(span.context, end, (0, len(end)), tuple(spellings)))
 
 
 def _word(request: _TokenizedRequest, choice: str, _: bytes, question: ChoiceQuestion, span: Span) -> ChoiceQuestion:
@@ -299,22 +299,15 @@ def fit_span(choice: ChoiceQuestion, window: int, *, cut_start: bool) -> ChoiceQ
     return choice.without(excess)
 
 
-def cut_start(context: Ids, limit: int, new_tokens: int) -> tuple[Ids, int]:
-    """The last ``limit - new_tokens`` tokens of ``context``, and how many were cut off before them.
+def cut(context: Ids, room: int, *, start: bool) -> tuple[Ids, int]:
+    """The first ``room`` tokens of ``context``, or where its ``start`` is cut the last, and how many were cut off.
 
-    As lm-evaluation-harness cuts what it lets a model go on (``lm_eval/models/huggingface.py`` ``generate_until``).
+    The start as lm-evaluation-harness cuts what it lets a model go on (``lm_eval/models/huggingface.py``
+    ``generate_until``), the end as HELM does (``local_window_service.py`` ``truncate_from_right``).
     """
-    last = context[len(context) - min(len(context), max(limit - new_tokens, 0)) :]
-    return last, len(context) - len(last)
-
-
-def cut_end(context: Ids, limit: int, new_tokens: int) -> tuple[Ids, int]:
-    """The first ``limit - new_tokens`` tokens of ``context``, and how many were cut off after them.
-
-    As in HELM (``local_window_service.py`` ``truncate_from_right``), which leaves room for the tokens to come.
-    """
-    first = context[: max(limit - new_tokens, 0)]
-    return first, len(context) - len(first)
+    room = max(room, 0)
+    kept = context[max(len(context) - room, 0) :] if start else context[:room]
+    return kept, len(context) - len(kept)
 
 
 def without(question: _Asked, dropped: int) -> _Asked:
@@ -366,31 +359,40 @@ _Correction = Callable[[_TokenizedRequest, str, bytes, ChoiceQuestion, Span], Ch
 """From a request, a choice, the end of the context that is not shared, and the choice's question under ``lcp``."""
 
 
+_Located = tuple[int | Ids, Ids, ChoiceQuestion]
+"""How a choice is asked after any context with the same end, whether it has a stem or not.
+
+The tokens before the scored ones after the stem: as many of the context's own, or tokens in their place.  The scored
+tokens, of no use where the question is missing.  The question without its span; ``bos`` counts after the stem.
+"""
+
+
 def _ask(policy: str, request: _TokenizedRequest, gold: Sequence[int]) -> list[ChoiceQuestion]:
     remembered, key = request.encodings.located, (policy, request.stem > 0, request.tail, request.choices)
-    if (located := remembered.get(key)) is None:
+    if key not in remembered:
         parts = zip(request.choices, request.ends[1:], _pairs(policy, request), strict=True)
-        located = remembered[key] = [  # copies, as a part of an array keeps all of it in memory
+        remembered[key] = [  # copies, as a part of an array keeps all of it in memory
             _located(policy, request, choice, joined, before, continuation.copy())
             for choice, joined, (before, continuation) in parts
         ]
+    located: list[_Located] = remembered[key]
     contexts = {len(request.ends[0]): request.context}  # choices share the array
     lossy = request.encodings.is_lossy(request.context_text)
     bos = count(request.context[: request.stem], request.encodings.tokenizer.bos_id)
     questions = []
-    for index, each in enumerate(located):
-        if each.missing is not None:
-            questions.append(ChoiceQuestion(None, each.merged, missing=each.missing))
+    for index, (before, continuation, question) in enumerate(located):
+        if question.missing is not None:
+            questions.append(question)
             continue
-        if not isinstance(each.before, int):
-            context = np.concatenate([request.context[: request.stem], each.before])
-        elif each.before in contexts:
-            context = contexts[each.before]
+        if not isinstance(before, int):
+            context = np.concatenate([request.context[: request.stem], before])
+        elif before in contexts:
+            context = contexts[before]
         else:
-            context = contexts[each.before] = request.context[: request.stem + each.before]
-        span = Span(context, each.continuation, index in gold)
-        flags = each.noncanonical, lossy or each.lossy, bos + each.bos
-        question = ChoiceQuestion(span, each.merged, each.unknown, None, 0, None, None, *flags)
+            context = contexts[before] = request.context[: request.stem + before]
+        span = Span(context, continuation, index in gold)
+        flags = question.noncanonical, lossy or question.lossy, bos + question.bos
+        question = ChoiceQuestion(span, question.merged, question.unknown, None, 0, None, None, *flags)
         if policy in CORRECTIONS:
             choice = request.choices[index]
             if question.unknown or (end := request.context_end(index)) is None:
@@ -404,7 +406,7 @@ def _ask(policy: str, request: _TokenizedRequest, gold: Sequence[int]) -> list[C
 
 def _located(
     policy: str, request: _TokenizedRequest, choice: str, joined: Ids, before: int | Ids, continuation: Ids
-) -> Located:
+) -> _Located:
     tokenizer, own = request.encodings.tokenizer, request.ends[0]
     merged = not joined.tobytes().startswith(own.tobytes())
     if not choice or not len(continuation):
@@ -413,23 +415,23 @@ def _located(
             reason = "has no tokens without a space before it, which its null context holds"
         elif choice and merged:
             reason = "leaves nothing to score: its characters merge into the context's tokens"
-        return Located(before, continuation, merged, missing=f"continuation {choice!r} {reason}")
+        return before, continuation, ChoiceQuestion(None, merged, missing=f"continuation {choice!r} {reason}")
     tokens = np.concatenate([own[:before] if isinstance(before, int) else before, continuation])
     canonical = tokens.tobytes().endswith(joined.tobytes())
     spelled = request.encodings.lossless and (canonical or policy in _END_OF_JOINED)
-    return Located(
-        before,
-        continuation,
+    question = ChoiceQuestion(
+        None,
         merged,
         count(continuation, tokenizer.unknown_id),
         noncanonical=not canonical,
         lossy=not (spelled or spells(tokenizer, continuation, request.tail, choice)),
         bos=count(tokens, tokenizer.bos_id),
     )
+    return before, continuation, question
 
 
 def _pairs(policy: str, request: _TokenizedRequest) -> list[tuple[int | Ids, Ids]]:
-    """For every choice the tokens before it, as in :class:`Located`, and its own."""
+    """For every choice the tokens before it, as in :data:`_Located`, and its own."""
     size, joined, encodings = len(request.ends[0]), request.ends[1:], request.encodings
     match policy:
         case "joint" | "moved-space":

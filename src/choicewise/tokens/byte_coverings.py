@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 
 from choicewise.questions import Answers, Ids, Mass, Question, Span, TokenScores, question_key
-from choicewise.tokens.tokenizer import Tokenizer, Vocabulary, per_tokenizer
+from choicewise.tokens.tokenizer import Tokenizer, Vocabulary, per_tokenizer, vocabulary
 
 _UNLISTED = "a part of its byte probability is no more than an upper bound, and differences of bounds are none"
 """Why a byte probability has no answer."""
@@ -37,7 +37,6 @@ class ByteProbability:
     context: Ids
     text: bytes
     offsets: tuple[int, ...]
-    vocabulary: Vocabulary
     spellings: tuple[Spelling, ...] | None = None
     gold: bool | None = None
 
@@ -63,7 +62,9 @@ TokenQuestion = Question | ByteProbability
 """What can be answered in tokens; a byte probability is put together from spans and masses."""
 
 
-def answer_with_bytes(answer: Callable[[Sequence[Question]], Answers], questions: Sequence[TokenQuestion]) -> Answers:
+def answer_with_bytes(
+    answer: Callable[[Sequence[Question]], Answers], questions: Sequence[TokenQuestion], tokenizer: Tokenizer
+) -> Answers:
     """The answers to ``questions`` from a model's ``answer``; byte probabilities are put together from their parts.
 
     Without byte probabilities this is ``answer`` itself.  With some, a few are asked at a time, as they can have many
@@ -73,7 +74,7 @@ def answer_with_bytes(answer: Callable[[Sequence[Question]], Answers], questions
         yield from answer(cast(Sequence[Question], questions))
         return
     sums: dict[int, _CoveringSum] = {}
-    for batch in _batches(questions, sums):
+    for batch in _batches(questions, vocabulary(tokenizer), sums):
         for place, scores in answer([question for _, _, question in batch]):
             index, part, _ = batch[place]
             if index not in sums:
@@ -85,9 +86,9 @@ def answer_with_bytes(answer: Callable[[Sequence[Question]], Answers], questions
     yield from ((index, impossible.result()) for index, impossible in sums.items())  # no token spells any of them
 
 
-def parts(question: Span | Mass | ByteProbability) -> list[Span | Mass]:
-    """What the model is asked for ``question``: itself, or the spans and masses of a byte probability."""
-    return _CoveringSum(question).questions if isinstance(question, ByteProbability) else [question]
+def parts(question: ByteProbability, tokenizer: Tokenizer) -> list[Span | Mass]:
+    """The spans and masses that a model with this ``tokenizer`` is asked for ``question``."""
+    return _CoveringSum(question, vocabulary(tokenizer)).questions
 
 
 @per_tokenizer  # it takes milliseconds, and is asked for with every shard
@@ -127,7 +128,7 @@ def all_spellings(vocabulary: Vocabulary, text: bytes) -> Iterator[tuple[Spellin
 
 
 def _batches(
-    questions: Sequence[TokenQuestion], sums: dict[int, _CoveringSum]
+    questions: Sequence[TokenQuestion], words: Vocabulary, sums: dict[int, _CoveringSum]
 ) -> Iterator[list[tuple[int, int, Question]]]:
     """(index of a question, which of its parts, the part) of all that is asked at once; fills ``sums``."""
     batch: list[tuple[int, int, Question]] = []
@@ -135,7 +136,7 @@ def _batches(
         if not isinstance(question, ByteProbability):
             batch.append((index, 0, question))
             continue
-        sums[index] = _CoveringSum(question)
+        sums[index] = _CoveringSum(question, words)
         batch += [(index, part, asked) for part, asked in enumerate(sums[index].questions)]
         if len(batch) >= PARTS:
             yield batch
@@ -145,11 +146,10 @@ def _batches(
 
 
 class _CoveringSum:
-    def __init__(self, question: ByteProbability) -> None:
+    def __init__(self, question: ByteProbability, words: Vocabulary) -> None:
         self._question = question
         self.questions: list[Span | Mass] = []
         self._terms: list[tuple[int | None, int, int]] = []  # (part of the spelling, part of the mass, which offset)
-        words = question.vocabulary
         considered = all_spellings(words, question.text)
         if question.spellings is not None:
             considered = ((spelling, len(words.spelled(spelling))) for spelling in question.spellings)

@@ -47,14 +47,20 @@ REMEMBERED = 4096
 """Texts that are remembered: the prompts of a block are rendered when they are fitted, and some again when asked."""
 
 
-class ChatTemplate:
+class ChatTemplate(BoundedProcess):
     """The Jinja template ``text`` of a model, with the ``special`` tokens that it may name (``bos_token``: text).
 
     It comes from whoever made the model, so it runs in a process of its own, with bounded time and memory
     (:mod:`choicewise.tokens.chat_template`), through the sandbox of transformers.  ``digest`` (64 hex) identifies both.
     """
 
+    module, limits = "choicewise.tokens.chat_template", TEMPLATES
+    called = "the model's chat template"
+    remedy = "read it (chat_template in tokenizer_config.json, or chat_template.jinja), or ask without a chat"
+    error = ModelError
+
     def __init__(self, text: str, special: Mapping[str, str]) -> None:
+        super().__init__()
         self.text = text
         self.special = dict(special)
         self.digest = json_digest([text, self.special])
@@ -71,9 +77,9 @@ class ChatTemplate:
         key = tuple(messages)
         if (known := self._texts.get(key)) is not None:
             return known
-        text, refused = self._renderer.render([message._asdict() for message in key])
+        text, refused = self._rendered(*key)
         if refused is not None and key[0].role == "system":
-            text, refused = self._renderer.render([message._asdict() for message in key[1:]])
+            text, refused = self._rendered(*key[1:])
         if refused is not None:
             remedy = "ask without a chat, or in the other form of it: turns or message"
             raise ModelError(f"the model's chat template refuses the messages ({refused}); {remedy}")
@@ -90,37 +96,16 @@ class ChatTemplate:
         return _MARK in self.render((Message("system", _MARK), Message("user", "Hello")))
 
     @cached_property
-    def _renderer(self) -> ChatRenderer:
-        return ChatRenderer(self.text, self.special)
-
-    @cached_property
     def _shows_the_user(self) -> bool:
         """Whether the model reads what it is asked; a template that refuses to be tried is not judged."""
-        text, refused = self._renderer.render([Message("user", _SAID)._asdict()])
+        text, refused = self._rendered(Message("user", _SAID))
         return refused is not None or _SAID in text
 
-
-class ChatRenderer(BoundedProcess):
-    """Renders the chat template ``text``, which may name the ``special`` tokens, within the bounds of its base."""
-
-    module, limits = "choicewise.tokens.chat_template", TEMPLATES
-    called = "the model's chat template"
-    remedy = "read it (chat_template in tokenizer_config.json, or chat_template.jinja), or ask without a chat"
-    error = ModelError
-
-    def __init__(self, text: str, special: Mapping[str, str]) -> None:
-        super().__init__()
-        self._template = {"template": text, "special": dict(special)}
-
-    def render(self, messages: Sequence[Mapping[str, str]]) -> tuple[str, str | None]:
-        """The text of ``messages`` (``role`` and ``content`` each), or why the template itself refuses them.
-
-        Raises ModelError when the template fails or exceeds a limit; the process has then ended.
-        """
-        answer = self._ask({**self._template, "messages": list(messages)})
-        if (refused := answer.get("refused")) is not None:
-            return "", refused
-        return answer["text"], None
+    def _rendered(self, *messages: Message) -> tuple[str, str | None]:
+        """The text of ``messages``, or why the template itself refuses them."""
+        asked = [message._asdict() for message in messages]
+        answer = self._ask({"template": self.text, "special": self.special, "messages": asked})
+        return answer.get("text", ""), answer.get("refused")
 
 
 class ServedChat(ChatTemplate):

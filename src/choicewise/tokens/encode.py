@@ -11,7 +11,7 @@ which it can be proven have any; the proofs are in ``docs/design/encoding.md``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ import numpy as np
 from choicewise.errors import ModelError
 from choicewise.questions import Ids
 from choicewise.tokens.chat_template import ChatTemplate
-from choicewise.tokens.tokenizer import Tokenizer, count, declared_steps
+from choicewise.tokens.tokenizer import Tokenizer, count, declared_steps, spelled
 
 _NONE: Ids = np.empty(0, dtype=np.int32)
 
@@ -64,9 +64,9 @@ class Encodings:
     """The tokens of the texts of a batch: in ``sequences`` with what ``bos`` adds, in ``plain`` with nothing added.
 
     ``bare``: the same as ``plain`` without the dummy space that a tokenizer may put before a text by itself; no tokens
-    where a text has none without it.  ``located``: by policy, whether there is a stem, end of the context and choices,
-    how these are asked after any context with that end.  ``enclosed``: whether whole texts are asked, which may end
-    with what the tokenizer appends to every text: ``suffix``, which is in none of these tokens.
+    where a text has none without it.  ``located``: what :mod:`choicewise.tokens.boundary` remembers of them.
+    ``enclosed``: whether whole texts are asked, which may end with what the tokenizer appends to every text:
+    ``suffix``, which is in none of these tokens.
 
     Raises ModelError when the tokenizer appends tokens and texts are not ``enclosed``.
     """
@@ -81,7 +81,7 @@ class Encodings:
         self.sequences: dict[str, Ids] = {}
         self.plain: dict[str, Ids] = {}
         self.bare: dict[str, Ids] = {}
-        self.located: dict[tuple[str, bool, str, tuple[str, ...]], list[Located]] = {}
+        self.located: dict[Hashable, Any] = {}
         self._lossy: dict[str, bool] = {}
 
     def add_sequences(self, texts: Iterable[str]) -> None:
@@ -113,17 +113,14 @@ class Encodings:
     def _without(self, lead: str, text: str) -> Ids:
         before, tokens = self.plain[lead], self.plain[lead + text]
         bare = tokens[len(before) :]
-        spaced = self._spelled(bare).startswith(b" ") and not text.startswith(" ")
+        spaced = spelled(self.tokenizer, bare).startswith(b" ") and not text.startswith(" ")
         return bare[:0] if spaced or not np.array_equal(tokens[: len(before)], before) else bare
 
     @cached_property
     def has_dummy_space(self) -> bool:
         """Whether a text by itself gets a space before it."""
         self.add_plain(["a"])
-        return self._spelled(self.plain["a"]) == b" a"
-
-    def _spelled(self, tokens: Ids) -> bytes:
-        return b"".join(self.tokenizer.token_bytes[token] for token in tokens.tolist())
+        return spelled(self.tokenizer, self.plain["a"]) == b" a"
 
     def _encode(self, known: dict[str, Ids], texts: Iterable[str], *, special: bool) -> list[str]:
         new = [text for text in dict.fromkeys(texts) if text not in known]
@@ -147,11 +144,6 @@ class Encodings:
             return tokens
         prefix = self.prefix_token
         return tokens if tokens[:1].tolist() == prefix.tolist() else np.concatenate([prefix, tokens])
-
-    def words(self, text: str, last: int) -> Ids:
-        """The numbers of the words that the ``last`` tokens of ``text`` belong to."""
-        (words,) = self.tokenizer.words([text])
-        return words[-last:]
 
     @property
     def lossless(self) -> bool:
@@ -230,7 +222,8 @@ class PartwiseTokenizer:
         """
         if self.rule is None:
             return [None] * len(starts)
-        self._forget_too_much()
+        if self.remembered > self._limit:
+            self._forget()
         rule, hazards = self.rule, bool(self.rule.hazards)
         places = [
             0 if hazards and self._hazard.search(start) else rule.last_place(start, own)
@@ -303,7 +296,8 @@ class PartwiseTokenizer:
         )
 
     def _encode(self, rule: SplitRule, texts: Sequence[str], special: bool) -> list[Ids]:
-        self._forget_too_much()
+        if self.remembered > self._limit:
+            self._forget()
         places = [rule.last_paragraph(text) for text in texts]
         heads = [text[:place] for text, place in zip(texts, places, strict=True)]
         tails = [rule.parts(text[place:]) for text, place in zip(texts, places, strict=True)]
@@ -319,10 +313,6 @@ class PartwiseTokenizer:
             for i, tokens in zip(again, self.inner.encode([texts[i] for i in again], special=special), strict=True):
                 encoded[i] = tokens
         return encoded
-
-    def _forget_too_much(self) -> None:
-        if self.remembered > self._limit:
-            self._forget()
 
     def _forget(self) -> None:
         self._heads: dict[str, Ids] = {"": _NONE}
@@ -348,8 +338,7 @@ class PartwiseTokenizer:
         tokens = self.inner.encode(new, special=False)
         known.update(zip(new, tokens, strict=True))
         for text, own in zip(new, tokens, strict=True) if self.lossless else ():
-            spelled = b"".join([self.token_bytes[token] for token in own.tolist()])
-            self.lossless &= spelled == (b" " if self._dummy and text else b"") + text.encode()
+            self.lossless &= spelled(self, own) == (b" " if self._dummy and text else b"") + text.encode()
 
     def _remember(self, new: Sequence[str]) -> None:
         self._unsplittable.update(text for text in new if self._hazard.search(text))
@@ -377,12 +366,12 @@ def spells(tokenizer: Tokenizer, tokens: Ids, context: str, continuation: str, *
     parts = [tokenizer.token_bytes[token] for token in tokens.tolist()]
     if b"" in parts:
         return count(tokens, tokenizer.unknown_id) == 0
-    spelled = b"".join(parts)
+    given = b"".join(parts)
     # no more than as many characters as there are bytes can be spelled, and contexts are long
-    text = ((context if complete else context[-len(spelled) - 1 :]) + continuation).encode()
-    if spelled in (b" " + text, b" " + continuation.encode()):
+    text = ((context if complete else context[-len(given) - 1 :]) + continuation).encode()
+    if given in (b" " + text, b" " + continuation.encode()):
         return True
-    return spelled == text if complete else text.endswith(spelled)
+    return given == text if complete else text.endswith(given)
 
 
 class SplitRule(NamedTuple):
@@ -461,26 +450,6 @@ def find_split_rule(tokenizer: Mapping[str, Any]) -> SplitRule | None:
     # A space before a letter belongs to the letter's piece in all these expressions, and added tokens hold none.
     words = (gpt2 or not before) and not any(_WORD_STARTS.search(token["content"]) for token in added)
     return SplitRule(newline, before, prefixed, tuple(token["content"] for token in hazards), words)
-
-
-class Located(NamedTuple):
-    """How a choice is asked after any context with the same end.
-
-    The tokens before the scored ones are the request's stem (:mod:`choicewise.tokens.boundary`) and
-    ``before``: as many of the context's own next tokens, or tokens in their place.  ``continuation``: the scored
-    tokens, of no use where ``missing`` says why.  The flags are those of
-    :class:`choicewise.tokens.boundary.ChoiceQuestion` as far as they follow from the end of the context; ``bos``
-    counts after the stem.
-    """
-
-    before: int | Ids
-    continuation: Ids
-    merged: bool
-    unknown: int = 0
-    missing: str | None = None
-    noncanonical: bool = False
-    lossy: bool = False
-    bos: int = 0
 
 
 def _added(tokenizer: Tokenizer) -> tuple[Ids, Ids]:

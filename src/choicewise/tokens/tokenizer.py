@@ -84,14 +84,11 @@ class ByteTokenizer:
 
     def decode(self, ids: Ids) -> str:
         """The text of ``ids``; bytes that are not UTF-8 become U+FFFD."""
-        return b"".join(self.token_bytes[token] for token in ids).decode(errors="replace")
+        return spelled(self, ids).decode(errors="replace")
 
 
 class Vocabulary:
-    """The tokens of ``tokenizer`` in the order of their bytes.  Tokens that stand for no bytes spell nothing.
-
-    Another process gets it empty, as it is large, and makes it of its own tokenizer.
-    """
+    """The tokens of ``tokenizer`` in the order of their bytes.  Tokens that stand for no bytes spell nothing."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._table = tokenizer.token_bytes
@@ -100,9 +97,6 @@ class Vocabulary:
         self._bytes = [spelled for spelled, _ in entries]
         self._ids = [token for _, token in entries]
         self._continuing: dict[bytes, TokenSet] = {}
-
-    def __getstate__(self) -> dict[str, object]:
-        return {}
 
     @cached_property
     def longest(self) -> int:
@@ -153,12 +147,10 @@ def per_tokenizer(make: Callable[[Tokenizer], Value]) -> Callable[[Tokenizer], V
 
     @wraps(make)
     def value(tokenizer: Tokenizer) -> Value:
-        if (known := values.get(tokenizer)) is None:
-            with lock:
-                known = values.get(tokenizer)
-                if known is None:
-                    known = values[tokenizer] = make(tokenizer)
-        return known
+        with lock:
+            if tokenizer not in values:
+                values[tokenizer] = make(tokenizer)
+            return values[tokenizer]
 
     return value
 
@@ -212,6 +204,11 @@ def byte_alphabet() -> dict[str, bytes]:
     moved = [byte for byte in range(256) if byte not in plain]
     alphabet = {chr(byte): bytes([byte]) for byte in plain}
     return alphabet | {chr(256 + place): bytes([byte]) for place, byte in enumerate(moved)}
+
+
+def spelled(tokenizer: Tokenizer, tokens: Ids) -> bytes:
+    """The bytes that ``tokens`` stand for."""
+    return b"".join([tokenizer.token_bytes[token] for token in tokens.tolist()])
 
 
 def numbered_words(starts: Iterable[bool]) -> Ids:

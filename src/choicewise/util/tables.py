@@ -73,19 +73,20 @@ def unpacked(file: BinaryIO, columns: Sequence[str] | None = None, whole: bool =
     content, size = _tail(file)
     limit, total, pages = max(AT_ONCE, _RATIO * size), 0, 0
     for number, chunks in enumerate(_row_groups(content)):
-        sizes: list[tuple[_Chunk, _Size]] = []
+        sizes: list[tuple[_Chunk, int, int]] = []
         for chunk in chunks:
             if columns is None or chunk.path[0] in columns:
-                sizes.append((chunk, _size(file, chunk)))
-                pages += sizes[-1][1].pages
+                sure, referred, more = _size(file, chunk)
+                sizes.append((chunk, sure, referred))
+                pages += more
                 if pages > _PAGES:
                     raise Refused(f"it has more than {_PAGES:,} pages")
         before = total if whole else 0
-        taken = sum(size.sure + size.referred for _, size in sizes)
+        taken = sum(sure + referred for _, sure, referred in sizes)
         if before + taken > limit or total + taken > IN_ALL:
-            taken = sum(size.sure for _, size in sizes)
+            taken = sum(sure for _, sure, _ in sizes)
             if before + taken <= limit:
-                taken += sum(_referred(file, number, chunk, size) for chunk, size in sizes if size.referred)
+                taken += sum(_referred(file, number, chunk, most) for chunk, _, most in sizes if most)
         total += taken
         if before + taken > limit or total > IN_ALL:
             most = limit if before + taken > limit else IN_ALL
@@ -135,40 +136,33 @@ def _row_groups(footer: bytes) -> Iterator[list[_Chunk]]:
         raise Refused("its footer is damaged") from error
 
 
-class _Size(NamedTuple):
-    """Bytes that a column of a row group takes in memory."""
-
-    sure: int
-    referred: int
-    pages: int
-
-
 _PLAIN, _PLAIN_DICTIONARY, _LENGTHS, _REFERENCES = 0, 2, 6, 8
 """Encodings of texts: as they are, as references (of both versions), lengths and then texts."""
 
 
-def _size(file: BinaryIO, chunk: _Chunk) -> _Size:
+def _size(file: BinaryIO, chunk: _Chunk) -> tuple[int, int, int]:
+    """Bytes that a column of a row group takes in memory, those of texts that are references at most; its pages."""
     texts, width = chunk.kind == _TEXT, _LEVELS + chunk.width
     sure = dictionary = references = pages = 0
-    for page in _pages(file, chunk):
+    for kind, size, values, encoding in _pages(file, chunk):
         pages += 1
-        sure += page.size + page.values * width
-        if page.kind == _DICTIONARY:
-            dictionary = max(dictionary, page.size)
-        elif texts and page.encoding in (_PLAIN_DICTIONARY, _REFERENCES):
-            references += page.values
-        elif texts and page.encoding not in (_PLAIN, _LENGTHS):
-            sure += page.values * page.size  # each may repeat the one before
-    return _Size(sure, references * dictionary, pages)
+        sure += size + values * width
+        if kind == _DICTIONARY:
+            dictionary = max(dictionary, size)
+        elif texts and encoding in (_PLAIN_DICTIONARY, _REFERENCES):
+            references += values
+        elif texts and encoding not in (_PLAIN, _LENGTHS):
+            sure += values * size  # each may repeat the one before
+    return sure, references * dictionary, pages
 
 
-def _referred(file: BinaryIO, group: int, chunk: _Chunk, size: _Size) -> int:
+def _referred(file: BinaryIO, group: int, chunk: _Chunk, most: int) -> int:
     """The same bytes of texts that are references, counted, where the texts can be read once each; else at most."""
     path = ".".join(chunk.path)
     table = pq.ParquetFile(file, read_dictionary=[path])
     leaves = [leaf for field in table.schema_arrow for leaf in _leaves(field.type)]
     if len(leaves) <= chunk.place or not pa.types.is_dictionary(leaves[chunk.place]):
-        return size.referred
+        return most
     column = table.read_row_group(group, columns=[path], use_threads=False)
     return sum(_text_bytes(part) for each in column.columns for part in each.chunks)
 
@@ -187,34 +181,28 @@ def _text_bytes(array: pa.Array) -> int:
     return sum(map(_text_bytes, parts if isinstance(parts, list) else [parts]))
 
 
-class _Page(NamedTuple):
-    """A page as its head says it: the bytes it has unpacked, how many values, and how they are encoded."""
+def _pages(file: BinaryIO, chunk: _Chunk) -> Iterator[tuple[int, int, int, int]]:
+    """The pages that a reader reads: until all values are there, or the column ends.
 
-    kind: int
-    size: int
-    values: int = 0
-    encoding: int = -1
-
-
-def _pages(file: BinaryIO, chunk: _Chunk) -> Iterator[_Page]:
-    """The pages that a reader reads: until all values are there, or the column ends."""
+    Of each, as its head says it, the kind, the bytes it has unpacked, how many values, and how they are encoded.
+    """
     place, seen = chunk.start, 0
     end = place + chunk.length + 100  # readers add as much for what an early writer left out
     while seen < chunk.values and place < end:
         head, length = _head(file, place)
         try:
             kind, size, packed = head[1], head[2], head[3]
-            page = _Page(kind, size)
+            values, encoding = 0, -1
             if kind == _DATA:
-                page = _Page(kind, size, head[5][1], head[5][2])
+                values, encoding = head[5][1], head[5][2]
             elif kind == _DATA_2:
-                page = _Page(kind, size, head[8][1], head[8][4])
-            if min(size, packed, page.values) < 0:
+                values, encoding = head[8][1], head[8][4]
+            if min(size, packed, values) < 0:
                 raise _damaged(place)
         except (KeyError, TypeError) as error:
             raise _damaged(place) from error
-        yield page
-        seen += page.values
+        yield kind, size, values, encoding
+        seen += values
         place += length + packed
 
 

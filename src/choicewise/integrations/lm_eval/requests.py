@@ -186,7 +186,7 @@ def answers(model: Model, questions: Sequence[TokenQuestion], title: str) -> Ans
         for portion in portions(questions, work):
             size, answered, before = sum(work[index] for index in portion), 0, counts()
             report(finished, total)
-            scores_of = answer_with_bytes(model.answer, [questions[index] for index in portion])
+            scores_of = answer_with_bytes(model.answer, [questions[index] for index in portion], model.tokenizer)
             for answered, (number, scores) in enumerate(scores_of, 1):  # noqa: B007 (`show` reads it)
                 yield portion[number], scores
                 periodic.tick()

@@ -21,7 +21,7 @@ from choicewise.bundled import MODELS
 from choicewise.cli.commands import invoke
 from choicewise.errors import ChoicewiseError, DataError, StoreError, UsageError
 from choicewise.interchange.logs.import_log import read_logs, read_state, run_of_log
-from choicewise.interchange.logs.log import Log, LoggedChoice, LoggedItem, kept_item
+from choicewise.interchange.logs.log import Log, LoggedChoice, LoggedItem, checked_item
 from choicewise.page.document import write_page
 from choicewise.records import ImportRecord
 from choicewise.report.comparison import comparison_lines
@@ -910,7 +910,7 @@ class TestFolder:
         with pytest.raises(DataError, match="holds no items"):
             read_state(replace(log, items=[]))
         with pytest.raises(DataError, match="has no choices"):
-            kept_item(LoggedItem("1", (0,), ()), "a tool")
+            checked_item(LoggedItem("1", (0,), ()), "a tool")
 
     def test_doubled_ids_are_refused_whatever_the_tool(self) -> None:
         item = LoggedItem("1", (0,), (LoggedChoice(-1.0), LoggedChoice(-2.0)))

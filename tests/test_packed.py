@@ -44,18 +44,9 @@ def test_members_are_read_whichever_way_they_are_packed(tmp_path: Path) -> None:
             assert members.read("samples/a.json") == TEXT
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd", "../up.json", "samples/../../up.json", "C:\\x.json", "\\\\host\\x"])
-def test_odd_names_are_refused(tmp_path: Path, name: str) -> None:
-    with (
-        pytest.raises(DataError, match="holds a member called .*, which no log has"),
-        unpacked(archive(tmp_path / "log.zip", {name: b"1"})),
-    ):
-        pass
-
-
 def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "_CHUNK", 1 << 12)
-    monkeypatch.setattr(packed, "GROWTH", 10)
+    monkeypatch.setattr(packed, "LARGEST", 1 << 16)
     for made in (
         archive(tmp_path / "deflate.zip", {"a": bytes(1 << 20)}),
         zstandard(tmp_path / "zstd.zip", "a", bytes(1 << 20)),

@@ -61,7 +61,11 @@ def export(
         )
     chosen = tuple(run.choose(protocols) for run in opened.values())
     if not incomplete:
-        _refuse_incomplete(chosen)
+        lines = [f"{run.folder} is not complete" for run in chosen if not run.manifest.complete]
+        lines += [f"{run.folder} has damaged blocks" for run in chosen if run.evidence.damages]
+        if lines:
+            advice = "finish it by repeating the line that began it, or ask for incomplete runs as they are"
+            raise UsageError(f"{lines[0] if len(lines) == 1 else 'runs are not whole'}; {advice}", lines[1:] and lines)
     content = Export(chosen, tuple(whole), url, organization)
     return known.place(Path(out), format, [*map(identity, chosen)], lambda path: known.write(content, path))
 
@@ -73,14 +77,6 @@ def identity(run: Run) -> str:
     spelled = repr((sorted(model.items()), manifest.dataset.digest, manifest.selection))
     digest = hashlib.sha256(spelled.encode()).hexdigest()[:12]
     return f"{manifest.model.name} on {manifest.dataset.name} ({digest})"
-
-
-def _refuse_incomplete(runs: Sequence[Run]) -> None:
-    lines = [f"{run.folder} is not complete" for run in runs if not run.manifest.complete]
-    lines += [f"{run.folder} has damaged blocks" for run in runs if run.evidence.damages]
-    if lines:
-        advice = "finish it by repeating the line that began it, or ask for incomplete runs as they are"
-        raise UsageError(f"{lines[0] if len(lines) == 1 else 'runs are not whole'}; {advice}", lines[1:] and lines)
 
 
 @dataclass(frozen=True)
@@ -128,8 +124,9 @@ def own_folder(out: Path, name: str, content: Sequence[str], write: Write) -> Fi
         files = sorted(file.relative_to(partial) for file in partial.rglob("*") if file.is_file())
         if not files:
             raise UsageError(f"nothing of this can be exported to {name}", notes)
-        mark = Mark(name, [*content], {file.as_posix(): _sha256(partial / file) for file in files})
-        (partial / MARK).write_text(json.dumps(asdict(mark), indent=1), encoding="utf-8")
+        digests = {file.as_posix(): _sha256(partial / file) for file in files}
+        mark = {"format": name, "content": [*content], "files": digests}
+        (partial / MARK).write_text(json.dumps(mark, indent=1), encoding="utf-8")
     return Filled(tuple(out / file for file in files), tuple(notes))
 
 
@@ -181,19 +178,13 @@ def writer(name: str) -> Writer:
 
 
 MARK = ".choicewise-export"
-"""A file in every folder that an export made: what is in it, so that it is replaced only where nothing is lost."""
+"""A file in every folder that an export made, so that it is replaced only where nothing is lost.
+
+It says the format, the content in words, and the sha256 of the files by name.
+"""
 
 NAMED = 5
 """Names in a message; more of them are counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """What an export says of itself: its format, the ``content`` in words, and the sha256 of its files by name."""
-
-    format: str
-    content: list[str]
-    files: dict[str, str]
 
 
 def begins_with(text: str) -> Callable[[Path], bool]:
@@ -245,30 +236,23 @@ def _check_folder(place: Path, out: Path, name: str, content: Sequence[str]) -> 
     there = {file.relative_to(place).as_posix() for file in place.rglob("*") if not file.is_dir() or file.is_symlink()}
     if not there and not any(place.iterdir()):
         return
-    mark = _mark(place)
-    if mark is None:
-        raise UsageError(f"{out} holds {_named(sorted(there)) or 'folders'}, no export; choose an empty or new folder")
-    if mark.format != name:
-        raise UsageError(f"{out} holds an export of the format {mark.format}; choose another folder")
-    if other := there - {MARK} - mark.files.keys():
-        raise UsageError(f"{out} holds {_named(sorted(other))} beside an export; choose another folder, or move that")
-    if changed := [file for file in sorted(there - {MARK}) if _sha256(place / file) != mark.files[file]]:
-        raise UsageError(
-            f"{out} holds {_named(changed)}, changed since the export; choose another folder, or move that"
-        )
-    if lost := [each for each in mark.content if each not in content]:
-        raise UsageError(f"{out} holds an export of {_named(lost)}; export that with it, or choose another folder")
-
-
-def _mark(place: Path) -> Mark | None:
-    """What an earlier export says of itself; None where there is none that can be read."""
     try:
         mark = json.loads(read_bytes(place / MARK))
     except (OSError, ValueError):
-        return None
+        mark = None
     kinds = {"format": str, "content": list, "files": dict}
-    whole = isinstance(mark, dict) and all(isinstance(mark.get(key), kind) for key, kind in kinds.items())
-    return Mark(*(mark[key] for key in kinds)) if whole else None
+    if not isinstance(mark, dict) or not all(isinstance(mark.get(key), kind) for key, kind in kinds.items()):
+        raise UsageError(f"{out} holds {_named(sorted(there)) or 'folders'}, no export; choose an empty or new folder")
+    if mark["format"] != name:
+        raise UsageError(f"{out} holds an export of the format {mark['format']}; choose another folder")
+    if other := there - {MARK} - mark["files"].keys():
+        raise UsageError(f"{out} holds {_named(sorted(other))} beside an export; choose another folder, or move that")
+    if changed := [file for file in sorted(there - {MARK}) if _sha256(place / file) != mark["files"][file]]:
+        raise UsageError(
+            f"{out} holds {_named(changed)}, changed since the export; choose another folder, or move that"
+        )
+    if lost := [each for each in mark["content"] if each not in content]:
+        raise UsageError(f"{out} holds an export of {_named(lost)}; export that with it, or choose another folder")
 
 
 def _named(names: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +30,6 @@ from choicewise.interchange.harness_tasks.rows import (
     COMMON,
     AskedRow,
     AskedTask,
-    TaskForm,
     asked_rows,
     asked_task,
     task_form,
@@ -110,8 +110,12 @@ class TaskSource(Source):
     @property
     def asked(self) -> str:
         """A digest of what is asked, and of the task files, their code and local data, with sizes and times."""
-        states = sorted({state for path in self._files() for state in _state(path)})
-        content = [self.selectors, self.include, self.allow_code, self.on_bad_item, harness_version(), states]
+        states = set[tuple[str, int, int]]()
+        for path in self._files():
+            with suppress(OSError, ValueError):
+                if path.is_file():
+                    states.add((str(path), path.stat().st_size, path.stat().st_mtime_ns))
+        content = [self.selectors, self.include, self.allow_code, self.on_bad_item, harness_version(), sorted(states)]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     @cached_property
@@ -123,8 +127,7 @@ class TaskSource(Source):
         for code in self.tree.code:
             yield code.place.file.parent / f"{code.names.rpartition('.')[0].replace('.', '/')}.py"
         for leaf in self.tree.leaves:
-            for text in _texts([leaf.get("dataset_path"), leaf.get("dataset_kwargs")]):
-                yield Path(text)
+            yield from map(Path, _texts([leaf.get("dataset_path"), leaf.get("dataset_kwargs")]))
 
 
 def task_sources(
@@ -152,15 +155,6 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, Mapping | list):
         for each in value.values() if isinstance(value, Mapping) else value:
             yield from _texts(each)
-
-
-def _state(path: Path) -> Iterator[tuple[str, int, int]]:
-    try:
-        if path.is_file():
-            state = path.stat()
-            yield str(path), state.st_size, state.st_mtime_ns
-    except (OSError, ValueError):
-        return
 
 
 _NamedTask = tuple[TaskTree, list[tuple[str, TaskSelector]]]
@@ -198,12 +192,11 @@ def _load(tree: TaskTree, selectors: Sequence[TaskSelector], on_bad_item: str) -
         forms = {shots: task_form(build.called, asked, data) for shots, asked in variants.items()}
         protocols: dict[str, Protocol] = {}
         for each in selectors:
-            protocols |= build.protocols(each, variants[each.shots], forms[each.shots])
-        for form in forms.values():
-            if form.rendered is not None:
-                build.note(f"its requests are kept as the harness renders them: {form.reason}")
-        rendered = tuple(form.rendered for form in forms.values() if form.rendered is not None)
-        return HarnessTask(build.called, data, protocols, rendered, tuple(build.notes))
+            protocols |= build.protocols(each, variants[each.shots], forms[each.shots][0])
+        unrendered = [(rendered, reason) for _, rendered, reason in forms.values() if rendered is not None]
+        for _, reason in unrendered:
+            build.note(f"its requests are kept as the harness renders them: {reason}")
+        return HarnessTask(build.called, data, protocols, tuple(each for each, _ in unrendered), tuple(build.notes))
 
 
 _LISTED = 24
@@ -276,8 +269,8 @@ class _TaskBuild:
         version = f"{kind} {self._tree.name}, version {about.get('version', 'none')}, data {paths}"
         return Dataset(self.called, splits, tuple(refused), read_with=f"lm-eval {harness_version()}: {version}")
 
-    def protocols(self, selector: TaskSelector, asked: Sequence[AskedTask], form: TaskForm) -> dict[str, Protocol]:
-        """The protocols that ``selector`` names, of tasks that are ``asked`` in this ``form``.
+    def protocols(self, selector: TaskSelector, asked: Sequence[AskedTask], form: Axes) -> dict[str, Protocol]:
+        """The protocols that ``selector`` names, of tasks that are ``asked``, their requests in the axes ``form``.
 
         Raises ProtocolError for a metric that there is not, or that is not computed here.
         """
@@ -286,7 +279,7 @@ class _TaskBuild:
         named = {}
         for metric, axes in self._metrics(selector.metric, asked).items():
             name = f"{self.called}:{metric}"
-            protocol = other = Protocol(benchmark=self.called, **{**COMMON, **form.axes, **axes})
+            protocol = other = Protocol(benchmark=self.called, **{**COMMON, **form, **axes})
             if selector.changes:
                 (other,) = change_axes({name: protocol}, selector.changes).values()
             changes = [*shots, *([selector.changes] if other != protocol else [])]
@@ -295,7 +288,7 @@ class _TaskBuild:
 
     def _metrics(self, wanted: str | None, asked: Sequence[AskedTask]) -> dict[str, dict[str, Any]]:
         """Metric → axes: all of the tasks' own that are computed here, or the one that is ``wanted``."""
-        own = list(dict.fromkeys(name for each in asked for name in _own_metrics(each.task)))
+        own = list(dict.fromkeys(name for each in asked for name in each.task.aggregation()))
         kinds = {each.task.OUTPUT_TYPE for each in asked}
         if len(kinds) > 1:
             raise ProtocolError(
@@ -337,7 +330,7 @@ def _common_axes(name: str, asked: Sequence[AskedTask]) -> Axes | str:
     """The axes of a metric, where they are the same for all tasks, or why it is not computed here."""
     every: list[Axes] = []
     for each in asked:
-        task, own = each.task, name in _own_metrics(each.task)
+        task, own = each.task, name in each.task.aggregation()
         if (aggregation := _other_aggregation(name, task)) is not None:
             return f"the task {task.config.task} aggregates it by {aggregation}"
         rows = [row for row in each.rows if row.refused is None]
@@ -371,11 +364,6 @@ def _metric_axes(name: str, task: Any, rows: Sequence[AskedRow]) -> Axes | str:
     return CHOICES[name](rows)
 
 
-def _own_metrics(task: Any) -> list[str]:
-    """The names of a task's metrics, in its order; those that are functions by the functions' names."""
-    return list(task.aggregation())
-
-
 def _other_aggregation(name: str, task: Any) -> str | None:
     """How ``task`` makes one number of the rows' values of its metric ``name``; None where that is what is done here.
 
@@ -388,10 +376,6 @@ def _other_aggregation(name: str, task: Any) -> str | None:
     if stated is None or any(stated is get_aggregation(each) for each in ours):
         return None
     return str(getattr(stated, "__name__", stated))
-
-
-def _plain(score: str, **axes: Any) -> Callable[[Sequence[AskedRow]], Axes | str]:
-    return lambda rows: {"score": score, **axes}
 
 
 def _mean(
@@ -411,13 +395,13 @@ def _mean(
 
 
 CHOICES: Mapping[str, Callable[[Sequence[AskedRow]], Axes | str]] = {
-    "acc": _plain("sum"),
+    "acc": lambda rows: {"score": "sum"},
     "acc_norm": _mean({"char_mean_bare": lambda text: len(text.removeprefix(" ")), "char_mean": len}, len),
     "acc_bytes": _mean(
         {"byte_mean_bare": lambda text: len(text.removeprefix(" ").encode())}, lambda choice: len(choice.encode())
     ),
-    "acc_mutual_info": _plain("pmi", null=""),
-    "exact_match": _plain("greedy", decision="greedy-match"),
+    "acc_mutual_info": lambda rows: {"score": "pmi", "null": ""},
+    "exact_match": lambda rows: TARGETS["acc"],
 }
 """Metrics of tasks with choices (lm_eval/api/task.py, 0.4.13, process_results)."""
 
@@ -433,14 +417,8 @@ _OURS: Mapping[str, tuple[str, Axes]] = {
 }
 """What is asked where nothing of a task's own is computed here, by output type: its name and axes."""
 
-_PROBES = 4
-"""Draws of log-likelihoods that a row's code is asked about."""
-
 _CLOSE = 1e-6
 """The most by which a credit may differ."""
-
-_METRICS = ("acc", "mc2", "mc1")
-"""What a task's code may compute of summed log-likelihoods, tried in this order."""
 
 
 def _judged(task: Any, rows: list[AskedRow]) -> list[AskedRow]:
@@ -448,7 +426,7 @@ def _judged(task: Any, rows: list[AskedRow]) -> list[AskedRow]:
     if not callable(task.config.process_results) or task.OUTPUT_TYPE != "multiple_choice":
         return rows
     asked = [row for row in rows if row.contexts]
-    for name in _own_metrics(task):
+    for name in task.aggregation():
         if (result := _probed(task, name, asked)) is not None:
             judged = iter(result[1])
             return [replace(next(judged), refused=None) if row.contexts else row for row in rows]
@@ -467,8 +445,8 @@ def _probed(task: Any, name: str, rows: Sequence[AskedRow]) -> tuple[str, list[A
             return None
         judged.append(replace(row, gold=gold))
     random = np.random.default_rng(0)
-    draws = [[random.normal(-10, 4, len(row.choices)) for _ in range(_PROBES)] for row in rows]
-    for metric in _METRICS:
+    draws = [[random.normal(-10, 4, len(row.choices)) for _ in range(4)] for row in rows]
+    for metric in ("acc", "mc2", "mc1"):  # what code may compute of summed log-likelihoods, tried in this order
         if all(_agrees(task, name, metric, row, own) for row, own in zip(judged, draws, strict=True)):
             return metric, judged
     return None

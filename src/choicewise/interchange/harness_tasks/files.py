@@ -38,11 +38,6 @@ class TaskSelector:
     shots: int | None = None
     changes: str = ""
 
-    @property
-    def is_file(self) -> bool:
-        """Whether it names a task file."""
-        return self.name.endswith((".yaml", ".yml"))
-
 
 def split_tasks(selectors: Iterable[str]) -> tuple[list[str], list[str]]:
     """The selectors that name harness tasks, and the others."""
@@ -116,11 +111,6 @@ class TaskFile(NamedTuple):
     code: list[Code]
 
     @property
-    def config(self) -> dict[str, Any]:
-        """The keys without their places."""
-        return {key: value for key, (value, _) in self.keys.items()}
-
-    @property
     def is_group(self) -> bool:
         """Whether it is a group of tasks."""
         return "group" in self.keys and "class" not in self.keys
@@ -184,10 +174,6 @@ def _read(path: Path, code: list[Code]) -> dict[str, tuple[Any, Place]]:
     """The keys of one file and their places; what it calls is added to ``code``."""
     import yaml
 
-    class Loader(yaml.SafeLoader):
-        """The harness's with functions unresolved."""
-
-    Loader.add_constructor(_FUNCTION, lambda loader, node: _CodeName(loader.construct_scalar(node)))
     try:
         if path.stat().st_size > _LARGEST:
             raise ProtocolError(f"{path} has more than {_LARGEST:,} bytes; it is no task file")
@@ -202,7 +188,7 @@ def _read(path: Path, code: list[Code]) -> dict[str, tuple[Any, Place]]:
             raise ProtocolError(f"{path} holds no keys; write a task as `task: NAME` and so on")
         code += (Code(Place(path, line), key, spelled) for line, key, spelled in _calls(node, "", set()))
         places = {str(key.value): Place(path, key.start_mark.line + 1) for key, _ in node.value}
-        config = yaml.load(text, Loader=Loader)
+        config = yaml.load(text, Loader=_loader(yaml.SafeLoader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = path if mark is None else Place(path, mark.line + 1)
@@ -212,6 +198,13 @@ def _read(path: Path, code: list[Code]) -> dict[str, tuple[Any, Place]]:
     if wrong := [key for key in config if not isinstance(key, str)]:
         raise ProtocolError(f"{path}: key {wrong[0]!r} is no text; write it in quotes")
     return {key: (value, places.get(key, Place(path, 1))) for key, value in config.items()}
+
+
+def _loader(base: Any) -> Any:
+    """A loader of YAML like ``base``, with functions unresolved."""
+    loader: Any = type("Loader", (base,), {})
+    loader.add_constructor(_FUNCTION, lambda loader, node: _CodeName(loader.construct_scalar(node)))
+    return loader
 
 
 def _calls(node: Any, key: str, seen: set[int]) -> Iterator[tuple[int, str, str]]:
@@ -245,8 +238,6 @@ def check_folder(folder: Path) -> None:
     import yaml
 
     base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    loader = type("Loader", (base,), {})
-    yaml.add_constructor(_FUNCTION, lambda loader, node: _CodeName(loader.construct_scalar(node)), Loader=loader)
     waiting, seen = list(folder.rglob("*.yaml")), set[Path]()
     while waiting:
         try:
@@ -261,7 +252,7 @@ def check_folder(folder: Path) -> None:
                 depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
                 if depth > _DEEPEST:
                     raise ProtocolError(f"{path} has more than {_DEEPEST} levels; remove it from {folder}")
-            config = yaml.load(text, Loader=loader)
+            config = yaml.load(text, Loader=_loader(base))
         except (yaml.YAMLError, OSError, ValueError):
             continue
         includes = config.get("include") if isinstance(config, dict) else None
@@ -285,6 +276,8 @@ _UNUSED = {"use_prompt": "prompts of promptsource", "doc_to_image": "pictures", 
 def further_code(leaf: Leaf) -> Iterator[Code]:
     """What of a task runs code though no ``!function`` says so: loading scripts, classes, metrics by name."""
 
+    from lm_eval.api.registry import METRIC_REGISTRY
+
     def code(key: str, names: str) -> Code:
         return Code(leaf.keys[key.partition(".")[0]][1], key, names)
 
@@ -302,14 +295,8 @@ def further_code(leaf: Leaf) -> Iterator[Code]:
         if isinstance(name, str) and not isinstance(name, _CodeName):
             if metric.get("hf_evaluate"):
                 yield code("metric_list", f"{name}: a script of the package evaluate")
-            elif leaf.get("process_results") is None and name not in _known_metrics():
+            elif leaf.get("process_results") is None and name not in METRIC_REGISTRY:
                 yield code("metric_list", f"{name}: no metric of the harness, so a script of the package evaluate")
-
-
-def _known_metrics() -> Collection[str]:
-    from lm_eval.api.registry import METRIC_REGISTRY
-
-    return list(METRIC_REGISTRY)
 
 
 def _runs(path: str) -> bool:
@@ -360,28 +347,24 @@ def _problems(leaf: Leaf) -> Iterator[str]:
         yield f"task {leaf.name} has output type {output}; here are asked {' and '.join(ASKED)}{unsaid}"
         return
 
-    def place(key: str) -> str:
-        return str(leaf.keys[key][1])
-
     keys, shot_keys = _keys_of_tasks()
     known = keys | _STRUCTURE
-    for key in leaf.keys:
-        if key not in known:
-            yield f"{place(key)}: {key} is no key of a task; {did_you_mean(key, known)}"
-    for key, what in _UNUSED.items():
-        if leaf.get(key) is not None:
-            yield f"{place(key)}: {key}: tasks with {what} are not asked here"
+    wrong = [(key, f"{key} is no key of a task; {did_you_mean(key, known)}") for key in leaf.keys if key not in known]
+    unused = [key for key in _UNUSED if leaf.get(key) is not None]
+    wrong += [(key, f"{key}: tasks with {_UNUSED[key]} are not asked here") for key in unused]
     shots = leaf.get("fewshot_config")
-    if shots is not None and not isinstance(shots, dict):
-        yield f"{place('fewshot_config')}: fewshot_config is {shots!r}; it must hold keys"
-    for key in shots if isinstance(shots, dict) else ():
-        if key not in shot_keys:
-            yield f"{place('fewshot_config')}: {key} is no key of fewshot_config; {did_you_mean(str(key), shot_keys)}"
+    if isinstance(shots, dict):
+        others = [str(key) for key in shots if key not in shot_keys]
+        about = [f"{key} is no key of fewshot_config; {did_you_mean(key, shot_keys)}" for key in others]
+        wrong += [("fewshot_config", text) for text in about]
+    elif shots is not None:
+        wrong.append(("fewshot_config", f"fewshot_config is {shots!r}; it must hold keys"))
     filters = leaf.get("filter_list")
     for each in filters if isinstance(filters, list) else ():
         for step in each.get("filter", ()) if isinstance(each, dict) else ():
             if not isinstance(step, dict) or step.get("function") != "take_first":
-                yield f"{place('filter_list')}: filter {step!r} changes what is scored; leave filter_list out"
+                wrong.append(("filter_list", f"filter {step!r} changes what is scored; leave filter_list out"))
     number = leaf.get("num_fewshot")
     if number is not None and (not isinstance(number, int) or number < 0):
-        yield f"{place('num_fewshot')}: num_fewshot is {number!r}; it must be a whole number from 0 up"
+        wrong.append(("num_fewshot", f"num_fewshot is {number!r}; it must be a whole number from 0 up"))
+    yield from (f"{leaf.keys[key][1]}: {text}" for key, text in wrong)

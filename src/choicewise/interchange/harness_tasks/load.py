@@ -51,16 +51,6 @@ def harness_version() -> str:
     return installed
 
 
-def shipped_tasks() -> Path:
-    """The folder of the task files that the harness comes with."""
-    harness_version()
-    try:
-        import lm_eval.tasks
-    except ImportError as error:
-        raise UsageError(f"the package lm_eval can't be imported ({error}); install it with all it needs") from error
-    return Path(lm_eval.tasks.__file__).resolve().parent
-
-
 @dataclass(frozen=True)
 class TaskTree:
     """The tasks (``leaves``) of what was named, in the harness's order.
@@ -86,9 +76,15 @@ class TaskNames:
     """
 
     def __init__(self, include: Sequence[Path]) -> None:
-        self._shipped, self._include = shipped_tasks(), include
-        from lm_eval.tasks import TaskManager
-
+        harness_version()
+        try:
+            import lm_eval.tasks
+            from lm_eval.tasks import TaskManager
+        except ImportError as error:
+            raise UsageError(
+                f"the package lm_eval can't be imported ({error}); install it with all it needs"
+            ) from error
+        self._shipped, self._include = Path(lm_eval.tasks.__file__).resolve().parent, include
         for folder in include:
             check_folder(folder)
         with quiet():
@@ -104,7 +100,7 @@ class TaskNames:
             if not path.is_file():
                 raise ProtocolError(f"{path} is no file; name a task file, or a task of the harness by its name")
             top: TaskFile | None = (file := read_task_file(path))
-            own = file.config.get("group") or file.config.get("task")
+            own = next((file.keys[key][0] for key in ("group", "task") if key in file.keys and file.keys[key][0]), None)
             if not isinstance(own, str):
                 raise ProtocolError(
                     f"{path} has neither `task: NAME` nor `group: NAME`, so it is a template; name a task"
@@ -277,13 +273,6 @@ def quiet() -> Iterator[None]:
         yield
 
 
-REMEMBERED = 20_000
-"""Texts that are remembered: the harness fills the same template with the same row several times."""
-
-PORTION = 50
-"""Rows that are sent at once."""
-
-
 class TaskTemplates(BoundedProcess):
     """Fills Jinja templates as the harness does, but in a sandbox and within the bounds of its base.
 
@@ -299,7 +288,8 @@ class TaskTemplates(BoundedProcess):
     def __init__(self) -> None:
         super().__init__()
         self.filters: dict[str, Any] = {}
-        self._texts = BoundedCache[tuple[str, str], str](REMEMBERED)
+        # the harness fills the same template with the same row several times
+        self._texts = BoundedCache[tuple[str, str], str](20_000)
 
     def from_string(self, template: str) -> SimpleNamespace:
         """The template, as an environment of Jinja gives it."""
@@ -320,8 +310,8 @@ class TaskTemplates(BoundedProcess):
 
     def fill_all(self, templates: Sequence[str], docs: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
         """The texts of all ``templates`` for each of ``docs``."""
-        for start in range(0, len(docs), PORTION):
-            portion = [json.loads(_spelled(doc)) for doc in docs[start : start + PORTION]]
+        for start in range(0, len(docs), 50):  # so many rows are sent at once
+            portion = [json.loads(_spelled(doc)) for doc in docs[start : start + 50]]
             yield from self._ask({"templates": list(templates), "docs": portion})["texts"]
 
 
@@ -363,7 +353,10 @@ def _prepare_filling() -> Callable[[Record], Record]:
     from jinja2.sandbox import SandboxedEnvironment
 
     environment = SandboxedEnvironment(loader=BaseLoader(), undefined=StrictUndefined, keep_trailing_newline=True)
-    environment.filters["regex_replace"] = _regex_replace
+    # the filter that the harness adds (lm_eval/utils.py, 0.4.13)
+    environment.filters["regex_replace"] = lambda string, pattern, repl, count=0: re.sub(
+        pattern, repl, string, count=count
+    )
     compiled = dict[str, Any]()
 
     def answer(question: Record) -> Record:
@@ -379,11 +372,6 @@ def _prepare_filling() -> Callable[[Record], Record]:
         return {"texts": texts}
 
     return answer
-
-
-def _regex_replace(string: str, pattern: str, repl: str, count: int = 0) -> str:
-    """The filter that the harness adds (lm_eval/utils.py, 0.4.13)."""
-    return re.sub(pattern, repl, string, count=count)
 
 
 if __name__ == "__main__":

@@ -64,12 +64,8 @@ class AskedTask:
     reason: str = ""
 
 
-class TaskForm(NamedTuple):
-    """The axes that render the requests of tasks; ``rendered``: those that no template renders, for the ``reason``."""
-
-    axes: Mapping[str, Any]
-    rendered: RenderedRequests | None = None
-    reason: str = ""
+TaskForm = tuple[Mapping[str, Any], RenderedRequests | None, str]
+"""The axes that render the requests of tasks; those that no template renders, and the reason; else None and nothing."""
 
 
 def asked_rows(task: Any, shots: int) -> Iterator[AskedRow]:
@@ -147,7 +143,7 @@ def task_form(name: str, asked: Sequence[AskedTask], data: Dataset) -> TaskForm:
     try:
         axes = _axes(asked)
         _verify(asked, data, Protocol(benchmark=name, split=split, **{**COMMON, **axes}))
-        return TaskForm({"split": split, **axes})
+        return {"split": split, **axes}, None, ""
     except (Inexpressible, DataError, ProtocolError) as error:
         requests = {
             item.id: _request(item, each.rows[number])
@@ -155,7 +151,7 @@ def task_form(name: str, asked: Sequence[AskedTask], data: Dataset) -> TaskForm:
             for number, item in zip(each.numbers, each.items, strict=True)
         }
         rendered = RenderedRequests(name, requests)
-        return TaskForm({"split": split, **NEUTRAL, "requests": rendered.digest}, rendered, str(error).split("\n")[0])
+        return {"split": split, **NEUTRAL, "requests": rendered.digest}, rendered, str(error).split("\n")[0]
 
 
 class Inexpressible(Exception):

@@ -142,10 +142,9 @@ def parts(path: Path, streamed: str) -> Iterator[tuple[str, Any]]:
 
 
 def whole(path: Path) -> Any:
-    """What a file of at most ``LONGEST`` characters holds.  Raises DataError where it is no JSON."""
+    """What the JSON file at ``path`` holds.  Raises DataError where it is no JSON, or can't be read."""
     try:
-        with path.open("rb") as file:
-            return json_value(file.read(LONGEST), str(path))
+        return json_value(path.read_bytes(), str(path))
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror}") from error
 
@@ -166,43 +165,27 @@ class _Parts:
         self._file = file
 
     def read(self, streamed: str) -> Iterator[tuple[str, Any]]:
-        opening = self._next()
-        if opening == "[":
-            yield from ((streamed, value) for value in self._elements())
-            return
-        if opening != "{":
+        if (opening := self._next()) not in "[{":
             raise self._error("it begins with no object")
+        return self._members(streamed, streamed, named=opening == "{")
+
+    def _members(self, key: str, streamed: str, named: bool) -> Iterator[tuple[str, Any]]:
+        """(key, value) of every member of the object that begins here, or of the array, which has one key for all."""
         self._used += 1
-        if self._next() == "}":
-            return
-        while True:
-            key = self._value()
-            if not isinstance(key, str) or self._next() != ":":
-                raise self._error("a key is expected")
-            self._used += 1
-            if key == streamed and self._next() == "[":
-                yield from ((key, value) for value in self._elements())
+        end = "}" if named else "]"
+        while self._next() != end:
+            if named:
+                key = self._value()
+                if not isinstance(key, str) or self._next() != ":":
+                    raise self._error("a key is expected")
+                self._used += 1
+            if named and key == streamed and self._next() == "[":
+                yield from self._members(key, streamed, named=False)
             else:
                 yield key, self._value()
-            if self._next() == "}":
-                return
-            self._comma()
-
-    def _elements(self) -> Iterator[Any]:
-        self._used += 1
-        if self._next() == "]":
-            self._used += 1
-            return
-        while True:
-            yield self._value()
-            if self._next() == "]":
-                self._used += 1
-                return
-            self._comma()
-
-    def _comma(self) -> None:
-        if self._next() != ",":
-            raise self._error("a comma is expected")
+            if self._next() not in (",", end):
+                raise self._error("a comma is expected")
+            self._used += self._next() == ","
         self._used += 1
 
     def _next(self) -> str:
@@ -268,10 +251,6 @@ def laid_out_by(tool: str, path: Path) -> Iterator[None]:
         ) from error
 
 
-HEAD = 65_536
-"""Bytes of a file that are read to recognise it."""
-
-
 def objects(path: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """(line, counted from 1, byte offset, object) of every line of ``path`` that is not empty.
 
@@ -286,13 +265,6 @@ def objects(path: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
         offset += len(line.encode())
 
 
-def object_at(path: Path, offset: int) -> dict[str, Any]:
-    """The object of the line that begins at that byte of ``path``, which was read before."""
-    with path.open("rb") as file:
-        file.seek(offset)
-        return parsed(file.readline().decode(), f"{path}, byte {offset}")
-
-
 def parsed(line: str, where: str) -> dict[str, Any]:
     """The object that ``line`` spells; DataError saying ``where`` for anything else."""
     try:
@@ -305,26 +277,67 @@ def parsed(line: str, where: str) -> dict[str, Any]:
     return row
 
 
+def head(path: Path) -> str:
+    """What the file begins with, without blanks; nothing where it can't be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(65_536).decode(errors="replace").lstrip("\ufeff \n\r\t")
+    except OSError:
+        return ""
+
+
+def begins_a_list(path: Path, *keys: str) -> bool:
+    """Whether the file begins with a JSON list of objects that have these ``keys``."""
+    start = head(path)
+    return start.startswith("[") and all(f'"{key}"' in start for key in keys)
+
+
 def first_object(path: Path) -> dict[str, Any]:
     """The object on the first line of ``path``, or that the whole file is; empty where there is none."""
     try:
-        with path.open("rb") as file:
-            start = file.read(HEAD).removeprefix(codecs.BOM_UTF8).decode(errors="replace")
-    except OSError:
-        return {}
-    line = start.lstrip().partition("\n")[0]
-    try:
-        row = json.loads(line)
+        row = json.loads(head(path).partition("\n")[0])
     except (ValueError, RecursionError):
         return {}
     return row if isinstance(row, dict) else {}
 
 
+@dataclass(frozen=True)
+class Rows:
+    """The objects of a file, which can be read again: of JSON Lines from the disk, of one JSON list from memory.
+
+    ``places``: (key, where it begins or its place in the list) of each, in the order in which they come.
+    """
+
+    path: Path
+    places: Sequence[tuple[Any, int]]
+    listed: list[dict[str, Any]] | None
+
+    def __iter__(self) -> Iterator[tuple[Any, dict[str, Any]]]:
+        if self.listed is not None:
+            yield from ((key, self.listed[place]) for key, place in self.places)
+            return
+        with self.path.open("rb") as file:
+            for key, place in self.places:
+                file.seek(place)
+                yield key, parsed(file.readline().decode(), f"{self.path}, byte {place}")
+
+
+def read_rows(path: Path, is_list: bool, key: Callable[[dict[str, Any], str], Any]) -> Rows:
+    """The objects of ``path``, a JSON list or JSON Lines, in the order of the ``key`` of (object, where it stands).
+
+    Raises DataError, with the place, for what is no object.
+    """
+    if not is_list:
+        lines = [(key(row, f"{path}, line {line}"), offset) for line, offset, row in objects(path)]
+        return Rows(path, sorted(lines), None)
+    listed = whole(path)
+    if wrong := [place for place, row in enumerate(listed) if not isinstance(row, dict)]:
+        raise DataError(f"{path}: entry {wrong[0]} (counted from 0) is no JSON object")
+    return Rows(path, sorted((key(row, f"{path}, entry {at}"), at) for at, row in enumerate(listed)), listed)
+
+
 LARGEST: Final = 1 << 28
 """Bytes of one member, unpacked."""
-
-GROWTH: Final = 2000
-"""Times a member may grow when it is unpacked, beyond its first megabyte; logs grow about tenfold."""
 
 ZSTANDARD: Final = 93
 """The number of Zstandard among the methods of zip, which Python's own module reads from 3.14."""
@@ -339,29 +352,28 @@ class Packed:
         self._path, self._archive, self._file = path, archive, file
         self.names = tuple(dict.fromkeys(archive.namelist()))
         members, size = archive.infolist(), path.stat().st_size
-        odd = [
-            name for name in self.names if name.startswith(("/", "\\")) or ".." in name.split("/") or ":" in name[:2]
-        ]
-        if odd:
-            raise DataError(f"{path} holds a member called {odd[0]!r}, which no log has; don't open it")
         if sum(member.compress_size for member in members) > size:
             raise DataError(f"{path} holds members that overlap, which no log has; don't open it")
 
     def read(self, name: str) -> bytes:
         """The bytes of a member, unpacked.  Raises DataError where it is damaged, encrypted or far too large."""
         member = self._archive.getinfo(name)
-        most = min(LARGEST, _CHUNK + GROWTH * member.compress_size)
         if member.flag_bits & 1:
             raise DataError(f"{self._path}: {name} is encrypted; unpack the log and pack it again without a password")
         try:
-            data = _bounded(self._open(member), most)
+            with self._open(member) as stream:
+                data = bytearray()
+                while (chunk := stream.read(_CHUNK)) and len(data) <= LARGEST:
+                    data += chunk
         except (OSError, EOFError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
             raise DataError(f"{self._path}: {name} can't be unpacked: {error}; copy the log again") from error
-        if data is None:
-            raise DataError(f"{self._path}: {name} unpacks to more than {most} bytes, which no log does; don't open it")
+        if len(data) > LARGEST:
+            raise DataError(
+                f"{self._path}: {name} unpacks to more than {LARGEST} bytes, which no log does; don't open it"
+            )
         if crc32(data) != member.CRC:
             raise DataError(f"{self._path}: {name} is damaged (its checksum differs); copy the log again")
-        return data
+        return bytes(data)
 
     def _open(self, member: zipfile.ZipInfo) -> Any:
         """A member as a stream of its unpacked bytes."""
@@ -374,17 +386,6 @@ class Packed:
         skipped = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
         self._file.seek(member.header_offset + _LOCAL_HEADER + skipped)
         return pa.CompressedInputStream(pa.BufferReader(self._file.read(member.compress_size)), "zstd")
-
-
-def _bounded(stream: Any, most: int) -> bytes | None:
-    """All of a stream, or None where it has more than ``most`` bytes."""
-    data = bytearray()
-    with stream:
-        while chunk := stream.read(min(_CHUNK, most + 1 - len(data))):
-            data += chunk
-            if len(data) > most:
-                return None
-    return bytes(data)
 
 
 @contextmanager

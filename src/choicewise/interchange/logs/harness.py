@@ -6,27 +6,26 @@ of the same objects (lm_eval/__main__.py of 0.4.0), and its name ends with the t
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from warnings import warn
 
-from choicewise.data.files import read_text
 from choicewise.errors import DataError
-from choicewise.interchange.logs.files import Reader, first_object
+from choicewise.interchange.logs.files import Reader, first_object, head, whole
 from choicewise.interchange.logs.harness_samples import (
-    Items,
     NoLikelihoods,
     Scan,
-    begins_a_list,
-    first_text,
+    is_list,
+    read_items,
     sample_rows,
     scan_samples,
 )
-from choicewise.interchange.logs.log import ROUNDING, Log, LoggedItem, Unreadable
+from choicewise.interchange.logs.log import ROUNDING, Log, LoggedItem, Reread, Unreadable
 
 
 def _read(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
@@ -77,7 +76,7 @@ def _with_groups(read: Sequence[SamplesFile]) -> Iterator[Log]:
     for results, own in by_results.values():
         for name in outermost(results, [each.log.task for each in own]):
             try:
-                whole = together(name, results, {each.log.task: Part(each.log, each.size) for each in own if each.size})
+                whole = together(name, results, {each.log.task: each for each in own if each.size})
             except Apart as reason:
                 warn(f"{results.path.name}: the tasks of group {name} stay apart, because {reason}", stacklevel=2)
                 continue
@@ -100,20 +99,16 @@ def recognises(path: Path) -> bool:
 
 
 def _is_samples(path: Path) -> bool:
-    if begins_a_list(path):
+    if is_list(path):
         return True
-    row = first_object(path)
-    return bool({"doc_id", "resps"} <= row.keys()) or (not row and _cut_off(path))
-
-
-def _cut_off(path: Path) -> bool:
-    """Whether it begins as a sample whose first line is cut off, or too long to be looked at whole."""
-    start = first_text(path)
-    return SAMPLES.fullmatch(path.stem) is not None and start.startswith('{"doc_id"')
+    if row := first_object(path):
+        return {"doc_id", "resps"} <= row.keys()
+    # the first line may be cut off, or too long to be looked at whole
+    return SAMPLES.fullmatch(path.stem) is not None and head(path).startswith('{"doc_id"')
 
 
 def _is_results(path: Path) -> bool:
-    start = first_text(path)
+    start = head(path)
     return path.suffix == ".json" and start.startswith("{") and '"results"' in start[:200]
 
 
@@ -209,7 +204,7 @@ def _log(path: Path, task: str, results: Results | None, named: bool) -> Samples
         totals = results.totals(task, rows.filter)
         _check_totals(path, results, task, scan, totals)
     own = results is not None and "process_results" in results.config(task)
-    items = Items(path, rows, scan, own)
+    items = Reread(partial(read_items, rows, scan, own))
     null = "" if scan.unconditional else None
     log = Log(_TOOL, _model_of(path, results), task, items, settings, null, totals, scan.unused, AXES)
     return SamplesFile(log, scan.items, results)
@@ -219,24 +214,11 @@ class Apart(Exception):
     """Why the tasks of a group are logs of their own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The log of a task, and how many items (``size``) it has."""
-
-    log: Log
-    size: int
-
-
-@dataclass(frozen=True)
-class GroupItems:
+def _group_items(logs: Sequence[Log]) -> Iterator[LoggedItem]:
     """The items of several tasks, named ``TASK/ID`` with the task as subject, as our own runs of a group name them."""
-
-    logs: Sequence[Log]
-
-    def __iter__(self) -> Iterator[LoggedItem]:
-        for log in self.logs:
-            for item in log.items:
-                yield replace(item, id=f"{log.task}/{item.id}", subject=log.task)
+    for log in logs:
+        for item in log.items:
+            yield replace(item, id=f"{log.task}/{item.id}", subject=log.task)
 
 
 def outermost(results: Results, tasks: Sequence[str]) -> list[str]:
@@ -247,7 +229,7 @@ def outermost(results: Results, tasks: Sequence[str]) -> list[str]:
     return [name for name in known if name not in inner]
 
 
-def together(group: str, results: Results, parts: Mapping[str, Part]) -> Log:
+def together(group: str, results: Results, parts: Mapping[str, SamplesFile]) -> Log:
     """The tasks of ``group`` as one log; ``parts``: those there are by their task.
 
     Its tasks count by their items (micro) or alike (macro), as the group's own numbers do.  Raises :class:`Apart` where
@@ -271,7 +253,7 @@ def together(group: str, results: Results, parts: Mapping[str, Part]) -> Log:
     return replace(
         logs[0],
         task=group,
-        items=GroupItems(logs),
+        items=Reread(partial(_group_items, logs)),
         settings={**settings, "tasks": f"{len(leaves)}, a subject each"},
         null=next((log.null for log in logs if log.null is not None), None),
         recorded={name.partition(",")[0]: value for name, value in results.numbers(group).items()},
@@ -378,25 +360,21 @@ class Results:
 
     def totals(self, task: str, filter: str) -> dict[str, float]:
         """Metric → its total over the items of ``task`` after ``filter``."""
-        own = _mapping(_mapping(self.content.get("results")).get(task))
-        totals: dict[str, float] = {}
-        for name, value in own.items():
-            metric, _, after = str(name).partition(",")
-            plain = isinstance(value, int | float) and not isinstance(value, bool) and value == value
-            if plain and after in ("", filter) and metric not in ("alias", "samples", "sample_len"):
-                totals[metric] = float(value)
-        return totals
+        named = {tuple(key.split(",", 1)): value for key, value in self._plain("results", task).items()}
+        own = {metric: value for (metric, *after), value in named.items() if not after or after == [filter]}
+        return {metric: value for metric, value in own.items() if metric not in ("alias", "samples", "sample_len")}
 
     def numbers(self, name: str) -> dict[str, float]:
         """``METRIC,FILTER`` → the number that a task or group has; standard errors and texts left out."""
-        own = _mapping(_mapping(self.content.get("results")).get(name))
-        own = {**_mapping(_mapping(self.content.get("groups")).get(name)), **own}
-        plain = {key: value for key, value in own.items() if isinstance(value, int | float) and value == value}
+        own = self._plain("groups", name) | self._plain("results", name)
         return {
-            key: float(value)
-            for key, value in plain.items()
-            if "," in key and not isinstance(value, bool) and not key.partition(",")[0].endswith("_stderr")
+            key: value for key, value in own.items() if "," in key and not key.partition(",")[0].endswith("_stderr")
         }
+
+    def _plain(self, entry: str, name: str) -> dict[str, float]:
+        own = _mapping(_mapping(self.content.get(entry)).get(name))
+        numbers = {str(key): value for key, value in own.items() if isinstance(value, int | float)}
+        return {key: float(value) for key, value in numbers.items() if not isinstance(value, bool) and value == value}
 
     @property
     def groups(self) -> dict[str, list[str]]:
@@ -441,7 +419,8 @@ class Results:
         kept |= {f"model {name}": arguments.get(name) for name in KEPT_ARGUMENTS}
         if isinstance(dtype := config.get("model_dtype"), str):
             kept["dtype"] = dtype.removeprefix("torch.")
-        return {name: _short(value) for name, value in kept.items() if value is not None and value != ""}
+        texts = {name: str(value) for name, value in kept.items() if value is not None and value != ""}
+        return {name: text if len(text) <= 200 else f"{text[:197]}..." for name, text in texts.items()}
 
     def is_mean(self, task: str, metric: str) -> bool:
         """Whether the total of ``metric`` is the mean of what its samples say."""
@@ -452,10 +431,7 @@ class Results:
 
 def read_results(path: Path) -> Results:
     """The results file at ``path``.  Raises DataError where it is none."""
-    try:
-        content = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is no JSON ({error}); name the results file of the samples") from error
+    content = whole(path)
     if not isinstance(content, dict) or not isinstance(content.get("results"), dict):
         raise DataError(f"{path} is no results file of lm-evaluation-harness 0.4: it has no results")
     return Results(path, content)
@@ -470,16 +446,12 @@ def find_results(samples: Path, task: str) -> Results | None:
         return read_results(same[0])
     if date is not None:
         return None
-    known = [each for each in map(_results_or_none, beside) if each is not None]
+    known: list[Results] = []
+    for path in beside:
+        with suppress(DataError):
+            known.append(read_results(path))
     fitting = [each for each in known if each.has(task) or (match is None and each.task_of(samples) is not None)]
     return fitting[0] if len(fitting) == 1 else None
-
-
-def _results_or_none(path: Path) -> Results | None:
-    try:
-        return read_results(path)
-    except DataError:
-        return None
 
 
 def _arguments(given: Any) -> dict[str, Any]:
@@ -497,11 +469,6 @@ def _last(name: str) -> str:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 READER = Reader("samples of lm-evaluation-harness 0.4, with the results beside them", recognises, _read)

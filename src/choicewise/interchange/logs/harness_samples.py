@@ -10,36 +10,32 @@ its items, and kept only while it agrees with the ``acc`` that the file itself h
 from __future__ import annotations
 
 import ast
-import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from choicewise.data.files import read_text
 from choicewise.errors import DataError
-from choicewise.interchange.logs.files import HEAD, flag, index, number, object_at, objects
-from choicewise.interchange.logs.log import HARNESS, LoggedChoice, LoggedItem
+from choicewise.interchange.logs.files import Rows, begins_a_list, flag, index, number, read_rows
+from choicewise.interchange.logs.log import HARNESS, ROUNDING, LoggedChoice, LoggedItem, share, sums
 
 
 @dataclass(frozen=True)
 class SampleRows:
-    """The sample lines of one filter in the order of their ids: where they begin, or the lines themselves."""
+    """The sample lines of one ``filter`` in the order of their ids; ``others``: the filters that are left out."""
 
-    path: Path
+    rows: Rows
     filter: str
-    ids: list[int]
-    places: list[int]
-    lines: list[dict[str, Any]] | None
     others: tuple[str, ...]
 
     def __iter__(self) -> Iterator[Sample]:
-        for doc_id, place in zip(self.ids, self.places, strict=True):
-            row = object_at(self.path, place) if self.lines is None else self.lines[place]
-            yield read_sample(row, f"{self.path}, doc_id {doc_id}")
+        for (_, doc_id), row in self.rows:
+            yield read_sample(row, f"{self.rows.path}, doc_id {doc_id}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,82 +101,49 @@ class Scan:
         return tuple(text.removeprefix(before) for text in known)
 
 
-@dataclass(frozen=True)
-class Items:
+def read_items(rows: SampleRows, scan: Scan, own: bool) -> Iterator[LoggedItem]:
     """The items of a file.  ``own``: whether the task computes its metrics itself, so that they can't be checked."""
-
-    path: Path
-    rows: SampleRows
-    scan: Scan
-    own: bool
-
-    def __iter__(self) -> Iterator[LoggedItem]:
-        return map(self._item, self.rows)
-
-    def _item(self, sample: Sample) -> LoggedItem:
-        options = self.scan.options(sample)
-        gold = self.scan.gold[1](sample, options or ())
+    for sample in rows:
+        options = scan.options(sample)
+        gold = scan.gold[1](sample, options or ())
         kind = meaning(sample)
-        checked = () if self.own else sample.metrics.items()
+        checked = () if own else sample.metrics.items()
         recorded = {name: value for name, value in checked if name in HARNESS and name != "acc"}
         if sample.own_contexts:  # the harness divides by the length of contexts
             recorded = {name: value for name, value in recorded.items() if name == "exact_match"}
-        if "acc" in sample.metrics and (kind != "acc" or not self.own):
+        if "acc" in sample.metrics and (kind != "acc" or not own):
             recorded[kind] = sample.metrics["acc"]
-        return LoggedItem(
-            str(sample.id), gold or (), sample.choices, sample.context, options=options, recorded=recorded
-        )
+        yield LoggedItem(str(sample.id), gold or (), sample.choices, sample.context, options=options, recorded=recorded)
 
 
-def begins_a_list(path: Path) -> bool:
+def is_list(path: Path) -> bool:
     """Whether it is one JSON list of samples, as 0.4.0 wrote them."""
-    start = first_text(path)
-    return start.startswith("[") and '"doc_id"' in start and '"resps"' in start
-
-
-def first_text(path: Path) -> str:
-    """What the file begins with, without blanks; nothing where it can't be read."""
-    try:
-        with path.open("rb") as file:
-            return file.read(HEAD).decode(errors="replace").lstrip("\ufeff \n\r\t")
-    except OSError:
-        return ""
+    return begins_a_list(path, "doc_id", "resps")
 
 
 def sample_rows(path: Path) -> SampleRows:
     """Where the samples lie.  Raises DataError where an id stands twice, or the file holds nothing."""
-    lines: list[dict[str, Any]] | None = None
-    if begins_a_list(path):
-        try:
-            lines = json.loads(read_text(path))
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}: no JSON ({error}); was its writing cut off? Copy it again") from error
-        if wrong := [place for place, row in enumerate(lines or ()) if not isinstance(row, dict)]:
-            raise DataError(f"{path}: entry {wrong[0]} (counted from 0) is no JSON object")
-        keys = [(*sample_key(row, f"{path}, entry {place}"), place) for place, row in enumerate(lines or ())]
-    else:
-        keys = [(*sample_key(row, f"{path}, line {line}"), offset) for line, offset, row in objects(path)]
-    if not keys:
+    rows = read_rows(path, is_list(path), sample_key)
+    if not rows.places:
         raise DataError(f"{path} holds no samples")
-    filters = list(dict.fromkeys(name for name, _, _ in keys))
-    chosen = "none" if "none" in filters else filters[0]
-    own = sorted((doc_id, place) for name, doc_id, place in keys if name == chosen)
-    counts = Counter(doc_id for doc_id, _ in own)
+    # of several filters in the order of the file
+    filters = [name for (name, _), _ in sorted(rows.places, key=lambda each: each[1])]
+    chosen, *others = sorted(dict.fromkeys(filters), key=lambda name: name != "none")
+    own = [(key, place) for key, place in rows.places if key[0] == chosen]
+    counts = Counter(doc_id for (_, doc_id), _ in own)
     if doubles := [doc_id for doc_id, count in counts.items() if count > 1]:
         raise DataError(
             f"{path} has doc_id {doubles[0]} more than once ({len(doubles):,} ids are); is it of two models or runs? "
             "Import them one by one"
         )
-    ids, places = ([each[side] for each in own] for side in (0, 1))
-    return SampleRows(path, chosen, ids, places, lines, tuple(name for name in filters if name != chosen))
+    return SampleRows(replace(rows, places=own), chosen, tuple(others))
 
 
 class NoLikelihoods(DataError):
     """The task of a file has no log-likelihoods of choices."""
 
 
-MUTUAL = "acc_mutual_info"
-"""The metric for which every choice is asked a second time, after nothing."""
+_REQUEST = re.compile(r"gen_args_(\d+)", re.ASCII)
 
 
 def sample_key(row: Mapping[str, Any], where: str) -> tuple[str, int]:
@@ -211,8 +174,9 @@ def read_sample(row: Mapping[str, Any], where: str) -> Sample:
         _choice(answers[place] if place < len(answers) else None, text, f"{where}, request {place}")
         for place, (_, text) in enumerate(asked)
     )
-    said = _said(row)
-    metrics = _metrics(said)
+    known = {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"}
+    said = {name: value for name, value in row.items() if name not in known and not name.endswith("_hash")}
+    metrics = {name: value for name, cell in said.items() if (value := _metric(cell)) is not None}
     others = tuple(name for name in said if name not in metrics)
     contexts = [context for context, _ in asked]
     if _has_mutual(asked, metrics):
@@ -233,10 +197,9 @@ def read_sample(row: Mapping[str, Any], where: str) -> Sample:
 def _pairs(arguments: Any, where: str) -> list[tuple[str | None, str | None]]:
     """(context, continuation) of every request, in order; none where the line has no arguments."""
     if isinstance(arguments, dict):
-        numbered = sorted(
-            (int(name.rpartition("_")[2]), each) for name, each in arguments.items() if _is_numbered(name)
-        )
-        rows = [(each.get("arg_0"), each.get("arg_1")) for _, each in numbered if isinstance(each, dict)]
+        known = ((_REQUEST.fullmatch(name), each) for name, each in arguments.items() if isinstance(each, dict))
+        numbered = sorted(((int(match[1]), each) for match, each in known if match), key=lambda pair: pair[0])
+        rows = [(each.get("arg_0"), each.get("arg_1")) for _, each in numbered]
     elif isinstance(arguments, list):
         rows = [tuple(each[:2]) for each in arguments if isinstance(each, list) and len(each) > 1]
         if len(rows) < len(arguments):
@@ -250,11 +213,6 @@ def _pairs(arguments: Any, where: str) -> list[tuple[str | None, str | None]]:
             "scores whole documents, has no log-likelihoods of choices"
         )
     return [*texts]
-
-
-def _is_numbered(name: str) -> bool:
-    digits = name.rpartition("_")[2]
-    return name.startswith("gen_args_") and digits.isascii() and digits.isdigit()
 
 
 def _answers(row: Mapping[str, Any], where: str) -> list[Any]:
@@ -279,28 +237,14 @@ def _choice(answer: Any, text: str | None, where: str) -> LoggedChoice:
     )
 
 
-def _said(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a line says of the item besides the request and its answers: the task's metrics."""
-    known = {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"}
-    return {name: value for name, value in row.items() if name not in known and not name.endswith("_hash")}
-
-
-def _metrics(said: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers among what a line says of the item."""
-    metrics: dict[str, float] = {}
-    for name, value in said.items():
-        if isinstance(value, bool | int | float):
-            metrics[name] = float(value)
-        elif isinstance(value, str) and (text := _number(value)) is not None:
-            metrics[name] = text
-    return metrics
-
-
-def _number(text: str) -> float | None:
-    try:
-        return number(flag(text, "") if text in ("True", "False") else text, "") if text else None
-    except DataError:
-        return float(text == "True") if text in ("True", "False") else None
+def _metric(cell: Any) -> float | None:
+    """The number that a cell says of the item, which may be a text; None where it says none."""
+    if isinstance(cell, str):
+        try:
+            return float(cell == "True") if cell in ("True", "False") else number(cell, "")
+        except DataError:
+            return None
+    return float(cell) if isinstance(cell, bool | int | float) else None
 
 
 def _has_mutual(asked: Sequence[tuple[str | None, str | None]], metrics: Mapping[str, float]) -> bool:
@@ -309,7 +253,7 @@ def _has_mutual(asked: Sequence[tuple[str | None, str | None]], metrics: Mapping
     if len(asked) < 2 or len(asked) % 2 or any(context for context, _ in asked[half:]):
         return False
     again = [text for _, text in asked[:half]] == [text for _, text in asked[half:]]
-    return MUTUAL in metrics or (again and all(context for context, _ in asked[:half]))
+    return "acc_mutual_info" in metrics or (again and all(context for context, _ in asked[:half]))
 
 
 def listed(target: Any) -> list[int] | None:
@@ -338,11 +282,17 @@ def _differing(contexts: Sequence[str]) -> tuple[str, ...]:
 
 def scan_samples(path: Path, rows: SampleRows, delimiter: Any) -> Scan:
     """``delimiter``: what stands before every choice, where the results say it.  DataError without right choices."""
-    scan, rules = Scan(delimiter if isinstance(delimiter, str) else None), GoldRules()
+    scan, rules, objection = Scan(delimiter if isinstance(delimiter, str) else None), None, ""
     left_out: dict[str, None] = {}
     for sample in rows:
         options, texts = scan.options(sample) or (), [choice.text or "" for choice in sample.choices]
-        rules.add(sample, options)
+        rules = _candidates(sample.doc) if rules is None else rules
+        fitting = {name: rule for name, rule in rules.items() if _fits(sample, rule(sample, options))}
+        if rules and not fitting:
+            read, said = _target(sample, options), sample.metrics.get("acc")
+            asked = f"its target {str(sample.target)[:60]!r} reads as {list(read) if read else 'no choice'}"
+            objection = f"at doc_id {sample.id} {asked}, which does not agree with its acc of {said}"
+        rules = fitting
         scan.whole &= list(options) == texts
         scan.bare &= list(options) == [text.removeprefix(" ") for text in texts]
         scan.unconditional |= any(choice.unconditional is not None for choice in sample.choices)
@@ -351,9 +301,9 @@ def scan_samples(path: Path, rows: SampleRows, delimiter: Any) -> Scan:
         for name, value in sample.metrics.items():
             scan.sums[name] += value  # type: ignore[assignment]  # a counter adds floats, too
             scan.counts[name] += 1
-    if (rule := rules.chosen) is None:
-        raise DataError(f"{path}: it can't be read which choices are right: {rules.objection}")
-    scan.gold = rule
+    if not rules:
+        raise DataError(f"{path}: it can't be read which choices are right: {objection}")
+    scan.gold = next(iter(rules.items()))
     others = [f"filter {name}" for name in rows.others]
     unchecked = sorted(name for name in scan.sums if name not in HARNESS)
     metrics = [f"metrics {', '.join(unchecked)}, which are not checked"] if unchecked else []
@@ -364,11 +314,29 @@ def scan_samples(path: Path, rows: SampleRows, delimiter: Any) -> Scan:
     return scan
 
 
-GOLD_ROUNDING = 1e-5
-"""By how much a share of probability may differ that was computed elsewhere."""
-
 FIELDS = 100
 """Fields of a row of data that are tried."""
+
+
+def _candidates(doc: Mapping[str, Any]) -> dict[str, Golds]:
+    """Every way to name right choices, the harness's own first, and what only guesses from ``acc`` last."""
+
+    def field(name: str, read: Callable[[Any], int | None]) -> Golds:
+        return lambda sample, options: None if (place := read(sample.doc.get(name))) is None else (place,)
+
+    rules: dict[str, Golds] = {"the only choice": lambda sample, options: (0,) if len(sample.choices) == 1 else None}
+    fields = list(doc)[:FIELDS]
+    for name in fields:  # labels in the data, one for each choice, as TruthfulQA has them
+        if isinstance(doc[name], dict) and isinstance(doc[name].get("labels"), list):
+            rules[f"labels of {name}.labels"] = partial(_labels, name)
+    rules["target"] = _target
+    rules["text of target"] = lambda sample, options: _text(sample.target, sample, options)
+    for name in fields:
+        rules[f"field {name}, counted from 0"] = field(name, index)
+        rules[f"field {name}, counted from 1"] = field(name, _from_1)
+        rules[f"field {name}, a letter"] = field(name, _letter)
+        rules[f"text of field {name}"] = partial(_field_text, name)
+    return rules | {"acc": _by_acc}
 
 
 def _target(sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
@@ -377,10 +345,6 @@ def _target(sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
         return tuple(several)
     place = index(sample.target)
     return (place,) if place is not None else _text(sample.target, sample, options)
-
-
-def _target_text(sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
-    return _text(sample.target, sample, options)
 
 
 def _text(value: Any, sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
@@ -393,8 +357,25 @@ def _text(value: Any, sample: Sample, options: Sequence[str]) -> tuple[int, ...]
     return (stripped.index(value.strip()),) if value.strip() in stripped else None
 
 
-def _only(sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
-    return (0,) if len(sample.choices) == 1 else None
+def _field_text(name: str, sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
+    return _text(sample.doc.get(name), sample, options)
+
+
+def _labels(name: str, sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
+    holder = sample.doc.get(name)
+    labels = holder.get("labels") if isinstance(holder, dict) else None
+    if not isinstance(labels, list) or len(labels) != len(sample.choices):
+        return None
+    return tuple(place for place, label in enumerate(labels) if index(label) == 1)
+
+
+def _from_1(value: Any) -> int | None:
+    return None if (place := index(value)) is None else place - 1
+
+
+def _letter(value: Any) -> int | None:
+    one = isinstance(value, str) and len(value) == 1 and value.isascii() and value.isupper()
+    return ord(value) - ord("A") if one else None
 
 
 def _by_acc(sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
@@ -404,99 +385,16 @@ def _by_acc(sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
     return (1 - _predicted(sample),) if len(sample.choices) == 2 and sample.metrics.get("acc") == 0.0 else None
 
 
-class GoldRules:
-    """The ways that no item has spoken against so far."""
-
-    def __init__(self) -> None:
-        self._rules: dict[str, Golds] = {}
-        self._begun = False
-        self.objection = ""
-        """Which item left none, in words."""
-
-    def add(self, sample: Sample, options: Sequence[str]) -> None:
-        """Leave out what does not fit one more item."""
-        if not self._begun:
-            self._rules, self._begun = _candidates(sample.doc), True
-        fitting = {name: rule for name, rule in self._rules.items() if _fits(sample, rule(sample, options))}
-        if self._rules and not fitting:
-            read, said = _target(sample, options), sample.metrics.get("acc")
-            asked = f"its target {str(sample.target)[:60]!r} reads as {list(read) if read else 'no choice'}"
-            self.objection = f"at doc_id {sample.id} {asked}, which does not agree with its acc of {said}"
-        self._rules = fitting
-
-    @property
-    def chosen(self) -> tuple[str, Golds] | None:
-        """The first of those that still fit, and what it is called; None where there is none."""
-        return next(iter(self._rules.items()), None)
-
-
-def _candidates(doc: Mapping[str, Any]) -> dict[str, Golds]:
-    """Every way, the harness's own first, and what only guesses from ``acc`` last."""
-    rules: dict[str, Golds] = {"the only choice": _only}
-    rules |= {f"labels of {name}": _labels(path) for name, path in _label_lists(doc)}
-    rules |= {"target": _target, "text of target": _target_text}
-    for name in list(doc)[:FIELDS]:
-        rules[f"field {name}, counted from 0"] = _field(name, 0)
-        rules[f"field {name}, counted from 1"] = _field(name, 1)
-        rules[f"field {name}, a letter"] = _letter(name)
-        rules[f"text of field {name}"] = _field_text(name)
-    return rules | {"acc": _by_acc}
-
-
-def _label_lists(doc: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
-    """Lists of labels in the data, one for each choice, as TruthfulQA has them."""
-    return [
-        (f"{name}.labels", (name, "labels"))
-        for name, inner in list(doc.items())[:FIELDS]
-        if isinstance(inner, dict) and isinstance(inner.get("labels"), list)
-    ]
-
-
-def _labels(path: tuple[str, ...]) -> Golds:
-    def golds(sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
-        value: Any = sample.doc
-        for name in path:
-            value = value.get(name) if isinstance(value, dict) else None
-        if not isinstance(value, list) or len(value) != len(sample.choices):
-            return None
-        return tuple(place for place, label in enumerate(value) if index(label) == 1)
-
-    return golds
-
-
-def _field(name: str, first: int) -> Golds:
-    def golds(sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
-        place = index(sample.doc.get(name))
-        return None if place is None else (place - first,)
-
-    return golds
-
-
-def _letter(name: str) -> Golds:
-    def golds(sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
-        value = sample.doc.get(name)
-        one = isinstance(value, str) and len(value) == 1 and value.isascii() and value.isupper()
-        return (ord(value) - ord("A"),) if isinstance(value, str) and one else None
-
-    return golds
-
-
-def _field_text(name: str) -> Golds:
-    return lambda sample, options: _text(sample.doc.get(name), sample, options)
-
-
 def _fits(sample: Sample, golds: tuple[int, ...] | None) -> bool:
     """Whether ``golds`` agree with what the sample says of itself."""
     if golds is None or any(choice.loglikelihood is None for choice in sample.choices):
         return golds is not None
     said = sample.metrics.get("acc")
-    right = {place for place in golds if 0 <= place < len(sample.choices)}
-    if said is None:
+    right = sorted({place for place in golds if 0 <= place < len(sample.choices)})
+    if said is None or meaning(sample) == "greedy":
         return bool(right)
     if meaning(sample) == "mc2":
-        return abs(said - _share(sample, right)) <= GOLD_ROUNDING
-    if meaning(sample) == "greedy":
-        return bool(right)
+        return abs(said - share(sample.choices, right)) <= ROUNDING
     return said == float(_predicted(sample) in right)
 
 
@@ -509,15 +407,4 @@ def meaning(sample: Sample) -> str:
 
 
 def _predicted(sample: Sample) -> int:
-    return int(np.argmax([_loglikelihood(choice.loglikelihood) for choice in sample.choices]))
-
-
-def _share(sample: Sample, right: set[int]) -> float:
-    """The probability of the right choices among all."""
-    sums = np.array([_loglikelihood(choice.loglikelihood) for choice in sample.choices])
-    shares = np.exp(sums - np.logaddexp.reduce(sums))
-    return float(shares[sorted(right)].sum())
-
-
-def _loglikelihood(value: float | None) -> float:
-    return float("nan") if value is None else value
+    return int(np.argmax(sums(sample.choices)))

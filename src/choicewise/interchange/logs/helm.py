@@ -70,10 +70,18 @@ def _read(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
 
 def _logs(runs: Sequence[HelmRun]) -> Iterator[Log]:
     first, several = runs[0], len(runs) > 1
+    unused = ["the log-probabilities of single tokens"] if first.method in SEPARATE else []
+    if without := [run.folder.name for run in runs if run.judged is None]:
+        unused.append(f"nothing to check against: {without[0]} has no per_instance_stats.json")
     groups = sorted({group for run in runs for group in run.instances})
     for group in groups:
         instances = [(run, each) for run in runs for each in run.instances.get(group, ())]
         null = null_context([each for _, each in instances])
+        items: list[LoggedItem] = []
+        for run, each in instances:
+            recorded = (run.judged or {}).get((group.trial, group.perturbation, each.id), {})
+            item = each.item(recorded, null)
+            items.append(replace(item, id=f"{each.subject or run.folder.name}/{each.id}") if several else item)
         facts = {
             "trial": str(group.trial) if len({each.trial for each in groups}) > 1 else "",
             "split": group.split if len({each.split for each in groups}) > 1 else "",
@@ -83,28 +91,13 @@ def _logs(runs: Sequence[HelmRun]) -> Iterator[Log]:
             tool="helm",
             model=first.model,
             task=" ".join([first.task, *(f"{key}={value}" for key, value in facts.items() if value)]),
-            items=tuple(_item(run, each, group, null, several) for run, each in instances),
+            items=tuple(items),
             settings={**first.settings, **{key: value for key, value in facts.items() if value}},
             null=null,
             recorded={} if several or len(groups) > 1 else first.totals,
-            unused=_unused(runs),
+            unused=tuple(unused),
             rules=RULES.get(first.method, ()),
         )
-
-
-def _item(run: HelmRun, instance: Instance, group: Group, null: str | None, several: bool) -> LoggedItem:
-    recorded = (run.judged or {}).get((group.trial, group.perturbation, instance.id), {})
-    if several:
-        instance.id = f"{instance.subject or run.folder.name}/{instance.id}"
-    return instance.item(recorded, null)
-
-
-def _unused(runs: Sequence[HelmRun]) -> tuple[str, ...]:
-    unused = ["the log-probabilities of single tokens"] if runs[0].method in SEPARATE else []
-    without = [run.folder.name for run in runs if run.judged is None]
-    if without:
-        unused.append(f"nothing to check against: {without[0]} has no per_instance_stats.json")
-    return tuple(unused)
 
 
 STATE: Final = "scenario_state.json"
@@ -112,9 +105,6 @@ STATE: Final = "scenario_state.json"
 
 RECORDED: Final = ("exact_match", "quasi_exact_match", "prefix_exact_match", "max_prob", "predicted_index")
 """Statistics of HELM that say how an instance was answered."""
-
-_ARGUMENTS: Final = ("model", "model_deployment", "subject")
-"""Parts of a run's name that are no part of its task's."""
 
 _SETTINGS: Final = (
     *("model_deployment", "max_train_instances", "max_eval_instances", "max_tokens", "temperature", "instructions"),
@@ -178,7 +168,7 @@ class Instance:
         contexts = {choice.context for choice in choices if choice.context is not None}
         if len(contexts) == 1:
             self.context = contexts.pop()
-            choices = [_without_context(choice) for choice in choices]
+            choices = [replace(choice, context=None) for choice in choices]
         return LoggedItem(
             id=self.id,
             gold=self.gold,
@@ -198,11 +188,7 @@ class Instance:
         after_null = self.scored.get(("calibration", index))
         if null is None or after_null is None:
             return choice
-        return LoggedChoice(
-            *(choice.loglikelihood, choice.text, choice.context, choice.tokens, choice.greedy),
-            unconditional=after_null.loglikelihood,
-            missing=choice.missing,
-        )
+        return replace(choice, unconditional=after_null.loglikelihood)
 
 
 @dataclass(frozen=True)
@@ -248,11 +234,13 @@ def read_folder(folder: Path) -> HelmRun:
     grouped: dict[Group, list[Instance]] = {}
     for (group, _), instance in instances.items():
         grouped.setdefault(group, []).append(instance)
-    kept = {key: value for key, value in arguments.items() if key not in _ARGUMENTS}
-    task = name + (":" if kept else "") + ",".join(f"{key}={value}" for key, value in kept.items())
-    settings = {"method": method, **_settings(adapter)}
+    others = ("model", "model_deployment", "subject")
+    task = ",".join(f"{key}={value}" for key, value in arguments.items() if key not in others)
+    settings = {"method": method, **{key: str(adapter[key]) for key in _SETTINGS if adapter.get(key) not in (None, "")}}
     totals = _totals(_optional(folder / "stats.json"))
-    return HelmRun(folder, models.pop(), task, settings, method, grouped, _judged(folder), totals)
+    return HelmRun(
+        folder, models.pop(), f"{name}:{task}" if task else name, settings, method, grouped, _judged(folder), totals
+    )
 
 
 def _name(name: str) -> tuple[str, dict[str, str]]:
@@ -267,10 +255,6 @@ def _method(adapter: Mapping[str, Any], path: Path) -> str:
     if method not in (*JOINT, *SEPARATE):
         raise DataError(f"{path} has adapter method {method or 'unknown'}; {', '.join((*JOINT, *SEPARATE))} are read")
     return method
-
-
-def _settings(adapter: Mapping[str, Any]) -> dict[str, str]:
-    return {key: str(adapter[key]) for key in _SETTINGS if adapter.get(key) not in (None, "")}
 
 
 def _optional(path: Path) -> Any:
@@ -315,11 +299,6 @@ SEPARATE: Final = ("multiple_choice_separate_original", "multiple_choice_separat
 """Adapter methods in which each reference is scored in a request of its own."""
 
 
-def _without_context(choice: LoggedChoice) -> LoggedChoice:
-    parts = (choice.loglikelihood, choice.text, None, choice.tokens, choice.greedy, choice.unconditional)
-    return LoggedChoice(*parts, missing=choice.missing)
-
-
 def null_context(instances: Sequence[Instance]) -> str | None:
     """The one context of all calibration requests, or None where there is none or they differ."""
     contexts = {
@@ -354,12 +333,10 @@ def perturbation(given: Mapping[str, Any]) -> str:
     description = given.get("perturbation")
     if not isinstance(description, dict):
         return ""
-    changes = [f"{key}={value}" for key, value in description.items() if key not in _KINDS]
+    use = ("name", "robustness", "fairness", "computed_on", "seed")
+    changes = [f"{key}={value}" for key, value in description.items() if key not in use]
     return " ".join([str(description.get("name", "perturbed")), *changes])
 
-
-_KINDS: Final = frozenset({"name", "robustness", "fairness", "computed_on", "seed"})
-"""What a perturbation's description says of its use."""
 
 NO_LIKELIHOOD: Final = "the log has a letter that the model wrote, and no log-likelihoods of the options"
 """Why an option of a joint request has no score."""
@@ -468,4 +445,3 @@ def _greedy(tokens: Sequence[Mapping[str, Any]]) -> bool | None:
 
 
 READER = Reader("HELM's run folders of multiple choice (scenario_state.json)", _recognises, _read)
-"""Run folders of HELM."""

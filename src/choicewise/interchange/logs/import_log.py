@@ -5,19 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from choicewise import __version__
 from choicewise.errors import ChoicewiseError, DataError, StoreError, UsageError
 from choicewise.interchange.logs.files import reader, recognise
-from choicewise.interchange.logs.log import Checks, KeptItem, Log, LoggedChoice, LoggedItem, Unreadable, kept_item
+from choicewise.interchange.logs.log import Checks, Log, LoggedChoice, LoggedItem, Reread, Unreadable, checked_item
 from choicewise.protocols.protocol import NEUTRAL, Protocol, signature
 from choicewise.protocols.readings import CONDITIONAL, SUMS
 from choicewise.records import (
@@ -51,26 +53,11 @@ from choicewise.util.files import disk_errors, locked
 
 
 @dataclass(frozen=True, slots=True)
-class Has:
-    """What a log has anywhere: ``text`` of choices, ``tokens`` (how many), ``greedy`` flags.
-
-    ``several``: items with several right choices; ``single``: no item with more than one choice; ``scored``: any choice
-    with a log-likelihood.
-    """
-
-    text: bool = False
-    tokens: bool = False
-    greedy: bool = False
-    several: bool = False
-    single: bool = False
-    scored: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class LogState:
     """``requests``: a digest of what was asked; ``data``: of the items; ``model``: of the answers (64 hex each).
 
-    ``subjects``: how many items each has, in order.  ``has``: what the log has to score.
+    ``subjects``: how many items each has, in order.  ``has``: what the log has anywhere: ``text`` of choices, how many
+    ``tokens``, ``greedy`` flags, a ``loglikelihood``, ``several`` right choices of an item, ``choices`` to choose from.
     ``notes``: where the log's own values are others than what follows from its log-likelihoods, in words;
     ``unused``: values of items in the log that are not imported, likewise.
     """
@@ -79,7 +66,7 @@ class LogState:
     data: str
     model: str
     subjects: dict[str, int]
-    has: Has
+    has: frozenset[str]
     notes: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
 
@@ -239,7 +226,10 @@ def run_of_log(log: Log, out: Path) -> LogState:
         ),
     )
     _refuse_others(out, wanted)
-    items = (item_row(kept, position) for position, kept in enumerate(kept_items(log)))
+    items = (
+        ItemRow(position, SPLIT, item.id, item.subject, item.shown_question, item.shown_options, item.gold, "{}")
+        for position, item in enumerate(checked_items(log))
+    )
     with open_folder(out, wanted, {SPLIT: items}) as folder:
         if not folder.manifest.complete:
             _write_blocks(folder, log, state, protocols)
@@ -266,44 +256,45 @@ def _write_blocks(folder: RunFolder, log: Log, state: LogState, protocols: dict[
     asks = list_asks(protocols)
     prompts = {ask.protocol.reading: ask.protocol.prompt_digest for ask in asks}
     there = {block.place for block in folder.manifest.blocks}
-    for subject, start, items in _blocks(kept_items(log)):
+    for subject, start, items in _blocks(checked_items(log)):
         place = (SPLIT, subject, start, start + len(items))
         if place in there:
             continue
         rows = LogRows(prompts, state.model, log.null)
-        for kept in items:
-            rows.add(kept)
+        for item in items:
+            rows.add(item)
         tables: dict[str, Rows] = {"requests": rows.requests, "spans": rows.spans, "observations": rows.observations}
         folder.add_block(place, [ask.name for ask in asks], tables)
 
 
-def _blocks(items: Iterator[KeptItem]) -> Iterator[tuple[str, int, list[KeptItem]]]:
+def _blocks(items: Iterator[LoggedItem]) -> Iterator[tuple[str, int, list[LoggedItem]]]:
     """(subject, position of the first item in it, items) in turn; the subjects may be mixed."""
-    waiting: dict[str, list[KeptItem]] = {}
+    waiting: dict[str, list[LoggedItem]] = {}
     starts: dict[str, int] = {}
     count = chars = 0
 
-    def filled() -> Iterator[tuple[str, int, list[KeptItem]]]:
+    def filled() -> Iterator[tuple[str, int, list[LoggedItem]]]:
         for subject, own in waiting.items():
             start = starts.get(subject, 0)
             starts[subject] = start + len(own)
             yield subject, start, own
 
-    for kept in items:
-        waiting.setdefault(kept.item.subject, []).append(kept)
-        count, chars = count + 1, chars + len(kept.item.context or "") + sum(map(len, kept.options))
+    for item in items:
+        waiting.setdefault(item.subject, []).append(item)
+        count, chars = count + 1, chars + len(item.context or "") + sum(map(len, item.shown_options))
         if count >= BLOCK_ITEMS or chars >= BLOCK_CHARS:
             yield from filled()
             waiting, count, chars = {}, 0, 0
     yield from filled()
 
 
-Spell = Callable[[object], str]
+_CHOICE_FIELDS = ("text", "tokens", "greedy", "loglikelihood")
+"""What a choice may have, by which it is known what the log can be scored by."""
 
 
-def kept_items(log: Log) -> Iterator[KeptItem]:
-    """The items of the log, checked; DataError as :func:`kept_item`."""
-    return (kept_item(item, log.tool) for item in log.items)
+def checked_items(log: Log) -> Iterator[LoggedItem]:
+    """The items of the log, checked; DataError as :func:`checked_item`."""
+    return (checked_item(item, log.tool) for item in log.items)
 
 
 def read_state(log: Log) -> LogState:
@@ -311,73 +302,55 @@ def read_state(log: Log) -> LogState:
     requests, data, model = hashlib.sha256(), hashlib.sha256(), hashlib.sha256()
     spell = json.JSONEncoder(sort_keys=True).encode
     model.update(spell([log.tool, log.model, log.task, log.null]).encode())
-    subjects, checks = Counter[str](), Checks(log)
-    text = tokens = greedy = several = False
-    single, scored = True, False
-    names = _Names()
-    for kept in kept_items(log):
-        item = kept.item
-        names.add(item.id)
+    subjects, checks, has, ids = Counter[str](), Checks(log), set[str](), bytearray()
+    for item in checked_items(log):
+        ids += _id_digest(item)
         subjects[item.subject] += 1
-        several |= len(item.gold) > 1
-        single &= len(item.choices) == 1
-        scored |= any(choice.loglikelihood is not None for choice in item.choices)
-        text |= any(choice.text is not None for choice in item.choices)
-        tokens |= any(choice.tokens is not None for choice in item.choices)
-        greedy |= any(choice.greedy is not None for choice in item.choices)
-        texts = [item.id, item.subject, "" if kept.contexts else item.context, kept.contexts]
+        sizes = {"several": len(item.gold), "choices": len(item.choices)}
+        has.update(name for name, size in sizes.items() if size > 1)
+        has.update(name for choice in item.choices for name in _CHOICE_FIELDS if getattr(choice, name) is not None)
+        texts = [item.id, item.subject, "" if item.own_contexts else item.context, item.own_contexts]
         requests.update(spell([*texts, [each.text for each in item.choices], item.gold]).encode() + b"\n")
-        record = ["test", item.id, item.subject, kept.question, kept.options, item.gold, {}]
+        record = ["test", item.id, item.subject, item.shown_question, item.shown_options, item.gold, {}]
         data.update(spell(record).encode() + b"\n")
-        answers = [_answer(choice) for choice in item.choices]
-        model.update(spell([item.id, kept.missing, item.generated, answers]).encode() + b"\n")
-        checks.add(kept)
+        answers = [
+            [_hex(each.loglikelihood), _hex(each.unconditional), each.tokens, each.greedy, each.missing]
+            for each in item.choices
+        ]
+        model.update(spell([item.id, item.missing, item.generated, answers]).encode() + b"\n")
+        checks.add(item)
     if not subjects:
         raise DataError(f"the {log.tool} log of {log.model} on {log.task} holds no items")
-    names.refuse_doubles(log)
+    _refuse_doubles(log, np.frombuffer(ids, dtype=np.uint64))
     digests = requests.hexdigest(), data.hexdigest(), model.hexdigest()
-    has = Has(text, tokens, greedy, several, single, scored)
-    return LogState(*digests, dict(subjects), has, checks.notes(), checks.unused())
+    return LogState(*digests, dict(subjects), frozenset(has), checks.notes(), checks.unused())
 
 
-def _answer(choice: LoggedChoice) -> list[object]:
-    numbers = (None if number is None else number.hex() for number in (choice.loglikelihood, choice.unconditional))
-    return [*numbers, choice.tokens, choice.greedy, choice.missing]
+def _hex(number: float | None) -> str | None:
+    return None if number is None else number.hex()
 
 
-class _Names:
-    """Which ids there were, in 8 bytes each."""
+def _id_digest(item: LoggedItem) -> bytes:
+    """8 bytes for the id of an item, so that millions of them fit into memory."""
+    return hashlib.blake2b(item.id.encode(), digest_size=8).digest()
 
-    def __init__(self) -> None:
-        self._digests = bytearray()
 
-    def add(self, name: str) -> None:
-        self._digests += hashlib.blake2b(name.encode(), digest_size=8).digest()
-
-    def refuse_doubles(self, log: Log) -> None:
-        """DataError that names an id that stands twice."""
-        digests = np.frombuffer(bytes(self._digests), dtype=np.uint64)
-        known, counts = np.unique(digests, return_counts=True)
-        twice = known[counts > 1]
-        if len(twice):
-            wanted = {int(each).to_bytes(8, "little") for each in twice}
-            double = next(
-                item.id for item in log.items if hashlib.blake2b(item.id.encode(), digest_size=8).digest() in wanted
-            )
-            raise DataError(
-                f"the {log.tool} log of {log.model} on {log.task} has item {double!r} twice; is it of two "
-                f"models or two runs? ({len(twice):,} ids stand more than once)"
-            )
+def _refuse_doubles(log: Log, ids: NDArray[np.uint64]) -> None:
+    """DataError that names an id whose digest stands twice among those of all items."""
+    known, counts = np.unique(ids, return_counts=True)
+    if twice := {int(each).to_bytes(8, "little") for each in known[counts > 1]}:
+        double = next(item.id for item in log.items if _id_digest(item) in twice)
+        raise DataError(
+            f"the {log.tool} log of {log.model} on {log.task} has item {double!r} twice; is it of two "
+            f"models or two runs? ({len(twice):,} ids stand more than once)"
+        )
 
 
 SCORES = (*SUMS, "greedy", "least_likely", "locally_renormalised")
 """What is made of every log; the last two stand for the scores that need single tokens."""
 
-ALWAYS = CONDITIONAL[:1]
-"""Scores against the log-likelihood after a null context, of which a log without any has one to say what it lacks."""
-
 ASKED = tuple({SCORED[name].function: name for name in reversed(CONDITIONAL)}.values())[::-1]
-"""The same of a log that has some; of two names for one computation the first."""
+"""Scores against the log-likelihood after a null context; of two names for one computation the first."""
 
 TIES = {"sum": ("split", "wrong"), "char_mean_bare": ("split",)}
 """Scores that other tools publish with the first of tied choices as the winner → the other ways with ties."""
@@ -390,20 +363,20 @@ ALONE: Mapping[str, Mapping[str, str]] = {
 """What is made of a log whose items have one choice each."""
 
 
-def log_protocols(log: Log, requests: str, has: Has) -> dict[str, Protocol]:
-    """By name what is made of ``log``, which ``has`` these; ``requests``: the digest of what was asked (64 hex).
+def log_protocols(log: Log, requests: str, has: Collection[str]) -> dict[str, Protocol]:
+    """By name what is made of ``log``, which ``has`` these (:class:`LogState`), where ``requests`` (64 hex) were asked.
 
     What the log has too little for comes last.
     """
     first, *others = log.aggregations
-    base: dict[str, Any] = {**NEUTRAL, **log.axes, "aggregation": first, "choices": 1 if has.single else None}
+    base: dict[str, Any] = {**NEUTRAL, **log.axes, "aggregation": first, "choices": None if "choices" in has else 1}
 
     def protocol(**axes: Any) -> Protocol:
         return Protocol(benchmark=log.task, split="test", requests=requests, **{**base, **axes})
 
-    if not has.scored and log.rules:
+    if "loglikelihood" not in has and log.rules:
         return {f"{log.task}:sum": protocol()}
-    if has.single:
+    if "choices" not in has:
         return {f"{log.task}:{name}": protocol(**axes) for name, axes in ALONE.items()}
     protocols: dict[str, Protocol] = {}
     for score in SCORES:
@@ -412,36 +385,32 @@ def log_protocols(log: Log, requests: str, has: Has) -> dict[str, Protocol]:
             protocols[f"{log.task}:{score}@ties={ties}"] = protocol(score=score, ties=ties)
         for other in others if score in SUMS else ():
             protocols[f"{log.task}:{score}@aggregation={other}"] = protocol(score=score, aggregation=other)
-    for metric in ("mc1", "mc2", "mc2-split") if has.several else ("mc1", "mc2"):
+    for metric in ("mc1", "mc2", "mc2-split") if "several" in has else ("mc1", "mc2"):
         protocols[f"{log.task}:{metric}"] = protocol(metric=metric)
-    for score in ALWAYS if log.null is None else ASKED:
+    for score in CONDITIONAL[:1] if log.null is None else ASKED:  # one says what a log without any lacks
         protocols[f"{log.task}:{score}"] = protocol(score=score, null=log.null or "")
     return dict(sorted(protocols.items(), key=lambda named: _lacks(named[1].score, log, has)))
 
 
-def _lacks(score: str, log: Log, has: Has) -> bool:
+def _lacks(score: str, log: Log, has: Collection[str]) -> bool:
     """Whether nothing of ``log`` can be scored so."""
     nothing, one = np.zeros(0), np.ones(1)
     observed = Continuations(
         *(nothing.astype(np.int32), nothing.astype(np.float32), nothing.astype(np.int32), nothing.astype(np.int32)),
         offsets=np.zeros(2, dtype=np.int64),
-        text=["x" if has.text else None],
+        text=["x" if "text" in has else None],
         item_offsets=np.array([0, 1]),
         totals=-one,
-        token_counts=one if has.tokens else None,
-        all_greedy=one if has.greedy else None,
+        token_counts=one if "tokens" in has else None,
+        all_greedy=one if "greedy" in has else None,
     )
     null = observed if log.null is not None else replace(observed, totals=np.full(1, np.nan))
     return bool(lacking(SCORED[score], observed, null).any())
 
 
-UNLIMITED = 1_000_000
-"""Tokens that a model may write where its log names no limit."""
-
-
 def text_protocols(log: Log, requests: str) -> dict[str, Protocol]:
     """By name what the rules of ``log`` make of its text; ``requests``: the digest of what was asked (64 hex)."""
-    limit = log.settings.get("max_tokens", "")
+    limit = log.settings.get("max_tokens", "")  # a million where the log names none
     return {
         f"{log.task}:{rule}": Protocol(
             benchmark=log.task,
@@ -449,7 +418,7 @@ def text_protocols(log: Log, requests: str) -> dict[str, Protocol]:
             requests=requests,
             **{**NEUTRAL, "letters": ascii_uppercase},
             reading="generate",
-            new_tokens=int(limit) if limit.isdecimal() and int(limit) else UNLIMITED,
+            new_tokens=int(limit) if limit.isdecimal() and int(limit) else 1_000_000,
             score="none",
             decision=rule,
             ties="none",
@@ -458,9 +427,6 @@ def text_protocols(log: Log, requests: str) -> dict[str, Protocol]:
         for rule in log.rules
     }
 
-
-NO_TEXT = "the log has no text that the model wrote"
-"""Why an item has no generation."""
 
 SPLIT = "test"
 """The split that all items of a log are of."""
@@ -479,36 +445,38 @@ class LogRows:
         self._prompt, self._text_prompt = prompts["loglikelihood"], prompts.get("generate")
         self._model, self._null = model, null
 
-    def add(self, kept: KeptItem) -> None:
+    def add(self, item: LoggedItem) -> None:
         """The rows of one item: nothing was observed of one that is missing."""
-        self._add_choices(kept)
+        self._add_choices(item)
         if self._text_prompt is not None:
-            self._add_text(kept, self._text_prompt)
+            self._add_text(item, self._text_prompt)
 
-    def _add_text(self, kept: KeptItem, prompt: str) -> None:
-        item = kept.item
-        request = RequestRow(prompt, item.id, item.subject, item.gold, item.context, None, kept.options)
-        if kept.missing:
-            self.requests.append(RequestRow(prompt, item.id, item.subject, item.gold, missing=kept.missing))
+    def _add_text(self, item: LoggedItem, prompt: str) -> None:
+        if item.missing:
+            self.requests.append(RequestRow(prompt, item.id, item.subject, item.gold, missing=item.missing))
             return
-        self.requests.append(request)
+        self.requests.append(
+            RequestRow(prompt, item.id, item.subject, item.gold, item.context, None, item.shown_options)
+        )
         span = SpanRow(prompt, item.id, GENERATED, 0)
         if item.generated is None:
-            self.spans.append(span._replace(missing=item.choices[0].missing or NO_TEXT))
+            self.spans.append(
+                span._replace(missing=item.choices[0].missing or "the log has no text that the model wrote")
+            )
             return
         key = self._key(item.id, GENERATED, "given")
         self.observations.append(ObservationRow(key, (), (), (), (), item.generated))
         self.spans.append(span._replace(key=key))
 
-    def _add_choices(self, kept: KeptItem) -> None:
-        item, texts = kept.item, [choice.text for choice in kept.item.choices]
-        request = RequestRow(self._prompt, item.id, item.subject, item.gold, missing=kept.missing)
-        if kept.missing:
+    def _add_choices(self, item: LoggedItem) -> None:
+        texts = [choice.text for choice in item.choices]
+        request = RequestRow(self._prompt, item.id, item.subject, item.gold, missing=item.missing)
+        if item.missing:
             self.requests.append(request)
             return
         known = [text for text in texts if text is not None]
         sent = known if len(known) == len(texts) else None
-        context = "" if kept.contexts else item.context
+        context = "" if item.own_contexts else item.context
         self.requests.append(request._replace(context=context, continuations=sent, options=sent))
         for place, choice in enumerate(item.choices):
             key = None
@@ -529,17 +497,8 @@ class LogRows:
         return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
 
-def item_row(kept: KeptItem, position: int) -> ItemRow:
-    """The row of the item table."""
-    item = kept.item
-    return ItemRow(position, SPLIT, item.id, item.subject, kept.question, kept.options, item.gold, "{}")
-
-
 BOUNDARY = "moved-space"
 """How lm-evaluation-harness tells the tokens of a continuation from those of its context."""
-
-AT_ONCE = 256
-"""Items whose texts are encoded together."""
 
 
 def counted(logs: Sequence[Log], folder: Path) -> list[Log]:
@@ -560,27 +519,18 @@ def counted(logs: Sequence[Log], folder: Path) -> list[Log]:
             "the log has no texts of the choices, so that there are no tokens to count; leave the tokenizer out"
         )
     return [
-        replace(log, items=CountedItems(log, tokenizer), settings={**log.settings, **counting})
+        replace(log, items=Reread(partial(_counted_items, log, tokenizer)), settings={**log.settings, **counting})
         if any(log is each for each in readable)
         else log
         for log in logs
     ]
 
 
-@dataclass(frozen=True)
-class CountedItems:
+def _counted_items(log: Log, tokenizer: Tokenizer) -> Iterator[LoggedItem]:
     """The items of a log, with token counts."""
-
-    log: Log
-    tokenizer: Tokenizer
-
-    def __iter__(self) -> Iterator[LoggedItem]:
-        items = iter(self.log.items)
-        while batch := list(islice(items, AT_ONCE)):
-            yield from self._counted(batch)
-
-    def _counted(self, items: Sequence[LoggedItem]) -> Iterator[LoggedItem]:
-        encodings = Encodings(self.tokenizer, "default")
+    remaining = iter(log.items)
+    while items := list(islice(remaining, 256)):  # whose texts are encoded together
+        encodings = Encodings(tokenizer, "default")
         groups = [(item, choice) for item in items for choice in item.choices]
         contexts = [(choice.context if choice.context is not None else item.context) or "" for item, choice in groups]
         asked = choice_questions_batch(

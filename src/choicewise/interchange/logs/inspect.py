@@ -7,40 +7,26 @@ Read from inspect_ai 0.3.285 (log/_log.py, log/_recorders/eval.py and json.py), 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
 from choicewise.errors import DataError
-from choicewise.interchange.logs.files import Reader, json_value, laid_out_by, parts, unpacked
+from choicewise.interchange.logs.files import Reader, head, json_value, laid_out_by, parts, unpacked
 from choicewise.interchange.logs.log import Log, LoggedChoice, LoggedItem, unreadable
-
-
-@dataclass(frozen=True)
-class _Run:
-    """A log: what it says of the run as a whole, and its samples."""
-
-    path: Path
-    header: Mapping[str, Any]
-    samples: tuple[tuple[int, LoggedItem], ...]
-    """(epoch, item)"""
 
 
 def _recognises(path: Path) -> bool:
     try:
         if path.is_dir():
             return any(map(_recognises, _files(path)))
-        with path.open("rb") as file:
-            start = file.read(4096)
     except OSError:
         return False
+    start = head(path)[:4096]
     if path.suffix == ".eval":
-        return start.startswith(b"PK")
-    return start.lstrip().startswith(b"{") and all(
-        f'"{key}"'.encode() in start for key in ("version", "status", "eval")
-    )
+        return start.startswith("PK")
+    return start.startswith("{") and all(f'"{key}"' in start for key in ("version", "status", "eval"))
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -55,23 +41,23 @@ def _read(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
         for file in [each for each in _files(path) if _recognises(each)] if path.is_dir() else [path]:
             try:
                 with laid_out_by("Inspect", file):
-                    logs = list(_logs(_archive(file) if file.suffix == ".eval" else _json(file)))
+                    logs = list(_logs(file, *(_archive(file) if file.suffix == ".eval" else _json(file))))
             except DataError as error:
                 logs = [unreadable("inspect", file, error)]
             yield from logs
 
 
-def _archive(path: Path) -> _Run:
+def _archive(path: Path) -> tuple[Any, list[_Sample]]:
     with unpacked(path) as archive:
         names = [name for name in archive.names if name.startswith("samples/") and name.endswith(".json")]
         header = next((name for name in ("header.json", "_journal/start.json") if name in archive.names), None)
         if header is None:
             raise DataError(f"{path} has neither header.json nor _journal/start.json; it is no log of Inspect")
         samples = (json_value(archive.read(name), f"{path}: {name}") for name in names)
-        return _run(path, json_value(archive.read(header), f"{path}: {header}"), samples)
+        return json_value(archive.read(header), f"{path}: {header}"), _items(path, samples)
 
 
-def _json(path: Path) -> _Run:
+def _json(path: Path) -> tuple[Any, list[_Sample]]:
     header: dict[str, Any] = {}
 
     def samples() -> Iterator[Any]:
@@ -81,35 +67,39 @@ def _json(path: Path) -> _Run:
             else:
                 header[key] = value
 
-    return _run(path, header, samples())
+    return header, _items(path, samples())
 
 
-def _run(path: Path, header: Any, samples: Iterable[Any]) -> _Run:
-    items = tuple(logged_item(sample, f"{path}, sample {number} (from 1)") for number, sample in enumerate(samples, 1))
+_Sample = tuple[int, LoggedItem]
+"""(epoch, item)"""
+
+
+def _items(path: Path, samples: Iterable[Any]) -> list[_Sample]:
+    return [logged_item(sample, f"{path}, sample {number} (from 1)") for number, sample in enumerate(samples, 1)]
+
+
+def _logs(path: Path, header: Any, samples: Sequence[_Sample]) -> Iterator[Log]:
+    """``header``: what the log says of the run as a whole."""
     if not isinstance(header, dict) or not isinstance(header.get("eval"), dict):
         raise DataError(f"{path} does not say what was evaluated; it is no log of Inspect")
-    return _Run(path, header, items)
-
-
-def _logs(run: _Run) -> Iterator[Log]:
-    spec = run.header["eval"]
-    check(run.path, run.header, len(run.samples))
-    epochs = sorted({epoch for epoch, _ in run.samples})
+    spec = header["eval"]
+    check(path, header, len(samples))
+    epochs = sorted({epoch for epoch, _ in samples})
     for epoch in epochs:
-        items = tuple(item for each, item in run.samples if each == epoch)
+        items = tuple(item for each, item in samples if each == epoch)
         repeated = len(items) - len({item.id for item in items})
         if repeated:
-            raise DataError(f"{run.path} holds {repeated} samples twice in epoch {epoch}; write it again with Inspect")
-        name = str(spec.get("task") or run.path.stem)
+            raise DataError(f"{path} holds {repeated} samples twice in epoch {epoch}; write it again with Inspect")
+        name = str(spec.get("task") or path.stem)
         several = {"epoch": f"{epoch} of {len(epochs)}"} if len(epochs) > 1 else {}
         yield Log(
             tool="inspect",
             model=str(spec.get("model") or ""),
             task=f"{name} epoch {epoch}" if several else name,
             items=items,
-            settings={**settings(run.header), **several},
-            recorded={} if several else totals(run.header),
-            rules=rules(run.header),
+            settings={**settings(header), **several},
+            recorded={} if several else totals(header),
+            rules=rules(header),
         )
 
 
@@ -123,9 +113,6 @@ RULES: Final = (
     ((0, 0, 0), "inspect@0.3.42"),
 )
 """By which published rule a release, from this one on, reads the letter in a text."""
-
-OTHER_RULES: Final = ("simple-evals@f517a91", "simple-evals-multilingual@f517a91", "opencompass@14ca958")
-"""Rules of others that read texts of the form that Inspect asks for, which is simple-evals'."""
 
 
 def check(path: Path, header: Mapping[str, Any], samples: int) -> None:
@@ -172,7 +159,9 @@ def rules(header: Mapping[str, Any]) -> tuple[str, ...]:
     said = str((header["eval"].get("packages") or {}).get("inspect_ai", ""))
     release = tuple(int(number) for number in re.findall(r"\d+", said)[:3]) or RULES[0][0]
     own = next((rule for start, rule in RULES if release >= start), RULES[-1][1])
-    return own, *(rule for _, rule in RULES if rule != own), *OTHER_RULES
+    # those of others read texts of the form that Inspect asks for, which is simple-evals'
+    others = ("simple-evals@f517a91", "simple-evals-multilingual@f517a91", "opencompass@14ca958")
+    return own, *(rule for _, rule in RULES if rule != own), *others
 
 
 def totals(header: Mapping[str, Any]) -> dict[str, float]:
@@ -192,12 +181,6 @@ ATTACHMENT: Final = "attachment://"
 VALUES: Final = {"C": 1.0, "I": 0.0, "N": 0.0, "P": 0.5}
 """Inspect's verdicts as its metrics count them: correct, incorrect, no answer, partial (scorer/_metric.py@499e615)."""
 
-_KIND: Final = re.compile(r"[A-Za-z_][\w.]{0,80}")
-"""The kind of an error; its message may hold an address, and an address a secret."""
-
-NO_LIKELIHOOD: Final = "the log has text that the model wrote, and no log-likelihoods of the options"
-"""Why an option of a generated answer has no score."""
-
 
 def logged_item(sample: Any, place: str) -> tuple[int, LoggedItem]:
     """(epoch, item) of a sample; ``place`` says where it stands.
@@ -210,40 +193,40 @@ def logged_item(sample: Any, place: str) -> tuple[int, LoggedItem]:
     options = sample.get("choices")
     if not isinstance(options, list) or not options:
         raise DataError(f"{place} (id {sample['id']!r}) has no choices; only multiple-choice tasks can be imported")
-    texts = _Texts(sample.get("attachments"))
-    options = tuple(texts.of(option) for option in options)
+    text = _texts(sample.get("attachments"))
+    options = tuple(text(option) for option in options)
     gold = _gold(sample.get("target"), options)
     missing = _missing(sample, gold)
+    unscored = missing or "the log has text that the model wrote, and no log-likelihoods of the options"
     item = LoggedItem(
         id=str(sample["id"]),
         gold=gold,
-        choices=(LoggedChoice(None, missing=missing or NO_LIKELIHOOD),) * len(options),
-        context=_context(sample, texts),
-        question=texts.of(sample.get("input")),
+        choices=(LoggedChoice(None, missing=unscored),) * len(options),
+        context=_context(sample, text),
+        question=text(sample.get("input")),
         options=options,
-        generated=None if missing else _completion(sample, texts),
+        generated=None if missing else _completion(sample, text),
         recorded={} if missing else _verdicts(sample),
     )
     epoch = sample.get("epoch", 1)
     return epoch if isinstance(epoch, int) else 1, item
 
 
-class _Texts:
-    """The texts of a sample, whose long ones are attachments."""
+def _texts(attachments: Any) -> Callable[[Any], str]:
+    """What gives the text of a text, of a message's parts (their texts alone), or of a list of messages."""
+    known: Mapping[str, Any] = attachments if isinstance(attachments, dict) else {}
 
-    def __init__(self, attachments: Any) -> None:
-        self._attachments: Mapping[str, Any] = attachments if isinstance(attachments, dict) else {}
-
-    def of(self, content: Any) -> str:
-        """The text of a text, of a message's parts (their texts alone), or of a list of messages."""
+    def text(content: Any) -> str:
         if isinstance(content, str):
             key = content.removeprefix(ATTACHMENT)
-            return str(self._attachments.get(key, content)) if key != content else content
+            return str(known.get(key, content)) if key != content else content
         if isinstance(content, list):
-            return "\n\n".join(text for text in map(self.of, content) if text)
+            return "\n\n".join(filter(None, map(text, content)))
         if isinstance(content, dict):
-            return self.of(content.get("text", content.get("content", "")))
+            return text(content.get("text", content.get("content", "")))
         return ""
+
+    return text
 
 
 def _gold(target: Any, options: Sequence[str]) -> tuple[int, ...]:
@@ -272,7 +255,8 @@ def _indices(word: str) -> list[int]:
 def _missing(sample: Mapping[str, Any], gold: Sequence[int]) -> str | None:
     """Why what the model wrote can't be read as an answer, or None."""
     if isinstance(error := sample.get("error"), dict):
-        kind = _KIND.match(str(error.get("message", "")))
+        # the kind alone: a message may hold an address, and an address a secret
+        kind = re.match(r"[A-Za-z_][\w.]{0,80}", str(error.get("message", "")))
         return f"the sample ended in an error ({kind[0] if kind else 'of no kind'}), of which the log says more"
     if sample.get("invalidation"):
         return "the sample was marked invalid in the log"
@@ -281,19 +265,19 @@ def _missing(sample: Mapping[str, Any], gold: Sequence[int]) -> str | None:
     return None
 
 
-def _context(sample: Mapping[str, Any], texts: _Texts) -> str | None:
+def _context(sample: Mapping[str, Any], text: Callable[[Any], str]) -> str | None:
     """The messages before the model's last one, which are what it was sent."""
     messages = [each for each in sample.get("messages") or () if isinstance(each, dict)]
     last = max((place for place, each in enumerate(messages) if each.get("role") == "assistant"), default=len(messages))
-    return texts.of([each.get("content") for each in messages[:last]]) or None
+    return text([each.get("content") for each in messages[:last]]) or None
 
 
-def _completion(sample: Mapping[str, Any], texts: _Texts) -> str:
+def _completion(sample: Mapping[str, Any], text: Callable[[Any], str]) -> str:
     output = sample.get("output") or {}
     if isinstance(output.get("completion"), str):
-        return texts.of(output["completion"])
+        return text(output["completion"])
     first: Mapping[str, Any] = next(iter(output.get("choices") or ()), {})
-    return texts.of((first.get("message") or {}).get("content"))
+    return text((first.get("message") or {}).get("content"))
 
 
 def _verdicts(sample: Mapping[str, Any]) -> dict[str, float]:
@@ -307,4 +291,3 @@ def _verdicts(sample: Mapping[str, Any]) -> dict[str, float]:
 
 
 READER = Reader("Inspect's .eval archives and .json logs of multiple choice", _recognises, _read)
-"""Logs of Inspect."""

@@ -15,7 +15,8 @@ from __future__ import annotations
 import re
 from ast import literal_eval
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import chain
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -40,7 +41,8 @@ def _recognises(path: Path) -> bool:
 
 def _read(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
     """A log for every model and task, of the newest date where there are several."""
-    files = dict.fromkeys(file for path in paths for file in _files(path))
+    named = [sorted(path.rglob("details_*.parquet")) if path.is_dir() else [path] for path in paths]
+    files = dict.fromkeys(chain.from_iterable(named))
     newest: dict[tuple[str, str], Task] = {}
     older: list[str] = []
     for task in sorted((read_task(file, results) for file in files), key=lambda each: each.date):
@@ -51,17 +53,20 @@ def _read(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
     for task in newest.values():
         name, part = _parent(task, newest)
         together.setdefault((task.model, name), []).append((part, task))
-    logs = [(_log_or_broken(model, name, tasks), tasks) for (model, name), tasks in together.items()]
-    other = [f"{name} is no multiple choice" for log, tasks in logs if log is None for name in (tasks[0][1].name,)]
-    kept = [log for log, _ in logs if log is not None]
+    kept, other = list[Log](), list[str]()
+    for (model, name), tasks in together.items():
+        try:
+            log = _log(model, name, tasks)
+        except DataError as error:  # the other tasks are kept
+            log = Log("lighteval", model, name, Unreadable(error))
+        if log is None:
+            other.append(f"{tasks[0][1].name} is no multiple choice")
+        else:
+            kept.append(log)
     if not kept:
         raise DataError(f"{', '.join(map(str, paths))}: {'; '.join(other) or 'no details of lighteval'}")
     for log in kept:
         yield replace(log, unused=(*log.unused, *older, *other))
-
-
-def _files(path: Path) -> list[Path]:
-    return sorted(path.rglob("details_*.parquet")) if path.is_dir() else [path]
 
 
 def _parent(task: Task, tasks: Mapping[tuple[str, str], Task]) -> tuple[str, str]:
@@ -73,14 +78,6 @@ def _parent(task: Task, tasks: Mapping[tuple[str, str], Task]) -> tuple[str, str
     others = [_PART.fullmatch(name) for model, name in tasks if model == task.model]
     alike = [each for each in others if each and (each["suite"], each["parent"], each["rest"]) == match.group(1, 2, 4)]
     return (whole_name, match["part"]) if len(alike) >= PARTS else (task.name, "")
-
-
-def _log_or_broken(model: str, name: str, tasks: Sequence[tuple[str, Task]]) -> Log | None:
-    """The same, whose items are the error where a file can't be used: the other tasks are kept."""
-    try:
-        return _log(model, name, tasks)
-    except DataError as error:
-        return Log("lighteval", model, name, Unreadable(error))
 
 
 def _log(model: str, name: str, tasks: Sequence[tuple[str, Task]]) -> Log | None:
@@ -233,9 +230,9 @@ def _until_0_9(row: Mapping[str, Any], number: int, place: str) -> Detail:
         return _value(value, f"{place}, column {name}") if isinstance(value, str) else value
 
     metrics = cell("metrics") or {name: row.get(name) for name in ("acc", "acc_norm", "mc1", "mc2")}
-    gold = (
-        cell("gold_index") if row.get("gold_index") not in (None, [], "[]") else cell("gold") if _is_index(row) else []
-    )
+    given = row.get("gold")  # an index, or the right text where text is generated
+    is_index = all(isinstance(each, int) for each in (given if isinstance(given, list) else [given]))
+    gold = cell("gold_index") if row.get("gold_index") not in (None, [], "[]") else given if is_index else []
     specifics = cell("specifics") if isinstance(row.get("specifics"), str | dict) else None
     null = specifics.get("unconditioned_query") if isinstance(specifics, dict) else None
     return Detail(
@@ -251,12 +248,6 @@ def _until_0_9(row: Mapping[str, Any], number: int, place: str) -> Detail:
         null=null if isinstance(null, str) else None,
         metrics=metrics if isinstance(metrics, dict) else {},
     )
-
-
-def _is_index(row: Mapping[str, Any]) -> bool:
-    """Whether ``gold`` is an index: where text is generated it is the right text."""
-    gold = row.get("gold")
-    return isinstance(gold, int) or (isinstance(gold, list) and all(isinstance(each, int) for each in gold))
 
 
 def _since_0_10(row: Mapping[str, Any], number: int) -> Detail:
@@ -309,8 +300,8 @@ class Task:
     name: str
     date: str
     model: str
-    settings: Mapping[str, str] = field(default_factory=dict)
-    totals: Mapping[str, float] = field(default_factory=dict)
+    settings: Mapping[str, str]
+    totals: Mapping[str, float]
 
 
 def read_task(path: Path, results: Path | None) -> Task:
@@ -322,20 +313,26 @@ def read_task(path: Path, results: Path | None) -> Task:
     name, date = (match["task"], match["date"]) if match else (path.stem.removeprefix("details_"), "")
     file = results or next((each for each in _beside(path, date) if each.is_file()), None)
     said = whole(file) if file else {}
-    with laid_out_by("lighteval", file or path):
-        return _task(path, name, date, said, file, results)
-
-
-def _task(path: Path, name: str, date: str, said: Any, file: Path | None, results: Path | None) -> Task:
     if not isinstance(said, dict) or (file and not isinstance(said.get("config_general"), dict)):
         raise DataError(f"{file} is no file of results of lighteval: it has no config_general")
-    if results and name not in (said.get("results") or {}):
-        raise DataError(f"{results} says nothing of the task {name}; it belongs to other details")
-    general = said.get("config_general") or {}
-    model = general.get("model_name") or (general.get("model_config") or {}).get("model_name") or _folder_model(path)
-    totals = (said.get("results") or {}).get(name) or {}
-    numbers = {key: float(value) for key, value in totals.items() if isinstance(value, int | float) and isfinite(value)}
-    return Task(path, name, date, str(model), _settings(general, said, name), numbers)
+    with laid_out_by("lighteval", file or path):
+        if results and name not in (said.get("results") or {}):
+            raise DataError(f"{results} says nothing of the task {name}; it belongs to other details")
+        general = said.get("config_general") or {}
+        config = general.get("model_config") or {}
+        model = general.get("model_name") or config.get("model_name") or _folder_model(path)
+        settings = {
+            "lighteval_sha": general.get("lighteval_sha"),
+            "model_sha": general.get("model_sha") or config.get("revision"),
+            "dtype": general.get("model_dtype") or config.get("dtype"),
+            "max_samples": general.get("max_samples"),
+            "version": (said.get("versions") or {}).get(name),
+            "shots": next((part for part in name.split("|")[1:] if part.isdecimal()), None),
+        }
+        known = {key: str(value) for key, value in settings.items() if value not in (None, "", "?")}
+        totals = (said.get("results") or {}).get(name) or {}
+        numbers = {key: float(value) for key, value in totals.items() if _is_number(value)}
+        return Task(path, name, date, str(model), known, numbers)
 
 
 def _beside(path: Path, date: str) -> Iterator[Path]:
@@ -357,18 +354,4 @@ def _folder_model(path: Path) -> str:
     return (named or folders[-1:])[-1].replace("__", "/")
 
 
-def _settings(general: Mapping[str, Any], said: Mapping[str, Any], task: str) -> dict[str, str]:
-    config = general.get("model_config") or {}
-    given = {
-        "lighteval_sha": general.get("lighteval_sha"),
-        "model_sha": general.get("model_sha") or config.get("revision"),
-        "dtype": general.get("model_dtype") or config.get("dtype"),
-        "max_samples": general.get("max_samples"),
-        "version": (said.get("versions") or {}).get(task),
-        "shots": next((part for part in task.split("|")[1:] if part.isdecimal()), None),
-    }
-    return {key: str(value) for key, value in given.items() if value not in (None, "", "?")}
-
-
 READER = Reader("lighteval's details (details_*.parquet, with results_*.json)", _recognises, _read)
-"""Details of lighteval."""

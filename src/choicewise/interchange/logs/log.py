@@ -28,17 +28,18 @@ class Checks:
         self._checked: Counter[str] = Counter()
         self._wrong: Counter[str] = Counter()
         self._first: dict[str, str] = {}
-        self._unknown: dict[str, None] = {}
+        self._unknown: set[str] = set()
 
-    def add(self, kept: KeptItem) -> None:
+    def add(self, item: LoggedItem) -> None:
         """Check one item; what is missing has nothing to be checked against."""
-        item = kept.item
-        if kept.missing:
+        if item.missing:
             return
+        verdicts = VERDICTS.get(self._log.tool, HARNESS)
         for name, said in item.recorded.items():
-            follows = expected(self._log, name, item)
-            if not is_known(self._log, name):
-                self._unknown.setdefault(name)
+            if (verdict := verdicts.get(name)) is None:
+                self._unknown.add(name)
+                continue
+            follows = verdict(self._log, item)
             if math.isnan(follows) or math.isnan(said):
                 continue
             self._checked[name] += 1
@@ -69,12 +70,6 @@ class Checks:
         return (f"values {unknown}, of which it is not known how they follow from the answers",) if unknown else ()
 
 
-ABOVE = 1e-3
-"""Nats that rounding may lift a log-likelihood above 0."""
-
-NAN = "the log says NaN"
-
-
 @dataclass(frozen=True, slots=True)
 class LoggedChoice:
     """What a log says of one choice.
@@ -102,6 +97,7 @@ class LoggedItem:
     and ``options``: the question and its choices as the data have them, where the log has those too.  ``generated``:
     the text that the model wrote, where it answered in text.  ``recorded``: what the log itself says of the item, by
     the log's name for it (``acc``, ``acc_norm``), which is checked against what follows from the log-likelihoods.
+    ``missing``: why it can't be scored at all, once it is checked.
     """
 
     id: str
@@ -113,44 +109,35 @@ class LoggedItem:
     options: tuple[str, ...] | None = None
     generated: str | None = None
     recorded: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class KeptItem:
-    """An item whose log-likelihoods are numbers or missing; ``missing``: why it can't be scored at all."""
-
-    item: LoggedItem
     missing: str | None = None
 
     @property
-    def contexts(self) -> tuple[str | None, ...]:
+    def own_contexts(self) -> tuple[str | None, ...]:
         """The contexts of the choices, where any has its own; else none."""
-        own = tuple(choice.context for choice in self.item.choices)
+        own = tuple(choice.context for choice in self.choices)
         return own if any(context is not None for context in own) else ()
 
     @property
-    def question(self) -> str:
+    def shown_question(self) -> str:
         """The question to show: the data's own, else what the choices were scored after."""
-        item = self.item
-        shown = item.question if item.question is not None else item.context
+        shown = self.question if self.question is not None else self.context
         if shown is None:
-            shown = "\n".join(context for context in self.contexts if context is not None) or None
+            shown = "\n".join(context for context in self.own_contexts if context is not None) or None
         return "(the log has no text of the question)" if shown is None else shown
 
     @property
-    def options(self) -> tuple[str, ...]:
+    def shown_options(self) -> tuple[str, ...]:
         """The choices to show: the data's own, else what was scored."""
-        if self.item.options is not None:
-            return self.item.options
-        texts = (choice.text for choice in self.item.choices)
+        if self.options is not None:
+            return self.options
         return tuple(
-            f"(choice {place}: the log has no text)" if text is None else text.removeprefix(" ")
-            for place, text in enumerate(texts)
+            f"(choice {place}: the log has no text)" if choice.text is None else choice.text.removeprefix(" ")
+            for place, choice in enumerate(self.choices)
         )
 
 
-def kept_item(item: LoggedItem, tool: str) -> KeptItem:
-    """``item`` checked.
+def checked_item(item: LoggedItem, tool: str) -> LoggedItem:
+    """``item`` with log-likelihoods that are numbers or missing.
 
     A NaN is a missing choice, and a right choice that is none of the choices makes the item missing.  Raises DataError
     for what no log-likelihoods are, an item without choices, and texts that no file can store.
@@ -172,22 +159,23 @@ def kept_item(item: LoggedItem, tool: str) -> KeptItem:
         missing = f"the right choice is {wrong[0]}, and there are {len(choices)} choices, counted from 0"
     elif not gold:
         missing = "the log does not say which choice is right"
-    return KeptItem(replace(item, choices=choices, gold=gold), missing)
+    return replace(item, choices=choices, gold=gold, missing=missing)
 
 
 def _kept(choice: LoggedChoice, where: str) -> LoggedChoice:
     for name in ("loglikelihood", "unconditional"):
         value = getattr(choice, name)
-        if value is not None and value > ABOVE:
+        if value is not None and value > 1e-3:  # nats that rounding may lift it above 0
             raise DataError(
                 f"{where} has the {name} {value}, and a log-likelihood is never above 0; is it a "
                 "loss, or a probability?"
             )
     if choice.tokens is not None and choice.tokens < 1:
         raise DataError(f"{where} has {choice.tokens} tokens; a scored choice has at least one")
-    missing = choice.missing or (NAN if choice.loglikelihood is not None and math.isnan(choice.loglikelihood) else None)
-    if missing or choice.loglikelihood is None:
-        return replace(choice, loglikelihood=None, missing=missing or "the log has no log-likelihood of it")
+    if choice.missing or choice.loglikelihood is None:
+        return replace(choice, loglikelihood=None, missing=choice.missing or "the log has no log-likelihood of it")
+    if math.isnan(choice.loglikelihood):
+        return replace(choice, loglikelihood=None, missing="the log says NaN")
     lost = choice.unconditional is not None and math.isnan(choice.unconditional)
     return replace(choice, unconditional=None) if lost else choice
 
@@ -222,17 +210,6 @@ Verdict = Callable[[Log, LoggedItem], float]
 """The credit of an item; NaN where the log has not what it is made of."""
 
 
-def expected(log: Log, name: str, item: LoggedItem) -> float:
-    """What the log's value ``name`` of an item must be; NaN where nobody knows what it means, or something lacks."""
-    verdict = VERDICTS.get(log.tool, HARNESS).get(name)
-    return math.nan if verdict is None else verdict(log, item)
-
-
-def is_known(log: Log, name: str) -> bool:
-    """Whether anything is known of how the log's value ``name`` of an item follows from its answers."""
-    return name in VERDICTS.get(log.tool, HARNESS)
-
-
 def _right(item: LoggedItem, scores: Sequence[float]) -> float:
     """1 where the first of the greatest scores is a right choice, else 0."""
     return math.nan if any(map(math.isnan, scores)) else float(int(np.argmax(scores)) in item.gold)
@@ -244,15 +221,16 @@ def _shared(item: LoggedItem, scores: Sequence[float]) -> float:
     return math.nan if any(map(math.isnan, scores)) else len(set(top) & set(item.gold)) / len(top)
 
 
-def _sums(item: LoggedItem) -> list[float]:
-    return [math.nan if choice.loglikelihood is None else choice.loglikelihood for choice in item.choices]
+def sums(choices: Sequence[LoggedChoice]) -> list[float]:
+    """The log-likelihood of each choice in nats, NaN where there is none."""
+    return [math.nan if choice.loglikelihood is None else choice.loglikelihood for choice in choices]
 
 
 def _per(item: LoggedItem, lengths: Sequence[int]) -> list[float]:
     """Scores per length; NaN where one is not known."""
     if not all(lengths):
         return [math.nan] * len(item.choices)
-    return [score / length for score, length in zip(_sums(item), lengths, strict=True)]
+    return [score / length for score, length in zip(sums(item.choices), lengths, strict=True)]
 
 
 def _bare(item: LoggedItem) -> list[str]:
@@ -267,7 +245,7 @@ def _scored(item: LoggedItem) -> list[str]:
 
 def _beyond_null(item: LoggedItem) -> list[float]:
     nulls = [math.nan if choice.unconditional is None else choice.unconditional for choice in item.choices]
-    return [score - null for score, null in zip(_sums(item), nulls, strict=True)]
+    return [score - null for score, null in zip(sums(item.choices), nulls, strict=True)]
 
 
 def _per_token(item: LoggedItem) -> list[float]:
@@ -288,10 +266,10 @@ def _letter(log: Log, item: LoggedItem) -> float:
     return float(extract(log.rules[0], [item.generated], [item.gold], [len(item.choices)], ascii_uppercase).credit[0])
 
 
-def _share(item: LoggedItem) -> float:
-    """The share that the right choices have of the probability of all."""
-    sums = np.array(_sums(item))
-    return float(np.exp(sums[list(item.gold)] - np.logaddexp.reduce(sums)).sum())
+def share(choices: Sequence[LoggedChoice], right: Sequence[int]) -> float:
+    """The share that the ``right`` choices have of the probability of all."""
+    scores = np.array(sums(choices))
+    return float(np.exp(scores[list(right)] - np.logaddexp.reduce(scores)).sum())
 
 
 def _helm(log: Log, item: LoggedItem) -> float:
@@ -318,14 +296,14 @@ def _either_norm(log: Log, item: LoggedItem) -> float:
 
 
 HARNESS: Mapping[str, Verdict] = {
-    "acc": lambda log, item: _right(item, _sums(item)),
+    "acc": lambda log, item: _right(item, sums(item.choices)),
     "acc_norm": lambda log, item: _right(item, _per(item, [len(text) for text in _bare(item)])),
     "acc_bytes": lambda log, item: _right(item, _per(item, [len(text.encode()) for text in _bare(item)])),
     "acc_mutual_info": lambda log, item: _right(item, _beyond_null(item)),
     "exact_match": _match,
     "greedy": _match,
-    "mc2": lambda log, item: _share(item),
-    "perplexity": lambda log, item: _sums(item)[0] if len(item.choices) == 1 else math.nan,
+    "mc2": lambda log, item: share(item.choices, item.gold),
+    "perplexity": lambda log, item: sums(item.choices)[0] if len(item.choices) == 1 else math.nan,
 }
 """lm-evaluation-harness (lm_eval/api/task.py@4e7e0d4:1489), and tables that name their columns so."""
 
@@ -335,16 +313,14 @@ VERDICTS: Mapping[str, Mapping[str, Verdict]] = {
     "helm": {"exact_match": _helm, "predicted_index": _helm_index},
     "inspect": {"choice": _letter},
     "lighteval": {
-        "acc": lambda log, item: _right(item, _sums(item)),
+        "acc": HARNESS["acc"],
         "acc_norm": _either_norm,
         f"{_NORM}CharNorm(name='norm', ignore_first_space=False)": lambda log, item: _right(
             item, _per(item, [len(text) for text in _scored(item)])
         ),
-        f"{_NORM}CharNorm(name='norm', ignore_first_space=True)": lambda log, item: _right(
-            item, _per(item, [len(text) for text in _bare(item)])
-        ),
+        f"{_NORM}CharNorm(name='norm', ignore_first_space=True)": HARNESS["acc_norm"],
         f"{_NORM}TokenNorm(name='norm_token')": lambda log, item: _right(item, _per_token(item)),
-        f"{_NORM}PMINorm(name='norm_pmi')": lambda log, item: _right(item, _beyond_null(item)),
+        f"{_NORM}PMINorm(name='norm_pmi')": HARNESS["acc_mutual_info"],
     },
 }
 """By tool and its name for a verdict.
@@ -352,6 +328,16 @@ VERDICTS: Mapping[str, Mapping[str, Verdict]] = {
 helm: BasicReferenceMetric and exact_match of stanford-crfm/helm@63754d0.  inspect: the scorer choice.  lighteval:
 LoglikelihoodAcc with its normalisations (metrics/metrics_sample.py and normalizations.py@3fd1526).
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """Items that ``read`` gives anew whenever they are iterated."""
+
+    read: Callable[[], Iterator[LoggedItem]]
+
+    def __iter__(self) -> Iterator[LoggedItem]:
+        return self.read()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from csv import Error as CsvError
 from csv import reader
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,40 +18,31 @@ import pyarrow.compute as pc
 
 from choicewise.data.files import text_lines
 from choicewise.errors import DataError, did_you_mean
-from choicewise.interchange.logs.files import HEAD, NOTHING, Reader, first_object, flag, index, number, objects
-from choicewise.interchange.logs.log import Log, LoggedChoice, LoggedItem
+from choicewise.interchange.logs.files import NOTHING, Reader, first_object, flag, head, index, number, objects
+from choicewise.interchange.logs.log import Log, LoggedChoice, LoggedItem, Reread
 from choicewise.util.files import TABLE, open_file
 from choicewise.util.tables import open_parquet, unpacked
 
 BATCH = 10_000
 """Rows that become items at once."""
 
-SUFFIXES = (".csv", ".tsv", ".parquet")
-
 
 def _recognises(path: Path) -> bool:
     if not path.is_file():
         return False
-    if path.suffix.lower() == ".parquet":
-        return _has_columns(path)
-    if path.suffix.lower() in SUFFIXES:
+    suffix = path.suffix.lower()
+    if suffix in _SEPARATORS:
+        columns = head(path).partition("\n")[0].lower()
+        return sum(name in columns for name in NEEDED) >= 2
+    if suffix == ".parquet":
+        import pyarrow.parquet as pq
+
         try:
-            with path.open("rb") as file:
-                head = file.read(HEAD).decode(errors="replace").removeprefix("\ufeff").partition("\n")[0]
-        except OSError:
+            names = {name.strip().lower() for name in pq.read_schema(path).names}
+        except (pa.ArrowException, OSError):
             return False
-        return sum(name in head.lower() for name in NEEDED) >= 2
+        return len(names & set(NEEDED)) >= 2
     return {"item", "loglikelihood"} <= {name.strip().lower() for name in first_object(path)}
-
-
-def _has_columns(path: Path) -> bool:
-    import pyarrow.parquet as pq
-
-    try:
-        names = {name.strip().lower() for name in pq.read_schema(path).names}
-    except (pa.ArrowException, OSError):
-        return False
-    return len(names & set(NEEDED)) >= 2
 
 
 def _read(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
@@ -59,11 +52,20 @@ def _read(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
         table = read_table(path)
         for model, task, rows in table.parts():
             part = sorted_rows(table, rows)
-            golds = golds_of(part)
-            settings = {"file": path.name, "gold": golds.about}
+            about, golds = golds_of(part)
+            settings = {"file": path.name, "gold": about}
             unused = (f"columns {', '.join(table.unused)}",) if table.unused else ()
             null = "" if "unconditional" in part.columns.column_names else None
-            yield Log("a table", model or path.stem, task or "log", _Items(part, golds), settings, null, {}, unused)
+            yield Log(
+                "a table",
+                model or path.stem,
+                task or "log",
+                Reread(partial(_items, part, golds)),
+                settings,
+                null,
+                {},
+                unused,
+            )
 
 
 @dataclass(frozen=True)
@@ -85,71 +87,53 @@ class Table:
         if not names:
             yield None, None, None
             return
-        groups = self.columns.select(names).group_by(names, use_threads=False).aggregate([]).to_pylist()
-        for group in groups:
-            masks = [_equal(self.columns[name], group[name]) for name in names]
-            rows = pc.indices_nonzero(masks[0] if len(masks) == 1 else pc.and_(*masks))
-            yield group.get("model"), group.get("task"), rows
+        numbered = self.columns.select(names).append_column("row", pa.array(range(len(self.columns))))
+        groups = numbered.group_by(names, use_threads=False).aggregate([("row", "list")])
+        for group in groups.to_pylist():
+            yield group.get("model"), group.get("task"), pa.array(group["row_list"])
 
 
-@dataclass(frozen=True)
-class Golds:
-    """``about``: how the table says it, in words; ``of``: from an item's rows, its choices and where, to indices."""
-
-    about: str
-    of: Callable[[Sequence[dict[str, Any]], Sequence[str], str], tuple[int, ...]]
+Golds = Callable[[Sequence[dict[str, Any]], Sequence[str], str], tuple[int, ...]]
+"""From an item's rows, its choices and where it stands to the indices of the right choices."""
 
 
-@dataclass(frozen=True)
-class _Items:
+def _items(table: Table, golds: Golds) -> Iterator[LoggedItem]:
     """The items of rows that are sorted by item and choice."""
+    rows: list[dict[str, Any]] = []
+    for start in range(0, len(table.columns), BATCH):
+        for row in table.columns.slice(start, BATCH).to_pylist():
+            if rows and row["item"] != rows[0]["item"]:
+                yield _item(table, golds, rows)
+                rows = []
+            rows.append(row)
+    if rows:
+        yield _item(table, golds, rows)
 
-    table: Table
-    golds: Golds
 
-    def __iter__(self) -> Iterator[LoggedItem]:
-        rows: list[dict[str, Any]] = []
-        for start in range(0, len(self.table.columns), BATCH):
-            for row in self.table.columns.slice(start, BATCH).to_pylist():
-                if rows and row["item"] != rows[0]["item"]:
-                    yield self._item(rows)
-                    rows = []
-                rows.append(row)
-        if rows:
-            yield self._item(rows)
-
-    def _item(self, rows: Sequence[dict[str, Any]]) -> LoggedItem:
-        name = rows[0]["item"]
-        where = f"{self.table.path}, item {name!r}"
-        by_choice: dict[str, dict[str, Any]] = {}
-        for row in rows:
-            if row["choice"] in by_choice:
-                raise DataError(
-                    f"{where} has two rows for choice {row['choice']}; is it of two models? A column `model` "
-                    "tells them apart"
-                )
-            by_choice[row["choice"]] = row
-        labels = self._labels(list(by_choice), where)
-        choices = tuple(
-            _choice(by_choice.get(label), f"{where}, choice {label}", self.table.first == 0) for label in labels
-        )
-        shared = _shared(rows, "context")
-        own = shared is None and any(row.get("context") is not None for row in rows)
-        if own:
-            contexts = [by_choice[label].get("context") if label in by_choice else None for label in labels]
-            choices = tuple(_with_context(choice, context) for choice, context in zip(choices, contexts, strict=True))
-        gold = self.golds.of(rows, labels, where)
-        subject = _shared(rows, "subject") or ""
-        return LoggedItem(name, gold, choices, shared, subject, _shared(rows, "question"))
-
-    def _labels(self, present: list[str], where: str) -> list[str]:
-        """The choices of an item in order; numbered ones without gaps."""
-        if self.table.first is None:
-            return present
-        numbers = [int(label) for label in present]
-        if min(numbers) < self.table.first or max(numbers) > self.table.first + 10_000:
+def _item(table: Table, golds: Golds, rows: Sequence[dict[str, Any]]) -> LoggedItem:
+    name = rows[0]["item"]
+    where = f"{table.path}, item {name!r}"
+    by_choice: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if row["choice"] in by_choice:
+            raise DataError(
+                f"{where} has two rows for choice {row['choice']}; is it of two models? A column `model` "
+                "tells them apart"
+            )
+        by_choice[row["choice"]] = row
+    labels = list(by_choice)
+    if table.first is not None:  # numbered ones without gaps
+        numbers = [int(label) for label in labels]
+        if min(numbers) < table.first or max(numbers) > table.first + 10_000:
             raise DataError(f"{where} has choice {min(numbers)} to {max(numbers)}; they count from 0 or from 1")
-        return [str(number) for number in range(self.table.first, max(numbers) + 1)]
+        labels = [str(number) for number in range(table.first, max(numbers) + 1)]
+    choices = [_choice(by_choice.get(label), f"{where}, choice {label}") for label in labels]
+    shared = _shared(rows, "context")
+    if shared is None and any(row.get("context") is not None for row in rows):
+        contexts = [by_choice.get(label, {}).get("context") for label in labels]
+        choices = [replace(choice, context=context) for choice, context in zip(choices, contexts, strict=True)]
+    subject = _shared(rows, "subject") or ""
+    return LoggedItem(name, golds(rows, labels, where), tuple(choices), shared, subject, _shared(rows, "question"))
 
 
 def _shared(rows: Sequence[dict[str, Any]], column: str) -> str | None:
@@ -158,7 +142,7 @@ def _shared(rows: Sequence[dict[str, Any]], column: str) -> str | None:
     return first if first is not None and all(row.get(column) == first for row in rows) else None
 
 
-def _choice(row: dict[str, Any] | None, where: str, from_zero: bool) -> LoggedChoice:
+def _choice(row: dict[str, Any] | None, where: str) -> LoggedChoice:
     if row is None:
         return LoggedChoice(None, missing="the log has no row for it")
     count = row.get("tokens")
@@ -170,30 +154,14 @@ def _choice(row: dict[str, Any] | None, where: str, from_zero: bool) -> LoggedCh
     return LoggedChoice(numbers[0], row.get("text"), None, tokens, greedy, numbers[1])
 
 
-def _with_context(choice: LoggedChoice, context: str | None) -> LoggedChoice:
-    from dataclasses import replace
-
-    return replace(choice, context=context)
-
-
 NEEDED = ("item", "choice", "loglikelihood", "gold")
 """The columns that every table has."""
 
 KNOWN = (*NEEDED, "text", "context", "subject", "question", "tokens", "is_greedy", "unconditional", "model", "task")
 """All columns that are read; the others are named as unused."""
 
-NUMBERS = ("loglikelihood", "unconditional")
-"""Columns of numbers in nats."""
-
-PLAIN = ("item", "choice", "gold", "tokens")
-"""Columns whose cells are names or counts, so that space around them means nothing."""
-
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _CHUNK = 100_000
-
-
-def _equal(column: pa.ChunkedArray, value: str | None) -> pa.ChunkedArray:
-    return pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, value), False)
 
 
 def read_table(path: Path) -> Table:
@@ -216,8 +184,11 @@ def read_table(path: Path) -> Table:
     if not len(table):
         raise DataError(f"{path} has no rows")
     for place, name in enumerate(table.column_names):
-        column = _numbers(table[name], path, name) if name in NUMBERS else _texts(table[name])
-        table = table.set_column(place, name, _plain(column) if name in PLAIN else column)
+        nats = name in ("loglikelihood", "unconditional")
+        column = _numbers(table[name], path, name) if nats else _texts(table[name])
+        if name in ("item", "choice", "gold", "tokens"):  # names and counts: space around them means nothing
+            column = _plain(column)
+        table = table.set_column(place, name, column)
     for name in ("item", "choice"):
         empty = pc.equal(pc.fill_null(table[name], ""), "")
         if (row := pc.index(empty, True).as_py()) >= 0:
@@ -230,8 +201,6 @@ def sorted_rows(table: Table, rows: pa.Array | None) -> Table:
     columns = table.columns if rows is None else table.columns.take(rows)
     keys = {name: _sortable(columns[name]) for name in ("item", "choice")}
     order = pc.sort_indices(pa.table(keys), [("item", "ascending"), ("choice", "ascending")])
-    if pc.all(pc.equal(order, pa.array(range(len(order)), pa.uint64()))).as_py():
-        return replace(table, columns=columns)
     return replace(table, columns=columns.take(order))
 
 
@@ -296,30 +265,19 @@ def _check_text(path: Path) -> None:
 
 
 def _json_lines(path: Path) -> pa.Table:
-    names: dict[str, None] = {}
-    parts: list[pa.Table] = []
-    rows: list[dict[str, Any]] = []
-
-    def filled() -> pa.Table:
-        columns = {name: pa.array([_spelled(row.get(name)) for row in rows], pa.string()) for name in names}
-        return pa.table(columns)
-
-    for _, _, row in objects(path):
-        names.update(dict.fromkeys(row))
-        rows.append(row)
-        if len(rows) == _CHUNK:
-            parts.append(filled())
-            rows = []
-    parts.append(filled())
-    if not names:
+    tables = []
+    rows = (row for _, _, row in objects(path))
+    while portion := list(islice(rows, _CHUNK)):
+        names = dict.fromkeys(name for row in portion for name in row)
+        columns = {name: pa.array([_spelled(row.get(name)) for row in portion], pa.string()) for name in names}
+        tables.append(pa.table(columns))
+    if not any(table.column_names for table in tables):
         raise DataError(f"{path} is empty")
-    return pa.concat_tables(parts, promote_options="default")
+    return pa.concat_tables(tables, promote_options="default")
 
 
 def _spelled(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return str(value)
+    return None if value is None else str(value)
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -335,9 +293,12 @@ def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
         column = pc.cast(column, column.type.value_type)
     if pa.types.is_floating(column.type):
         return pa.chunked_array([pa.array(map(_whole, column.to_pylist()), pa.string())])
-    if pa.types.is_string(column.type):
-        return column
-    if pa.types.is_large_string(column.type) or pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
+    if (
+        pa.types.is_string(column.type)
+        or pa.types.is_large_string(column.type)
+        or pa.types.is_integer(column.type)
+        or pa.types.is_boolean(column.type)
+    ):
         return column.cast(pa.string())
     return pa.chunked_array([pa.array([_spelled(value) for value in column.to_pylist()], pa.string())])
 
@@ -358,20 +319,19 @@ def _numbers(column: pa.ChunkedArray, path: Path, name: str) -> pa.ChunkedArray:
         try:
             numbers = given.cast(pa.float64())
         except pa.ArrowException:
-            numbers = pa.chunked_array([pa.array(_one_by_one(given, path, name), pa.float64())])
+            cells = [
+                number(cell, f"{path}, row {row} (counted from 1, without the header): {name}")
+                for row, cell in enumerate(given.to_pylist(), start=1)
+            ]
+            numbers = pa.chunked_array([pa.array(cells, pa.float64())])
     return pc.if_else(pc.is_nan(numbers), None, numbers)
-
-
-def _one_by_one(column: pa.ChunkedArray, path: Path, name: str) -> Iterator[float | None]:
-    for row, cell in enumerate(column.to_pylist(), start=1):
-        yield number(cell, f"{path}, row {row} (counted from 1, without the header): {name}")
 
 
 _TRUE, _FALSE = ("true", "1", "1.0"), ("false", "0", "0.0")
 
 
-def golds_of(table: Table) -> Golds:
-    """How the column ``gold`` is to be read, decided for the whole table.
+def golds_of(table: Table) -> tuple[str, Golds]:
+    """How the column ``gold`` is to be read, decided for the whole table: in words, and what reads it.
 
     It names the right choice, or a list of them, on every row of its item, in the numbers or labels of the column
     ``choice``.  Where its cells differ within an item, or are true and false, they are flags: whether the choice of
@@ -381,12 +341,12 @@ def golds_of(table: Table) -> Golds:
     lower = pc.utf8_lower(pc.utf8_trim_whitespace(gold))
     known = pc.unique(lower.combine_chunks()).to_pylist()
     if set(known) <= {"true", "false"}:
-        return Golds("true on the rows of right choices", _flagged)
+        return ("true on the rows of right choices", _flagged)
     differs = _differs(table.columns["item"].combine_chunks(), lower.combine_chunks())
     if differs < 0:
-        return Golds("the right choices of the item, on each of its rows", _named)
+        return ("the right choices of the item, on each of its rows", _named)
     if set(known) <= {*_TRUE, *_FALSE} and _differs_everywhere(table):
-        return Golds("1 on the rows of right choices, 0 on the others", _flagged)
+        return ("1 on the rows of right choices, 0 on the others", _flagged)
     item = table.columns["item"][differs].as_py()
     raise DataError(
         f"{table.path}, item {item!r}: gold differs between its rows, and in other items it does not, or it is "

@@ -6,12 +6,13 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 import numpy as np
 
@@ -95,66 +96,53 @@ def answered_items(run: Run, nulls: Mapping[str, Sequence[str]]) -> Iterator[tup
 
 
 def _items(
-    portion: ObservedPortion, texts: Mapping[int, Mapping[str, object]], nulls: Sequence[str], place: int, row: int
+    portion: ObservedPortion, texts: Mapping[int, Mapping[str, Any]], nulls: Sequence[str], place: int, row: int
 ) -> Iterator[AnsweredItem]:
     reasons: dict[int, str] = {}
     for null in (None, *nulls):
         for item, reason in portion.reasons(null):
             reasons.setdefault(item, reason)
-    contexts = portion.requests["context"].to_pylist()
-    choices = _choices(portion, texts, nulls, contexts)
-    generated = portion.generated()
-    for number, at in enumerate(portion.items.tolist()):
-        row_texts = texts[at]
-        own = tuple(next(choices) for _ in range(int(portion.item_offsets[number + 1] - portion.item_offsets[number])))
+    contexts, own, generated = portion.requests["context"].to_pylist(), portion.own_contexts, portion.generated()
+    scored, parts = portion.continuations(), portion.part_sums
+    sums: Floats = _known(scored) if len(parts) == 1 else np.full(len(parts[0]), np.nan)
+    likeliest, counts = greedy(scored).tolist(), scores.tokens(scored).tolist()
+    after = {null: _known(portion.continuations(null)).tolist() for null in nulls}
+    expected, shown = portion.expected(), portion.options()
+    loglikelihoods = sums.tolist()
+    for number, (start, end) in enumerate(pairwise(portion.item_offsets.tolist())):
+        about = texts[int(portion.items[number])]
+        choices = []
+        for at in range(start, end):
+            choice = at - start
+            continuation = scored.text[at] or None
+            if continuation is None and choice < len(expected[number]):
+                continuation = expected[number][choice]
+            choices.append(
+                AnsweredChoice(
+                    choice=about["choices"][choice],
+                    shown=shown[number][choice] if choice < len(shown[number]) else None,
+                    context=contexts[number] if own[at] is None else own[at],
+                    continuation=continuation,
+                    loglikelihood=loglikelihoods[at],
+                    tokens=int(np.nan_to_num(counts[at])) or None,
+                    greedy=None if np.isnan(likeliest[at]) else bool(likeliest[at]),
+                    after_null={null: sums[at] for null, sums in after.items()},
+                )
+            )
         yield AnsweredItem(
             place=place + number,
-            row=row + int(portion.item_offsets[number]),
-            id=str(row_texts["item"]),
-            split=str(row_texts["split"]),
-            subject=str(row_texts["subject"]),
-            question=str(row_texts["question"]),
+            row=row + start,
+            id=str(about["item"]),
+            split=str(about["split"]),
+            subject=str(about["subject"]),
+            question=str(about["question"]),
             gold=tuple(portion.gold[number]),
-            fields=json.loads(str(row_texts["fields"])),
+            fields=json.loads(str(about["fields"])),
             context=contexts[number],
-            choices=own,
+            choices=tuple(choices),
             generated=generated[number],
             missing=reasons.get(number),
         )
-
-
-def _choices(
-    portion: ObservedPortion,
-    texts: Mapping[int, Mapping[str, object]],
-    nulls: Sequence[str],
-    contexts: Sequence[str | None],
-) -> Iterator[AnsweredChoice]:
-    """The choices of every item in turn."""
-    scored = portion.continuations()
-    parts = portion.part_sums
-    sums: Floats = _known(scored) if len(parts) == 1 else np.full(len(parts[0]), np.nan)
-    likeliest = greedy(scored).tolist()
-    after = {null: _known(portion.continuations(null)).tolist() for null in nulls}
-    own, expected, shown = portion.own_contexts, portion.expected(), portion.options()
-    loglikelihoods, counts = sums.tolist(), scores.tokens(scored).tolist()
-    for number, (start, end) in enumerate(pairwise(portion.item_offsets.tolist())):
-        as_given = texts[int(portion.items[number])]["choices"]
-        assert isinstance(as_given, list)
-        for row in range(start, end):
-            choice = row - start
-            continuation = scored.text[row] or None
-            if continuation is None and choice < len(expected[number]):
-                continuation = expected[number][choice]
-            yield AnsweredChoice(
-                choice=as_given[choice],
-                shown=shown[number][choice] if choice < len(shown[number]) else None,
-                context=contexts[number] if own[row] is None else own[row],
-                continuation=continuation,
-                loglikelihood=loglikelihoods[row],
-                tokens=int(np.nan_to_num(counts[row])) or None,
-                greedy=None if np.isnan(likeliest[row]) else bool(likeliest[row]),
-                after_null={null: sums[row] for null, sums in after.items()},
-            )
 
 
 def _known(observed: Continuations) -> Floats:
@@ -165,14 +153,7 @@ def _known(observed: Continuations) -> Floats:
 LONGEST = 120
 """Bytes of a name, so that what is put around it fits into the 255 that file systems allow."""
 
-_RESERVED = {
-    "con",
-    "prn",
-    "aux",
-    "nul",
-    "data",
-    *(f"{port}{number}" for port in ("com", "lpt") for number in range(10)),
-}
+_RESERVED = {*("con", "prn", "aux", "nul", "data"), *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))}
 """Names that a folder can't have everywhere, or that a data store keeps for itself."""
 
 
@@ -201,39 +182,28 @@ def free_name(name: str, taken: Collection[str], identity: str) -> str:
     return next(each for each in candidates if each.casefold() not in used)
 
 
-MOST = 8_000_000
-"""Characters that wait in memory."""
+@contextmanager
+def line_files() -> Iterator[Callable[[Path, str], None]]:
+    """What adds a line, without its end, to a file; lines wait until they are many, then one file is open at a time."""
+    waiting: dict[Path, list[str]] = {}
+    length = 0
 
-
-class LineFiles:
-    """Lines that wait in memory until they are many, and are then added to their files, one file open at a time."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[Path, list[str]] = {}
-        self._length = 0
-
-    def add(self, file: Path, line: str) -> None:
-        """Add a ``line``, without its end, to the ``file``."""
-        self._waiting.setdefault(file, []).append(f"{line}\n")
-        self._length += len(line)
-        if self._length > MOST:
-            self._write()
-
-    def __enter__(self) -> LineFiles:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self._write()
-
-    def _write(self) -> None:
-        for file, lines in self._waiting.items():
+    def write() -> None:
+        for file, lines in waiting.items():
             with file.open("a", encoding="utf-8", newline="\n") as stream:
                 stream.writelines(lines)
-        self._waiting.clear()
-        self._length = 0
+        waiting.clear()
+
+    def add(file: Path, line: str) -> None:
+        nonlocal length
+        waiting.setdefault(file, []).append(f"{line}\n")
+        length += len(line)
+        if length > 8_000_000:  # characters that wait in memory
+            write()
+            length = 0
+
+    yield add
+    write()
 
 
 def model_names(runs: Sequence[Run]) -> list[str]:
@@ -241,19 +211,19 @@ def model_names(runs: Sequence[Run]) -> list[str]:
     datasets = [run.manifest.dataset.name for run in runs]
     names = [run.manifest.model.name for run in runs]
     ids = [run_id(run.manifest) for run in runs]
-    alike = Counter(zip(names, datasets, strict=True))
-    counts = Counter(zip(names, datasets, ids, strict=True))
-    chosen = []
-    for place, key in enumerate(zip(names, datasets, ids, strict=True)):
-        name = key[0] if alike[key[:2]] == 1 else f"{key[0]} {key[2]}"
-        chosen.append(f"{name} ({place + 1})" if counts[key] > 1 else name)
-    return chosen
+    keys = list(zip(names, datasets, ids, strict=True))
+    alike, counts = Counter(key[:2] for key in keys), Counter(keys)
+    labels = [name if alike[name, dataset] == 1 else f"{name} {id}" for name, dataset, id in keys]
+    return [
+        f"{label} ({place})" if counts[key] > 1 else label
+        for place, (label, key) in enumerate(zip(labels, keys, strict=True), start=1)
+    ]
 
 
 def not_whole(runs: Sequence[Run]) -> list[str]:
     """A line per run whose items are not all there."""
-    lines = [f"{run.folder} is not complete: only items that were asked are there" for run in runs]
-    return [line for line, run in zip(lines, runs, strict=True) if not run.manifest.complete]
+    unfinished = [run for run in runs if not run.manifest.complete]
+    return [f"{run.folder} is not complete: only items that were asked are there" for run in unfinished]
 
 
 def by_model(runs: Iterable[Run]) -> list[list[Run]]:

@@ -11,8 +11,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -24,17 +24,17 @@ from choicewise.interchange.export import Export, Writer, identity
 from choicewise.interchange.write.common import (
     LONGEST,
     AnsweredItem,
-    LineFiles,
     answered_items,
     by_model,
     file_name,
     free_name,
     last_written,
+    line_files,
     report_rows,
 )
 from choicewise.protocols.protocol import METRICS, Protocol
 from choicewise.protocols.readings import READINGS
-from choicewise.records import DatasetRecord, Manifest
+from choicewise.records import DatasetRecord
 from choicewise.results.measurement import Measurement
 from choicewise.results.rows import Row
 from choicewise.results.run import Run
@@ -48,22 +48,18 @@ METRIC_IDS = {"acc": "accuracy", "exact_match": "exact_match", "perplexity": "pe
 
 def write_every_eval_ever(export: Export, folder: Path) -> list[str]:
     """Write ``data/DATASET/DEVELOPER/MODEL/UUID.json`` and ``UUID_samples.jsonl`` of every run below ``folder``."""
-    notes: list[str] = []
-    for run in export.runs:
-        notes += _write_every_eval_ever_run(run, export, folder)
-        run.release()
-    return notes
+    return [note for run in export.runs for note in _write_every_eval_ever_run(run, export, folder)]
 
 
-def _write_every_eval_ever_run(run: Run, export: Export, folder: Path) -> list[str]:
+def _write_every_eval_ever_run(run: Run, export: Export, folder: Path) -> Iterator[str]:
     manifest = run.manifest
-    model, dataset = model_id(manifest), manifest.dataset.name
+    model, dataset = manifest.model.name.strip("/ ") or "unnamed", manifest.dataset.name
     place = Path("data", *record_folder(dataset, model))
     uuid = record_uuid(identity(run))
     written = str(last_written([run]).timestamp())
     evaluation = f"{dataset}/{model}/{written}"
     rows = {name: row for name, row in report_rows(run).items() if math.isfinite(row.value)}
-    notes = [f"{run.folder}, {name}: no number to export" for name in run.protocols if name not in rows]
+    yield from (f"{run.folder}, {name}: no number to export" for name in run.protocols if name not in rows)
     results = {name: _result(run, row) for name, row in rows.items()}
     if (folder / place / f"{uuid}.json").exists():
         raise UsageError(f"{run.folder} is of the same model, data and selection as another run; export one of them")
@@ -77,7 +73,13 @@ def _write_every_eval_ever_run(run: Run, export: Export, folder: Path) -> list[s
         "evaluation_id": evaluation,
         "evaluation_timestamp": written,
         "retrieved_timestamp": written,
-        "source_metadata": _source(export),
+        "source_metadata": {
+            "source_name": "Choicewise",
+            "source_type": "evaluation_run",
+            "source_organization_name": export.organization or "not stated",
+            "evaluator_relationship": "other",
+            **({"additional_details": {"url": export.url}} if export.url else {}),
+        },
         "eval_library": _library(run),
         "model_info": _model(run, model),
         "evaluation_results": list(results.values()),
@@ -90,39 +92,25 @@ def _write_every_eval_ever_run(run: Run, export: Export, folder: Path) -> list[s
             **{"checksum": checksum, "total_rows": lines},
         }
     (folder / place / f"{uuid}.json").write_text(json_text(record, indent=2) + "\n", encoding="utf-8")
-    return notes + [
-        f"{run.folder}, {name}: {row.missing} items are missing and have no line in the samples"
-        for name, row in rows.items()
-        if row.missing
-    ]
-
-
-def _source(export: Export) -> dict[str, Any]:
-    return {
-        "source_name": "Choicewise",
-        "source_type": "evaluation_run",
-        "source_organization_name": export.organization or "not stated",
-        "evaluator_relationship": "other",
-        **({"additional_details": {"url": export.url}} if export.url else {}),
-    }
+    for name, row in rows.items():
+        if row.missing:
+            yield f"{run.folder}, {name}: {row.missing} items are missing and have no line in the samples"
+    run.release()
 
 
 def _library(run: Run) -> dict[str, Any]:
     versions, imported = run.manifest.versions, run.manifest.imported
+    ours = versions.get("choicewise", choicewise.__version__)
     if imported is not None:
         name, _, version = imported.tool.rpartition(" ")
-        facts = {f"log.{key}": text for key, text in imported.settings.items()} | {"scored_by": _version(versions)}
+        facts = {f"log.{key}": text for key, text in imported.settings.items()} | {"scored_by": ours}
         return {"name": name or imported.tool, "version": version if name else "unknown", "additional_details": facts}
     details = {name: version for name, version in versions.items() if name != "choicewise"}
     return {
         "name": "choicewise",
-        "version": _version(versions),
+        "version": ours,
         **({"additional_details": details} if details else {}),
     }
-
-
-def _version(versions: Mapping[str, str]) -> str:
-    return versions.get("choicewise", choicewise.__version__)
 
 
 def _model(run: Run, model: str) -> dict[str, Any]:
@@ -146,13 +134,17 @@ def _model(run: Run, model: str) -> dict[str, Any]:
 
 def _result(run: Run, row: Row) -> dict[str, Any]:
     protocol = run.protocols[row.protocol]
+    reading = READINGS[protocol.reading]
+    limit = {"max_tokens": protocol.new_tokens} if protocol.new_tokens else {}
+    arguments = {"prompt_template": protocol.question, **({"temperature": 0.0, **limit} if reading.text else {})}
+    facts = {"num_fewshot": str(protocol.shots), "reading": reading.about}
     return {
         "evaluation_result_id": f"{row.protocol}{row.id}",
         "evaluation_name": f"{row.dataset} ({row.protocol})",
         "source_data": _data(run, protocol, row),
         "metric_config": _metric(protocol, row),
         "score_details": _score(run, row),
-        "generation_config": _generation(protocol),
+        "generation_config": {"generation_args": arguments, "additional_details": facts},
     }
 
 
@@ -191,38 +183,19 @@ def _score(run: Run, row: Row) -> dict[str, Any]:
     details["complete"] = str(run.manifest.complete and not run.evidence.damages).lower()
     for number, reason in enumerate(row.missing_reasons, start=1):
         details[f"missing_reason_{number}"] = f"{reason.count} items: {reason.reason}"
-    return {"score": row.value, "details": details, "uncertainty": _uncertainty(row)}
-
-
-def _uncertainty(row: Row) -> dict[str, Any]:
-    interval: Mapping[str, Any] = {"confidence_level": 0.95, "method": row.interval}
-    bounds = {"lower": row.ci_low, "upper": row.ci_high}
-    known = all(map(math.isfinite, bounds.values()))
-    return {
-        **({"standard_error": {"value": row.se, "method": "analytic"}} if math.isfinite(row.se) else {}),
-        **({"confidence_interval": {**bounds, **interval}} if known else {}),
-        "num_samples": row.n,
-    }
-
-
-def _generation(protocol: Protocol) -> dict[str, Any]:
-    reading = READINGS[protocol.reading]
-    arguments: dict[str, Any] = {"prompt_template": protocol.question}
-    if reading.text:
-        arguments |= {"temperature": 0.0, **({"max_tokens": protocol.new_tokens} if protocol.new_tokens else {})}
-    facts: Sequence[tuple[str, str]] = (("num_fewshot", str(protocol.shots)), ("reading", reading.about))
-    return {"generation_args": arguments, "additional_details": dict(facts)}
+    uncertainty: dict[str, Any] = {}
+    if math.isfinite(row.se):
+        uncertainty["standard_error"] = {"value": row.se, "method": "analytic"}
+    if math.isfinite(row.ci_low) and math.isfinite(row.ci_high):
+        method = {"confidence_level": 0.95, "method": row.interval}
+        uncertainty["confidence_interval"] = {"lower": row.ci_low, "upper": row.ci_high, **method}
+    return {"score": row.value, "details": details, "uncertainty": {**uncertainty, "num_samples": row.n}}
 
 
 LOCAL = "local"
 """The developer of models whose names say none: the data store needs one."""
 
 _UNSAFE = re.compile(r'[<>:"\\|?*\x00-\x1f]')
-
-
-def model_id(manifest: Manifest) -> str:
-    """The model's name: on the Hub, its repository."""
-    return manifest.model.name.strip("/ ") or "unnamed"
 
 
 def record_folder(collection: str, model: str) -> tuple[str, str, str]:
@@ -256,12 +229,12 @@ def write_samples(run: Run, file: Path, shared: Mapping[str, str], about: Mappin
         measured = run.measurements[name]
         by_prompt.setdefault(measured.protocol.prompt_digest, []).append(measured)
     count = 0
-    with LineFiles() as files:
+    with line_files() as add:
         for prompt, item in answered_items(run, dict.fromkeys(by_prompt, ())):
             for measured in by_prompt[prompt]:
                 if not math.isnan(measured.credit[item.place]):
                     names = dict(zip(("evaluation_name", "evaluation_result_id"), about[measured.name], strict=True))
-                    files.add(file, json_text({**shared, **names, **_line(item, measured)}))
+                    add(file, json_text({**shared, **names, **_line(item, measured)}))
                     count += 1
     return count
 
@@ -311,26 +284,15 @@ EVERY_EVAL_EVER = Writer(
     write_every_eval_ever,
 )
 
-FOLDER = ".eval_results"
-
-
-@dataclass(frozen=True, slots=True)
-class Board:
-    """A leaderboard of a dataset on the Hub.
-
-    ``task``: its id in the dataset's ``eval.yaml``; ``subject``: the only subject that it is about, empty for all.
-    """
-
-    task: str = "default"
-    subject: str = ""
-
-
-BOARDS: Mapping[str, Board] = {
-    "gpqa": Board("diamond", "diamond"),
-    "gsm8k": Board("gsm8k"),
-    "mmlu-pro": Board("mmlu_pro"),
+BOARDS: Mapping[str, tuple[str, str]] = {
+    "gpqa": ("diamond", "diamond"),
+    "gsm8k": ("gsm8k", ""),
+    "mmlu-pro": ("mmlu_pro", ""),
 }
-"""Benchmark → its board, where one is known (evaleval/every_eval_ever 0.3.0, tools/hf_community_evals.py)."""
+"""Benchmark → (its task in the dataset's ``eval.yaml``, the only subject of it or nothing for all) of its leaderboard.
+
+Those that are known (evaleval/every_eval_ever 0.3.0, tools/hf_community_evals.py).
+"""
 
 
 def write_eval_results(export: Export, folder: Path) -> list[str]:
@@ -342,7 +304,7 @@ def write_eval_results(export: Export, folder: Path) -> list[str]:
         folders.append(name)
         taken: set[str] = set()
         for run in runs:
-            notes += _write_eval_results_run(run, export, folder / name / FOLDER, taken)
+            notes += _write_eval_results_run(run, export, folder / name / ".eval_results", taken)
             run.release()
     return notes
 
@@ -354,25 +316,23 @@ def _write_eval_results_run(run: Run, export: Export, folder: Path, taken: set[s
     if place is None:
         yield f"{run.folder}: {dataset.name} is on no repository of the Hub that is known, so its scores have no board"
         return
-    board = BOARDS.get(dataset.name, Board())
-    if selection.limit is not None or (selection.subjects is not None and selection.subjects != (board.subject,)):
+    task, subject = BOARDS.get(dataset.name, ("default", ""))
+    if selection.limit is not None or (selection.subjects is not None and selection.subjects != (subject,)):
         yield f"{run.folder}: it is about a part of {dataset.name} alone, and a board is about all of it"
         return
     if dataset.name not in BOARDS:
         yield f"{run.folder}: whether {place[0]} has a board is not known; compare task_id with its eval.yaml"
     if not dataset.source:
         yield f"{run.folder}: {_unchecked(place[0])}; compare the number of items before it is published"
-    rows = _subject_rows(run, board.subject) if board.subject else report_rows(run)
-    for row in rows.values():
+    by_subject = [row for row in run.rows("subjects") if row.subject == subject] if subject else None
+    for row in report_rows(run).values() if by_subject is None else by_subject:
         if not math.isfinite(row.value):
             yield f"{run.folder}, {row.protocol}: no number to export"
             continue
-        name = free_name(
-            file_name(f"{dataset.name}_{row.protocol.removeprefix(f'{dataset.name}/')}"), taken, row.id[1:]
-        )
-        taken.add(name)
+        own = file_name(f"{dataset.name}_{row.protocol.removeprefix(f'{dataset.name}/')}")
+        taken.add(name := free_name(own, taken, row.id[1:]))
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{name}.yaml").write_text(_yaml(run, row, place, board, export), encoding="utf-8")
+        (folder / f"{name}.yaml").write_text(_yaml(run, row, place, task, export), encoding="utf-8")
 
 
 def _repository(dataset: DatasetRecord) -> tuple[str, str] | None:
@@ -383,29 +343,22 @@ def _repository(dataset: DatasetRecord) -> tuple[str, str] | None:
     return (benchmarks()[dataset.name].repository, "") if dataset.name in benchmarks() else None
 
 
-def _subject_rows(run: Run, subject: str) -> dict[str, Row]:
-    return {row.protocol: row for row in run.rows("subjects") if row.subject == subject}
-
-
-def _yaml(run: Run, row: Row, place: tuple[str, str], board: Board, export: Export) -> str:
+def _yaml(run: Run, row: Row, place: tuple[str, str], task: str, export: Export) -> str:
     """The file: every text in double quotes, as JSON writes it, which is YAML, too."""
     repository, revision = place
+    dataset = {"id": repository, "task_id": task, "revision": revision}
     source = {"url": export.url, "org": export.organization} if export.url else {}
-    entry = {
-        "dataset": {"id": repository, "task_id": board.task, "revision": revision},
-        "value": round(100 * row.value, 4) if row.share else row.value,
-        "date": last_written([run]).date().isoformat(),
-        "source": source,
-        "notes": _notes(run, row, repository),
-    }
-    lines: list[str] = []
-    for key, value in entry.items():
-        if isinstance(value, dict):
-            inner = [f"    {name}: {_scalar(text)}" for name, text in value.items() if text]
-            lines += [f"  {key}:", *inner] if inner else []
-        else:
-            lines.append(f"  {key}: {_scalar(value)}")
-    return "\n".join([f"- {lines[0].strip()}", *lines[1:]]) + "\n"
+    value = round(100 * row.value, 4) if row.share else row.value
+    lines = [
+        "- dataset:",
+        *(f"    {name}: {_scalar(text)}" for name, text in dataset.items() if text),
+        f"  value: {_scalar(value)}",
+        f"  date: {_scalar(last_written([run]).date().isoformat())}",
+        *(["  source:"] if source else []),
+        *(f"    {name}: {_scalar(text)}" for name, text in source.items() if text),
+        f"  notes: {_scalar(_notes(run, row, repository))}",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _unchecked(repository: str) -> str:

@@ -21,14 +21,13 @@ import numpy as np
 import choicewise
 from choicewise.interchange.export import Export, Writer
 from choicewise.interchange.write.common import (
-    AnsweredChoice,
     AnsweredItem,
-    LineFiles,
     answered_items,
     by_model,
     file_name,
     free_name,
     last_written,
+    line_files,
     report_rows,
 )
 from choicewise.interchange.write.harness_names import (
@@ -46,10 +45,6 @@ from choicewise.results.rows import Row
 from choicewise.results.run import Run
 from choicewise.scoring.intervals import Value
 from choicewise.util.jsonio import json_text
-
-INDENTED = 300_000
-"""Characters of a results file that is indented, as the harness's own; the library ``datasets``, with which the harness
-reads its files on the Hub, reads a longer one only where it is one line."""
 
 
 def write(export: Export, folder: Path) -> list[str]:
@@ -73,13 +68,14 @@ def _write_model(runs: Sequence[Run], folder: Path) -> list[str]:
     date = when.replace(tzinfo=None).isoformat(timespec="microseconds").replace(":", "-")
     taken: set[str] = set()
     notes: list[str] = []
-    content, hashes = Results(), dict[str, str]()
+    content: dict[str, dict[str, Any]] = {key: {} for key in _ENTRIES}
+    hashes: dict[str, str] = {}
     protocols = [protocol for run in runs for protocol in run.protocols.values()]
     for run in runs:
         tasks = list(prompt_tasks(run, taken))
         rows = report_rows(run)
         for task in tasks:
-            content.add(task, rows)
+            _add(content, task, rows)
         hashes |= _write_samples(run, tasks, folder, date)
         notes += [
             f"{run.folder}, {row.protocol}: {row.missing} items are missing and have no line in the samples"
@@ -87,17 +83,19 @@ def _write_model(runs: Sequence[Run], folder: Path) -> list[str]:
             if row.missing
         ]
         run.release()
+    if not content["groups"]:
+        del content["groups"]
     spent = [run.manifest.engine.spent for run in runs]
     seconds = None if None in spent else str(sum(each.seconds for each in spent if each is not None))
     whole = {
-        **content.as_json(),
+        **{key: content[key] if key not in _SORTED else dict(sorted(content[key].items())) for key in content},
         **model_entries(runs[0].manifest, protocols),
         "date": when.timestamp(),
         "task_hashes": hashes,
         "total_evaluation_time_seconds": seconds,
     }
     text = json_text(whole, indent=2)
-    if len(text) > INDENTED:
+    if len(text) > 300_000:  # the library datasets, by which the harness reads the Hub, reads a longer one on one line
         text = json_text(whole)
     (folder / f"results_{date}.json").write_text(text, encoding="utf-8")
     return notes
@@ -108,22 +106,21 @@ def _write_samples(run: Run, tasks: Sequence[PromptTask], folder: Path, date: st
     by_prompt: dict[str, list[PromptTask]] = {}
     for task in tasks:
         by_prompt.setdefault(task.prompt, []).append(task)
-    nulls = {prompt: [""] if any(map(_unconditional, own)) else [] for prompt, own in by_prompt.items()}
+    metrics = {
+        prompt: [key.partition(",")[0] for task in own for key in task.metrics] for prompt, own in by_prompt.items()
+    }
+    nulls = {prompt: [""] if UNCONDITIONAL in own else [] for prompt, own in metrics.items()}
     digests = {name: hashlib.sha256() for task in tasks for name in task.leaves.values() or [task.name]}
     counts = dict.fromkeys(digests, 0)
-    with LineFiles() as files:
+    with line_files() as add:
         for prompt, item in answered_items(run, nulls):
             for task in by_prompt[prompt]:
                 name = task.leaf(item.subject)
                 for line in sample_lines(item, counts[name], task.metrics):
-                    files.add(folder / f"samples_{name}_{date}.jsonl", json_text(line))
-                    digests[name].update(sample_hashes(line).encode())
+                    add(folder / f"samples_{name}_{date}.jsonl", json_text(line))
+                    digests[name].update(f"{line['doc_hash']}{line['prompt_hash']}{line['target_hash']}".encode())
                 counts[name] += 1
     return {name: digest.hexdigest() for name, digest in digests.items()}
-
-
-def _unconditional(task: PromptTask) -> bool:
-    return any(key.startswith(f"{UNCONDITIONAL},") for key in task.metrics)
 
 
 SOURCE = "choicewise"
@@ -184,116 +181,84 @@ OWN = "choicewise"
 """The key of ``configs[TASK]["metadata"]`` with everything the format has no place for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """The numbers of a group, or of a task: by ``metric,filter``.  ``subject``: of the task, empty for all items."""
-
-    name: str
-    subject: str
-    values: Mapping[str, Value]
+_SORTED = ("configs", "versions", "n-shot", "higher_is_better")
+_ENTRIES = ("results", "groups", "group_subtasks", *_SORTED, "n-samples")
+"""The entries of the file about tasks and groups, by their names; ``groups`` only where there are some."""
 
 
-@dataclass(slots=True)
-class Results:
-    """The entries of the file about tasks and groups, each by their names."""
-
-    results: dict[str, Any] = field(default_factory=dict)
-    groups: dict[str, Any] = field(default_factory=dict)
-    group_subtasks: dict[str, list[str]] = field(default_factory=dict)
-    configs: dict[str, Any] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    shots: dict[str, int] = field(default_factory=dict)
-    higher_is_better: dict[str, dict[str, bool]] = field(default_factory=dict)
-    samples: dict[str, dict[str, int]] = field(default_factory=dict)
-
-    def add(self, task: PromptTask, rows: Mapping[str, Row]) -> None:
-        """Add what a task says.  ``rows``: of the run's report, one per protocol, by its name."""
-        protocol = next(iter(task.metrics.values())).protocol
-        for numbers in _result_numbers(task):
-            entry = _entry(task, numbers)
-            self.results[numbers.name] = entry
-            self.versions[numbers.name] = f"{OWN}-{protocol.rev}"
-            self.shots[numbers.name] = protocol.shots
-            self.higher_is_better[numbers.name] = {
-                key.partition(",")[0]: METRICS[each.protocol.metric].share for key, each in task.metrics.items()
-            }
-            if task.leaves and not numbers.subject:
-                self.groups[numbers.name] = entry
-                self.group_subtasks[numbers.name] = list(task.leaves.values())
-            else:
-                asked = max(value.n + value.missing for value in numbers.values.values())
-                self.samples[numbers.name] = {"original": asked, "effective": entry["sample_len"]}
-                self.configs[numbers.name] = _config(task, numbers, rows)
-
-    def as_json(self) -> dict[str, Any]:
-        """The entries under the keys of the file; ``groups`` only where there are some, as in the harness."""
-        return {
-            "results": self.results,
-            **({"groups": self.groups} if self.groups else {}),
-            "group_subtasks": self.group_subtasks,
-            "configs": dict(sorted(self.configs.items())),
-            "versions": dict(sorted(self.versions.items())),
-            "n-shot": dict(sorted(self.shots.items())),
-            "higher_is_better": dict(sorted(self.higher_is_better.items())),
-            "n-samples": self.samples,
-        }
+def _add(content: dict[str, dict[str, Any]], task: PromptTask, rows: Mapping[str, Row]) -> None:
+    """Add what a task says to the entries about tasks and groups.  ``rows``: of the report, by protocol."""
+    protocol = next(iter(task.metrics.values())).protocol
+    better = {key.partition(",")[0]: METRICS[each.protocol.metric].share for key, each in task.metrics.items()}
+    for name, subject, values in _numbers(task):
+        entry = _entry(task, name, subject, values)
+        content["results"][name] = entry
+        content["versions"][name] = f"{OWN}-{protocol.rev}"
+        content["n-shot"][name] = protocol.shots
+        content["higher_is_better"][name] = better
+        if task.leaves and not subject:
+            content["groups"][name] = entry
+            content["group_subtasks"][name] = list(task.leaves.values())
+        else:
+            asked = max(value.n + value.missing for value in values.values())
+            content["n-samples"][name] = {"original": asked, "effective": entry["sample_len"]}
+            content["configs"][name] = _config(task, name, subject, values, rows)
 
 
-def _result_numbers(task: PromptTask) -> Iterator[Numbers]:
+def _numbers(task: PromptTask) -> Iterator[tuple[str, str, dict[str, Value]]]:
+    """(name, subject, numbers by ``metric,filter``) of the group or task, the subject empty for all items."""
     if task.whole:
-        yield Numbers(task.whole, "", {key: task.overall(measured) for key, measured in task.metrics.items()})
+        yield task.whole, "", {key: task.overall(measured) for key, measured in task.metrics.items()}
     by_subject = {key: measured.values("subjects") for key, measured in task.metrics.items()} if task.leaves else {}
     for subject, name in task.leaves.items():
-        yield Numbers(name, subject, {key: values[subject] for key, values in by_subject.items()})
+        yield name, subject, {key: values[subject] for key, values in by_subject.items()}
 
 
-def _entry(task: PromptTask, numbers: Numbers) -> dict[str, Any]:
-    alias = f"{numbers.subject or numbers.name}{'' if task.finished else ' (incomplete)'}"
-    most = max(value.n for value in numbers.values.values())
-    entry: dict[str, Any] = {"name": numbers.name, "alias": alias, "sample_len": most}
-    for key, value in numbers.values.items():
+def _entry(task: PromptTask, name: str, subject: str, values: Mapping[str, Value]) -> dict[str, Any]:
+    alias = f"{subject or name}{'' if task.finished else ' (incomplete)'}"
+    most = max(value.n for value in values.values())
+    entry: dict[str, Any] = {"name": name, "alias": alias, "sample_len": most}
+    for key, value in values.items():
         metric, _, after = key.partition(",")
         if not math.isnan(value.value):
             entry[key] = value.value
             entry[f"{metric}_stderr,{after}"] = "N/A" if math.isnan(value.se) else value.se
-    if task.leaves and not numbers.subject:
-        entry["sample_count"] = {key: value.n for key, value in numbers.values.items() if key in entry}
+    if task.leaves and not subject:
+        entry["sample_count"] = {key: value.n for key, value in values.items() if key in entry}
     return entry
 
 
-def _config(task: PromptTask, numbers: Numbers, rows: Mapping[str, Row]) -> dict[str, Any]:
+def _config(
+    task: PromptTask, name: str, subject: str, values: Mapping[str, Value], rows: Mapping[str, Row]
+) -> dict[str, Any]:
     """What the harness keeps of a task's YAML file, as far as the protocol says it."""
     protocol = next(iter(task.metrics.values())).protocol
     dataset = task.run.manifest.dataset
-    metrics = {key.partition(",")[0]: METRICS[each.protocol.metric].share for key, each in task.metrics.items()}
+    better = {key.partition(",")[0]: METRICS[each.protocol.metric].share for key, each in task.metrics.items()}
     filters = list(dict.fromkeys(key.partition(",")[2] for key in task.metrics))
     return {
-        "task": numbers.name,
-        **({"task_alias": numbers.subject, "dataset_name": numbers.subject} if numbers.subject else {}),
+        "task": name,
+        **({"task_alias": subject, "dataset_name": subject} if subject else {}),
         "dataset_path": dataset.source.partition("@")[0] or dataset.name,
         "test_split": protocol.split,
         "doc_to_text": protocol.question,
         "doc_to_choice": protocol.continuation.removeprefix(" "),
         "description": protocol.header,
-        "target_delimiter": _delimiter(protocol),
+        # no length of the harness counts what stands between prompt and choice
+        "target_delimiter": " " if protocol.requests is not None or protocol.continuation.startswith(" ") else "",
         "fewshot_delimiter": protocol.separator,
         "fewshot_config": {"sampler": protocol.sampler},
         "num_fewshot": protocol.shots,
         "metric_list": [
             {"metric": metric, "aggregation": "mean" if share else "perplexity", "higher_is_better": share}
-            for metric, share in metrics.items()
+            for metric, share in better.items()
         ],
         "output_type": _output_type(protocol),
         **({"filter_list": [{"name": each} for each in filters]} if filters != ["none"] else {}),
         "repeats": 1,
         "should_decontaminate": False,
-        "metadata": {"version": protocol.rev, OWN: _own_results(task, numbers, rows)},
+        "metadata": {"version": protocol.rev, OWN: _own_results(task, subject, values, rows)},
     }
-
-
-def _delimiter(protocol: Protocol) -> str:
-    """What stands between prompt and choice, which no length of the harness counts: the space, where there is one."""
-    return " " if protocol.requests is not None or protocol.continuation.startswith(" ") else ""
 
 
 def _output_type(protocol: Protocol) -> str:
@@ -302,12 +267,14 @@ def _output_type(protocol: Protocol) -> str:
     return "loglikelihood" if protocol.choices == 1 else "multiple_choice"
 
 
-def _own_results(task: PromptTask, numbers: Numbers, rows: Mapping[str, Row]) -> dict[str, Any]:
+def _own_results(
+    task: PromptTask, subject: str, values: Mapping[str, Value], rows: Mapping[str, Row]
+) -> dict[str, Any]:
     """The data, what the samples hold, and by ``metric,filter`` what it was measured with and what is missing."""
     manifest = task.run.manifest
     first = next(iter(task.metrics.values()))
-    among = np.array([numbers.subject in ("", each) for each in first.evidence.subjects], dtype=np.bool_)
-    about = {key: (each, rows[each.name], numbers.values[key]) for key, each in task.metrics.items()}
+    among = np.array([subject in ("", each) for each in first.evidence.subjects], dtype=np.bool_)
+    about = {key: (each, rows[each.name], values[key]) for key, each in task.metrics.items()}
     return {
         "version": choicewise.__version__,
         "complete": task.finished,
@@ -381,11 +348,6 @@ def sample_lines(item: AnsweredItem, number: int, metrics: Mapping[str, Measurem
         }
 
 
-def sample_hashes(line: Mapping[str, Any]) -> str:
-    """What the hash of a task is made of, line after line."""
-    return f"{line['doc_hash']}{line['prompt_hash']}{line['target_hash']}"
-
-
 def _first_right(item: AnsweredItem) -> AnsweredItem:
     """The item without the right choices after the first, as the harness asks it for mc1."""
     kept = [place for place in range(len(item)) if place not in item.gold[1:]]
@@ -399,26 +361,19 @@ def _asked(item: AnsweredItem, measured: Measurement, unconditional: bool) -> li
         stop = protocol.stop.split("\n") if protocol.stop else []
         settings = {"until": stop, "do_sample": False, "max_gen_toks": protocol.new_tokens}
         return [((item.context or "", settings), item.generated or "")]
-    numbers = _sample_numbers(item, measured)
+    numbers: list[float] = [choice.loglikelihood for choice in item.choices]
+    if not measured.likelihoods and measured.known_scores is not None:  # the reading has another number for a choice
+        numbers = measured.known_scores[item.row : item.row + len(item)].tolist()
     asked = [
         ((choice.context or "", choice.continuation or ""), [str(number), str(choice.greedy)])
-        for choice, number in numbers
+        for choice, number in zip(item.choices, numbers, strict=True)
     ]
     if unconditional:
         asked += [
             (("", choice.continuation or ""), [str(choice.after_null.get("", np.nan)), str(None)])
             for choice in item.choices
         ]
-    return list(asked)
-
-
-def _sample_numbers(item: AnsweredItem, measured: Measurement) -> Iterator[tuple[AnsweredChoice, float]]:
-    """Every choice with its log-likelihood, or with its score where the reading has another number for a choice."""
-    for place, choice in enumerate(item.choices):
-        if measured.likelihoods or measured.known_scores is None:
-            yield choice, choice.loglikelihood
-        else:
-            yield choice, float(measured.known_scores[item.row + place])
+    return asked
 
 
 def _filtered(item: AnsweredItem, measured: Measurement, answers: list[Any]) -> list[Any]:
@@ -442,10 +397,6 @@ def _target(item: AnsweredItem, protocol: Protocol) -> str:
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-SAME = 1e-6
-"""How far a number in a log may be from ours: no item of fewer than a million."""
 
 
 @dataclass(frozen=True)
@@ -529,7 +480,8 @@ def _task(
     taken |= {name}
     metrics: dict[str, Measurement] = {}
     for measured in measurements:
-        own = _own_task(measured, task)
+        # by the protocol's own name, which says its filter
+        own = task and (known_task(measured.name, measured.protocol, measured.protocol.benchmark) or task)
         key = metric_key(measured.name, measured.protocol, own, metrics)
         if _contradicts(run.manifest.imported, key, measured):
             key = metric_key(measured.name, measured.protocol, own, {*metrics, key})
@@ -537,17 +489,10 @@ def _task(
     return PromptTask(name, run, task, metrics, leaves)
 
 
-def _own_task(measured: Measurement, task: Task | None) -> Task | None:
-    """The task of the harness by the protocol's own name, which says its filter; None where the whole is none."""
-    if task is None:
-        return None
-    return known_task(measured.name, measured.protocol, measured.protocol.benchmark) or task
-
-
 def _contradicts(imported: ImportRecord | None, key: str, measured: Measurement) -> bool:
     """Whether the log of an imported run has another number under that name: its task counts in another way."""
     theirs = None if imported is None else imported.recorded.get(key.partition(",")[0])
-    return theirs is not None and abs(theirs - measured.overall) > SAME
+    return theirs is not None and abs(theirs - measured.overall) > 1e-6  # no item of fewer than a million
 
 
 WRITER = Writer("LM Evaluation Harness: results_DATE.json and samples_TASK_DATE.jsonl, by model", write)

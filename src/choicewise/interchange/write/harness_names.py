@@ -78,20 +78,8 @@ HARNESS_METRICS: Mapping[tuple[str, str, str], str] = {
 }
 """(score, decision, metric) → the harness's name for it (lm_eval/api/task.py, ``process_results``)."""
 
-LOGGED = "lm-evaluation-harness"
-"""What imported logs of the harness say of their tool, before its version."""
-
 PLAIN = "loglikelihood"
 """The reading that names of our own leave out."""
-
-THEIRS = (PLAIN, "encoder-decoder")
-"""The readings that the harness's own metrics of choices have."""
-
-OURS = "choicewise"
-"""What metrics of our own begin with."""
-
-_FEWER = {"shots", "shot_split", "sampler", "seed", "limit"}
-"""Axes that a task's name leaves open."""
 
 
 def known_task(name: str, protocol: Protocol, dataset: str) -> Task | None:
@@ -104,7 +92,8 @@ def known_task(name: str, protocol: Protocol, dataset: str) -> Task | None:
     if entry is None or dataset != protocol.benchmark:
         return None
     declared = _declared(name)
-    if declared is None or {axis for axis, *_ in axis_differences(declared, protocol)} - _FEWER:
+    left_open = {"shots", "shot_split", "sampler", "seed", "limit"}
+    if declared is None or {axis for axis, *_ in axis_differences(declared, protocol)} - left_open:
         return None
     return TASKS[entry]
 
@@ -118,7 +107,7 @@ def given_task(protocol: Protocol, manifest: Manifest, subjects: Collection[str]
     if dataset.startswith(PREFIX) and dataset == protocol.benchmark:
         name = file_name(dataset.removeprefix(PREFIX))
         return Task("{subject}", name, protocol.aggregation) if {*subjects} != {""} else Task(name)
-    if protocol.requests is None or imported is None or not imported.tool.startswith(LOGGED):
+    if protocol.requests is None or imported is None or not imported.tool.startswith("lm-evaluation-harness"):
         return None
     return Task(file_name(dataset))
 
@@ -141,14 +130,14 @@ def own_task(name: str, protocol: Protocol, dataset: str) -> str:
 def metric_key(name: str, protocol: Protocol, task: Task | None, taken: Collection[str]) -> str:
     """``metric,filter`` of the number under ``protocol``: a metric of the harness where it is the same there.
 
-    Else one of our own, which begins with ``OURS``.
+    Else one of our own, which begins with ``choicewise``.
     """
     after = f",{task.filter if task else 'none'}"
     plain = _harness_metric(protocol, task)
     if plain is not None and plain + after not in taken:
         return plain + after
     _, part, _ = _parts(name, protocol)
-    words = [OURS, protocol.metric, *([protocol.reading] if protocol.reading != PLAIN else [])]
+    words = ["choicewise", protocol.metric, *([protocol.reading] if protocol.reading != PLAIN else [])]
     own = "_".join([*words, file_name(part or protocol.score)])
     own = own.replace("_stderr", "-stderr")
     return own + after if own + after not in taken else f"{own}_{short_signature(protocol)[1:]}{after}"
@@ -173,7 +162,7 @@ def _harness_metric(protocol: Protocol, task: Task | None) -> str | None:
     if READINGS[protocol.reading].text:
         return protocol.metric if protocol.score == "none" else None
     axes = (protocol.outside, protocol.calibration, protocol.views, protocol.ties)
-    if axes != ("keep", "none", "given", "first") or protocol.reading not in THEIRS:
+    if axes != ("keep", "none", "given", "first") or protocol.reading not in (PLAIN, "encoder-decoder"):
         return None
     if protocol.choices == 1 and (protocol.score, protocol.decision) == ("greedy", "greedy-match"):
         return "acc" if protocol.metric == "acc" else None

@@ -7,16 +7,14 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from choicewise import __version__
 from choicewise.interchange.export import Export, Writer, library
-from choicewise.interchange.write.common import AnsweredItem, answered_items
+from choicewise.interchange.write.common import AnsweredItem, answered_items, last_written
 from choicewise.interchange.write.paper import markdown_escape
 from choicewise.protocols.protocol import signature
-from choicewise.records import MANIFEST
 from choicewise.results.measurement import Measurement
 from choicewise.results.rows import Row
 from choicewise.results.run import Run
@@ -37,7 +35,8 @@ def _write(export: Export, out: Path) -> Sequence[str]:
         rows = run.rows()
         for measured in run.measurements.values():
             log = _log(run, measured, [row for row in rows if row.protocol == measured.name])
-            name = f"{log.eval.created.replace(':', '-')}_{_word(measured.name)}_{log.eval.eval_id}.eval"
+            word = re.sub("[^A-Za-z0-9.]+", "-", measured.name).strip("-")
+            name = f"{log.eval.created.replace(':', '-')}_{word}_{log.eval.eval_id}.eval"
             write_eval_log(log, out / name)
         run.release()
     return ()
@@ -76,21 +75,15 @@ def _spec(run: Run, measured: Measurement, rows: Sequence[Row]) -> EvalSpec:
 
     manifest, protocol, row = run.manifest, measured.protocol, rows[0]
     model = manifest.model
-    made = datetime.fromtimestamp((run.folder / MANIFEST).stat().st_mtime, UTC).isoformat(timespec="seconds")
     ids = {"P": row.id, "I": row.i, "T": row.t, "R": row.r, "D": row.data}
-    facts = {
-        "protocol": measured.name,
-        "signature": signature(protocol),
-        **ids,
-        "family": row.family,
-        "selection": row.selection,
-    }
+    facts = {"protocol": measured.name, "signature": signature(protocol), **ids}
+    facts |= {"family": row.family, "selection": row.selection}
     arguments = {"digest": model.digest, "dtype": model.dtype, "device": model.device, "source": model.source}
     return EvalSpec(
         eval_id=_identity(row.r, row.data, row.selection, row.signature),
         run_id=_identity(row.r, row.data, row.selection),
         task_id=_identity(row.signature),
-        created=made,
+        created=last_written([run]).isoformat(timespec="seconds"),
         task=measured.name.replace("/", ":"),  # its data frames drop what stands before a slash
         task_display_name=measured.name,
         task_args={axis.name: getattr(protocol, axis.name) for axis in fields(protocol)},
@@ -127,10 +120,6 @@ def _log_score(measured: Measurement, rows: Sequence[Row]) -> EvalScore:
 
 def _identity(*texts: str) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:22]
-
-
-def _word(name: str) -> str:
-    return re.sub("[^A-Za-z0-9.]+", "-", name).strip("-")
 
 
 SCORER = "choicewise"

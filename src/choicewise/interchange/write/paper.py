@@ -24,9 +24,6 @@ LATEX_FIRST = "% tables of `choicewise export`"
 LINES, SIGNATURES = 36, 5
 """Lines and signatures of a table that fits on a page; one with more of them runs over several."""
 
-HEAD = 12
-"""Characters of a head on one line."""
-
 _SMALL = r"\small\setlength{\tabcolsep}{4pt}"
 """So that four columns of values fit between margins of an inch."""
 
@@ -73,45 +70,31 @@ def latex(tables: Sequence[PaperTable]) -> str:
 
 def _latex_table(table: PaperTable) -> str:
     signatures = sum(1 for note in table.notes if note.code)
-    return _float(table) if len(_body(table)) <= LINES and signatures <= SIGNATURES else _long(table)
-
-
-def _float(table: PaperTable) -> str:
-    lines = [
-        r"\begin{table}[tbp]",
-        r"\centering" + _SMALL,
-        _caption(table),
-        r"\begin{tabular}{" + _columns(table) + "}",
-    ]
-    lines += [r"\toprule", _head(table), r"\midrule", *_body(table), r"\bottomrule", r"\end{tabular}"]
-    lines += [r"\par\medskip", r"\begin{minipage}{\linewidth}", _notes(table.notes), r"\end{minipage}"]
-    return "\n".join([*lines, r"\end{table}", ""])
-
-
-def _long(table: PaperTable) -> str:
-    head = [r"\toprule", _head(table), r"\midrule"]
-    lines = ["{" + _SMALL, r"\begin{longtable}{" + _columns(table) + "}", _caption(table) + r"\\"]
-    lines += [*head, r"\endfirsthead", *head, r"\endhead", *_body(table), r"\bottomrule", r"\end{longtable}"]
-    return "\n".join([*lines, _notes(table.notes), r"\par}", ""])
-
-
-def _caption(table: PaperTable) -> str:
-    return rf"\caption{{{latex_escape(table.caption)}.}}\label{{tab:{table.name}}}"
-
-
-def _columns(table: PaperTable) -> str:
-    return "".join("l" if place in table.texts else "r" for place in range(len(table.heads)))
-
-
-def _head(table: PaperTable) -> str:
-    return _line(_stack(head, "l" if place in table.texts else "r") for place, head in enumerate(table.heads))
+    sides = ["l" if place in table.texts else "r" for place in range(len(table.heads))]
+    caption = rf"\caption{{{latex_escape(table.caption)}.}}\label{{tab:{table.name}}}"
+    head = [r"\toprule", _line(map(_stack, table.heads, sides)), r"\midrule"]
+    body, notes, columns = [*_body(table), r"\bottomrule"], _notes(table.notes), "".join(sides)
+    if len(body) <= LINES + 1 and signatures <= SIGNATURES:
+        lines = [
+            r"\begin{table}[tbp]",
+            r"\centering" + _SMALL,
+            caption,
+            rf"\begin{{tabular}}{{{columns}}}",
+            *head,
+            *body,
+        ]
+        lines += [r"\end{tabular}", r"\par\medskip", r"\begin{minipage}{\linewidth}", notes, r"\end{minipage}"]
+        return "\n".join([*lines, r"\end{table}", ""])
+    lines = ["{" + _SMALL, rf"\begin{{longtable}}{{{columns}}}", caption + r"\\", *head, r"\endfirsthead"]
+    lines += [*head, r"\endhead", *body, r"\end{longtable}"]
+    return "\n".join([*lines, notes, r"\par}", ""])
 
 
 def _stack(head: str, side: str) -> str:
     """A head over as many lines as keep its column narrow; it may end a line after a hyphen, a slash and the like."""
     lines = [""]
     for piece in re.findall(r"[^-/:_ ]*[-/:_ ]?", safe(head)):
-        if lines[-1] and len(lines[-1] + piece) > HEAD:
+        if lines[-1] and len(lines[-1] + piece) > 12:
             lines.append("")
         lines[-1] += piece
     whole = r"\\".join(_guarded(latex_escape(line)) for line in lines)
@@ -122,11 +105,12 @@ def _body(table: PaperTable) -> list[str]:
     lines = []
     for row in table.rows:
         stacked = any(cell.interval for cell in row)
-        lines.append(
-            _line(map(_latex_cell, row)) + ("*" if stacked else "")
-        )  # no page ends between a value and its interval
+        # the star: no page ends between a value and its interval
+        lines.append(_line(map(_latex_cell, row)) + ("*" if stacked else ""))
         if stacked:
-            lines.append(_line(map(_interval, row)))
+            lines.append(
+                _line(rf"{{\scriptsize {latex_escape(cell.interval)}}}" if cell.interval else "" for cell in row)
+            )
     return lines
 
 
@@ -140,11 +124,8 @@ def _guarded(line: str) -> str:
 
 
 def _latex_cell(cell: Cell) -> str:
-    return latex_escape(cell.text) + (rf"\textsuperscript{{{_latex_marks(cell.marks)}}}" if cell.marks else "")
-
-
-def _interval(cell: Cell) -> str:
-    return rf"{{\scriptsize {latex_escape(cell.interval)}}}" if cell.interval else ""
+    marks = ",".join(map(str, cell.marks))
+    return latex_escape(cell.text) + (rf"\textsuperscript{{{marks}}}" if marks else "")
 
 
 def _notes(notes: Sequence[Note]) -> str:
@@ -156,26 +137,14 @@ def _latex_note(note: Note) -> str:
     return " ".join(filter(None, (mark, latex_escape(note.text), latex_code(note.code) if note.code else "")))
 
 
-def _latex_marks(numbers: Sequence[int]) -> str:
-    return ",".join(map(str, numbers))
-
-
 def _spelled(text: str, special: Mapping[str, str]) -> str:
-    apart = _LIGATURES.sub("\0\\g<0>", safe(text))
-    return "".join("{}" if char == "\0" else special.get(char) or _char(char) for char in apart)
+    def char(each: str) -> str:
+        plain = each.isascii() or each in _KNOWN
+        return special.get(each) or (each if plain else f"{OTHER}{{{each}}}{{U+{ord(each):04X}}}")
 
+    separated = _LIGATURES.sub("\0\\g<0>", safe(text))
+    return "".join("{}" if each == "\0" else char(each) for each in separated)
 
-def _char(char: str) -> str:
-    return char if char.isascii() or char in _KNOWN else f"{OTHER}{{{char}}}{{U+{ord(char):04X}}}"
-
-
-def _latex_write(export: Export, out: Path) -> Sequence[str]:
-    out.write_text(latex(paper_tables(shown_runs(export))), encoding="utf-8")
-    return ()
-
-
-ACROSS = 4
-"""Columns of values that fit on a page; more of them make further tables."""
 
 NONE = "–"
 """What stands where there is no number."""
@@ -195,7 +164,8 @@ class Key(NamedTuple):
 
 def paper_tables(study: Study) -> list[PaperTable]:
     """Every table: shares of 1 in %, other numbers apart from them, then a table per suite of averages."""
-    own, rows = parts(study), [*study.rows, *study.other_metrics]
+    own = {run.label: chosen_part(run.manifest.selection) for run in study.runs}  # the part of the data that it asks
+    rows = [*study.rows, *study.other_metrics]
     bare = {row.model: row.model.removesuffix(f" on {row.dataset}") for row in rows}
     tables: list[PaperTable] = []
     for share in (True, False):
@@ -206,19 +176,19 @@ def paper_tables(study: Study) -> list[PaperTable]:
 
 def _tables(rows: Sequence[Row], own: dict[str, str], bare: dict[str, str]) -> Iterator[PaperTable]:
     spelled, unit = _digits(rows)
-    keys = {(row.model, row.protocol, row.subject): _key(row, own[row.model]) for row in rows}
-    labels = _labels(list(dict.fromkeys(keys.values())))
-    cells = {(labels[keys[row.model, row.protocol, row.subject]], bare[row.model]): row for row in rows}
+    keys = [Key(row.dataset, row.data, own[row.model], row.protocol, row.id, row.metric, row.subject) for row in rows]
+    labels = _labels(list(dict.fromkeys(keys)))
+    cells = {(labels[key], bare[row.model]): row for key, row in zip(keys, rows, strict=True)}
     about = _About(rows, own, spelled, unit)
-    models = list(dict.fromkeys(bare.values()))
-    models = [model for model in models if any(model == name for _, name in cells)]
+    models = [model for model in dict.fromkeys(bare.values()) if any(model == name for _, name in cells)]
     if len(models) == 1:
         yield _lines(about, models[0], {label: row for (label, _), row in cells.items()})
         return
     names = list(labels.values())
     down, across = (models, names) if len(models) > len(names) else (names, models)
     flat = {(label, model) if down is names else (model, label): row for (label, model), row in cells.items()}
-    step = math.ceil(len(across) / math.ceil(len(across) / ACROSS))
+    # four columns of values fit on a page; more of them make further tables
+    step = math.ceil(len(across) / math.ceil(len(across) / 4))
     starts = range(0, len(across), step)
     for start in starts:
         chosen = across[start : start + step]
@@ -233,20 +203,22 @@ class _About(NamedTuple):
     spelled: Callable[[float], str]
     unit: str
 
-    def cell(self, row: Row, marks: Marks) -> Cell:
-        """The value of ``row`` with its interval."""
+    def cell(self, row: Row, marks: dict[str, int]) -> Cell:
+        """The value of ``row`` with its interval; ``marks`` numbers the notes of values in the order they are met."""
+        said = remarks(row, self.own[row.model])
+        noted = tuple(marks.setdefault(remark, len(marks) + 1) for remark in said)
         if math.isnan(row.value):
-            return Cell(NONE, marks=marks.of(remarks(row, self.own[row.model])))
-        return Cell(self.spelled(row.value), self.interval(row), marks.of(remarks(row, self.own[row.model])))
-
-    def interval(self, row: Row) -> str:
-        """The 95 % interval, nothing where there is none."""
-        return "" if math.isnan(row.ci_low) else f"[{self.spelled(row.ci_low)}, {self.spelled(row.ci_high)}]"
+            return Cell(NONE, marks=noted)
+        known = not math.isnan(row.ci_low)
+        interval = f"[{self.spelled(row.ci_low)}, {self.spelled(row.ci_high)}]" if known else ""
+        return Cell(self.spelled(row.value), interval, noted)
 
     def caption(self, about: str) -> str:
         """What is shown: metrics with their unit, ``about`` whom, on which data."""
         metrics = ", ".join(dict.fromkeys(row.metric for row in self.rows))
-        return f"{metrics}{self.unit}{about} on {_listed([row.dataset for row in self.rows])}"
+        datasets = list(dict.fromkeys(row.dataset for row in self.rows))
+        data = datasets[0] if len(datasets) == 1 else f"{len(datasets)} datasets"
+        return f"{metrics}{self.unit}{about} on {data}"
 
     def name(self, piece: str = "") -> str:
         """A word to refer to the table by."""
@@ -257,7 +229,7 @@ class _About(NamedTuple):
 
 def _lines(about: _About, model: str, rows: dict[str, Row]) -> PaperTable:
     """One model: a line per protocol."""
-    marks = Marks()
+    marks: dict[str, int] = {}
     lines = []
     for label, row in rows.items():
         value = about.cell(row, marks)
@@ -268,17 +240,16 @@ def _lines(about: _About, model: str, rows: dict[str, Row]) -> PaperTable:
     missing = any(row.missing for row in rows.values())
     chosen = [place for place, head in enumerate(heads) if missing or head != "missing"]
     cells = tuple(tuple(line[place] for place in chosen) for line in lines)
-    notes = (*marks.notes, *table_notes(list(rows.values())))
-    texts = frozenset((0, len(chosen) - 1))
-    caption = about.caption(f" of {model}")
-    return PaperTable(about.name(), caption, tuple(heads[place] for place in chosen), cells, notes, texts)
+    notes = (*map(Note, marks, marks.values()), *table_notes(list(rows.values())))
+    shown = tuple(heads[place] for place in chosen)
+    return PaperTable(about.name(), about.caption(f" of {model}"), shown, cells, notes, frozenset((0, len(shown) - 1)))
 
 
 def _matrix(
     about: _About, down: Sequence[str], across: Sequence[str], rows: dict[tuple[str, str], Row], corner: str, piece: str
 ) -> PaperTable:
     """Values by the names ``down`` and ``across``, with n at the edge of the protocols."""
-    marks = Marks()
+    marks: dict[str, int] = {}
     by_protocol = corner == "protocol"
     lines = []
     for name in down:
@@ -292,7 +263,7 @@ def _matrix(
         lines += [(Cell("n"), *(Cell(_count(own)) for own in columns))]
         lines += [(Cell("id"), *(Cell(_ids(own)) for own in columns))]
     shown = list(rows.values())
-    notes = (*marks.notes, *table_notes(shown))
+    notes = (*map(Note, marks, marks.values()), *table_notes(shown))
     caption = about.caption(f" of {len(dict.fromkeys(row.model for row in shown))} models") + piece
     return PaperTable(about.name(piece), caption, heads, tuple(lines), notes)
 
@@ -303,10 +274,6 @@ def _average(shown: AverageTable) -> PaperTable:
     name = re.sub("[^a-z0-9]+", "-", shown.title.partition(":")[0].lower()).strip("-") or "suite"
     notes = tuple(Note(f"{note}.") for note in shown.notes)
     return PaperTable(f"{name}-average", shown.title, tuple(shown.columns), rows, notes)
-
-
-def _key(row: Row, part: str) -> Key:
-    return Key(row.dataset, row.data, part, row.protocol, row.id, row.metric, row.subject)
 
 
 def _labels(keys: Sequence[Key]) -> dict[Key, str]:
@@ -347,11 +314,6 @@ def _ids(rows: Sequence[Row | None]) -> str:
     return " ".join(dict.fromkeys(row.id for row in rows if row is not None))
 
 
-def _listed(names: Sequence[str]) -> str:
-    different = list(dict.fromkeys(names))
-    return different[0] if len(different) == 1 else f"{len(different)} datasets"
-
-
 @dataclass(frozen=True, slots=True)
 class Cell:
     """A cell: its ``text``, the 95 % ``interval`` that stands below or after it, and the numbers of its notes."""
@@ -383,22 +345,6 @@ class PaperTable:
     texts: frozenset[int] = frozenset((0,))
 
 
-class Marks:
-    """The notes of single values, each once and numbered from 1 in the order in which they are met."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def of(self, remarks: Sequence[str]) -> tuple[int, ...]:
-        """The numbers of these remarks."""
-        return tuple(self._numbers.setdefault(remark, len(self._numbers) + 1) for remark in remarks)
-
-    @property
-    def notes(self) -> list[Note]:
-        """A note for every remark."""
-        return [Note(remark, number) for remark, number in self._numbers.items()]
-
-
 def remarks(row: Row, part: str) -> list[str]:
     """What must be said of a value beside it.  ``part``: the part of the data that the run is to ask, in words."""
     parts = []
@@ -414,18 +360,15 @@ def remarks(row: Row, part: str) -> list[str]:
     return parts
 
 
-def parts(study: Study) -> dict[str, str]:
-    """Model → the part of the data that its run is to ask, in words."""
-    return {run.label: chosen_part(run.manifest.selection) for run in study.runs}
-
-
 def table_notes(rows: Sequence[Row]) -> list[Note]:
     """The notes that every table of these rows has, whatever its layout."""
     intervals, metrics = (dict.fromkeys(getattr(row, name) for row in rows) for name in ("interval", "metric"))
+    sources = [[f" ({text})" if text else "" for text in (row.model_source, row.dataset_source)] for row in rows]
+    named = list(zip(rows, sources, strict=True))
     models = dict.fromkeys(
-        f"{row.model.removesuffix(f' on {row.dataset}')} {row.r}" + _from(row.model_source) for row in rows
+        f"{row.model.removesuffix(f' on {row.dataset}')} {row.r}{source}" for row, (source, _) in named
     )
-    data = dict.fromkeys(f"{row.dataset} {row.data}" + _from(row.dataset_source) for row in rows)
+    data = dict.fromkeys(f"{row.dataset} {row.data}{source}" for row, (_, source) in named)
     lines = [
         f"{'; '.join(f'{name}: {METRICS[name].about}' for name in metrics)}.",
         f"Intervals: 95 %, {', '.join(intervals)}. n: the items that a value is a mean over.",
@@ -448,16 +391,6 @@ def signatures(rows: Sequence[Row]) -> list[Note]:
         notes.append(Note(f"{ids} {', '.join(names)}", code=alike[0].signature))
     return notes
 
-
-def _from(source: str) -> str:
-    return f" ({source})" if source else ""
-
-
-LATEX = Writer(
-    "tables in LaTeX for a paper (booktabs): models by protocols, 95 % intervals, signatures below",
-    _latex_write,
-    one_file(begins_with(LATEX_FIRST)),
-)
 
 MARKDOWN_FIRST = "<!-- tables of `choicewise export` -->"
 """The first line of every such file, which says whose it is; a reader doesn't see it."""
@@ -495,28 +428,28 @@ def _markdown_table(table: PaperTable) -> str:
 
 
 def _markdown_cell(cell: Cell) -> str:
-    texts = [markdown_escape(cell.text) + _markdown_marks(cell.marks), cell.interval]
-    return " ".join(filter(None, texts))
+    marks = " ".join(map(_raised, cell.marks))
+    return " ".join(filter(None, (markdown_escape(cell.text) + marks, cell.interval)))
 
 
 def _markdown_note(note: Note) -> str:
-    marks = _markdown_marks((note.mark,)) if note.mark else ""
-    return "- " + " ".join(
-        filter(None, (marks, markdown_escape(note.text), markdown_code(note.code) if note.code else ""))
+    code = markdown_code(note.code) if note.code else ""
+    return "- " + " ".join(filter(None, (_raised(note.mark) if note.mark else "", markdown_escape(note.text), code)))
+
+
+def _raised(number: int) -> str:
+    return str(number).translate(_RAISED)
+
+
+def _writer(about: str, first: str, spelled: Callable[[Sequence[PaperTable]], str]) -> Writer:
+    def write(export: Export, out: Path) -> Sequence[str]:
+        out.write_text(spelled(paper_tables(shown_runs(export))), encoding="utf-8")
+        return ()
+
+    return Writer(
+        f"tables in {about}: models by protocols, 95 % intervals, signatures below", write, one_file(begins_with(first))
     )
 
 
-def _markdown_marks(numbers: Sequence[int]) -> str:
-    return " ".join(str(number).translate(_RAISED) for number in numbers)
-
-
-def _markdown_write(export: Export, out: Path) -> Sequence[str]:
-    out.write_text(markdown(paper_tables(shown_runs(export))), encoding="utf-8")
-    return ()
-
-
-MARKDOWN = Writer(
-    "tables in Markdown for a README or an issue: models by protocols, 95 % intervals, signatures below",
-    _markdown_write,
-    one_file(begins_with(MARKDOWN_FIRST)),
-)
+LATEX = _writer("LaTeX for a paper (booktabs)", LATEX_FIRST, latex)
+MARKDOWN = _writer("Markdown for a README or an issue", MARKDOWN_FIRST, markdown)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from choicewise.errors import UsageError
-from choicewise.interchange.export import Export, Filled, Place, Write, Writer, begins_with, one_file
+from choicewise.interchange.export import Export, Filled, Write, Writer, begins_with, one_file
 from choicewise.interchange.write.common import AnsweredItem, answered_items, model_names, not_whole, shown_runs
 from choicewise.page.study import Study, spreadsheet_text, table_csv
 from choicewise.protocols.protocol import short_signature
@@ -27,12 +27,6 @@ from choicewise.results.rows import Row
 from choicewise.results.run import Run
 from choicewise.scoring.observed import row_of
 from choicewise.util.tables import write_parquet
-
-EMPTY = ""
-"""The null context whose log-likelihoods are the column ``unconditional``."""
-
-BATCH = 20_000
-"""Rows that are held at once."""
 
 ITEM_SCHEMA = pa.schema(
     {name: pa.string() for name in ("model", "task", "item", "subject", "question")}
@@ -55,16 +49,6 @@ scored, with the space it starts with.  ``loglikelihood`` and ``unconditional`` 
 """
 
 
-def item_rows(run: Run, model: str, data: str = "") -> Iterator[dict[str, Any]]:
-    """Every choice of every item that was asked for one log-likelihood, by item and prompt.
-
-    ``model``: its name in the table; ``data``: what the names of tasks end with.
-    """
-    names, nulls = _prompts(run)
-    for prompt, item in answered_items(run, nulls):
-        yield from _rows(model, names[prompt] + data, item)
-
-
 def _prompts(run: Run) -> tuple[dict[str, str], dict[str, list[str]]]:
     """Prompt → what it is called, and the null contexts that are wanted, of protocols that ask for a log-likelihood."""
     asked = {name: each for name, each in run.protocols.items() if READINGS[each.reading].one_likelihood}
@@ -72,7 +56,7 @@ def _prompts(run: Run) -> tuple[dict[str, str], dict[str, list[str]]]:
     nulls: dict[str, list[str]] = {}
     for name, protocol in asked.items():
         alike.setdefault(protocol.prompt_digest, []).append(name)
-        empty = [EMPTY] if protocol.null == EMPTY else []
+        empty = [""] if protocol.null == "" else []
         nulls[protocol.prompt_digest] = nulls.get(protocol.prompt_digest) or empty
     shared = {prompt: _shared(own) for prompt, own in alike.items()}
     stems = list(shared.values())
@@ -98,7 +82,7 @@ def _rows(model: str, task: str, item: AnsweredItem) -> Iterator[dict[str, Any]]
             "context": None if each.context == item.context else each.context,
             "text": each.continuation,
             "loglikelihood": _number(each.loglikelihood),
-            "unconditional": _number(each.after_null.get(EMPTY)),
+            "unconditional": _number(each.after_null.get("")),
             "tokens": each.tokens,
             "is_greedy": each.greedy,
         }
@@ -109,12 +93,15 @@ def _number(value: float | None) -> float | None:
 
 
 def _item_tables(export: Export) -> Iterator[pa.Table]:
+    """Every choice of every item that was asked for one log-likelihood, by run, item and prompt."""
     waiting: list[dict[str, Any]] = []
     several = len({run.manifest.dataset.name for run in export.runs}) > 1
     for run, model in zip(export.runs, model_names(export.runs), strict=True):
-        for row in item_rows(run, model, f" on {run.manifest.dataset.name}" if several else ""):
-            waiting.append(row)
-            if len(waiting) == BATCH:
+        names, nulls = _prompts(run)
+        end = f" on {run.manifest.dataset.name}" if several else ""
+        for prompt, item in answered_items(run, nulls):
+            waiting += _rows(model, names[prompt] + end, item)
+            if len(waiting) >= 20_000:
                 yield pa.Table.from_pylist(waiting, ITEM_SCHEMA)
                 waiting.clear()
         run.release()
@@ -131,63 +118,6 @@ def _left_out(export: Export) -> list[str]:
     return lines
 
 
-def _ending(suffix: str, place: Place) -> Place:
-    """``place`` for files of that ending alone, by which tables are known to whoever reads them."""
-
-    def checked(out: Path, name: str, content: Sequence[str], write: Write) -> Filled:
-        if out.suffix.lower() != suffix:
-            raise UsageError(f"{out} does not end in {suffix}, by which it is known when it is read; name it so")
-        return place(out, name, content, write)
-
-    return checked
-
-
-def _write_item_csv(export: Export, out: Path) -> Sequence[str]:
-    import pyarrow.csv as pc
-
-    with pc.CSVWriter(out, ITEM_SCHEMA, write_options=pc.WriteOptions(quoting_style="needed")) as file:
-        for table in _item_tables(export):
-            file.write_table(table)
-    return _left_out(export)
-
-
-def _write_item_parquet(export: Export, out: Path) -> Sequence[str]:
-    write_parquet(out, _item_tables(export), ITEM_SCHEMA)
-    return _left_out(export)
-
-
-def csv_of(columns: Sequence[str]) -> Callable[[Path], bool]:
-    """Whether a file begins with these columns."""
-    return begins_with(",".join(columns))
-
-
-ITEMS_CSV = Writer(
-    "the log-likelihood of every choice with its text, as `choicewise import` reads it; texts stand as they are",
-    _write_item_csv,
-    _ending(".csv", one_file(csv_of([f'"{name}"' for name in ITEM_SCHEMA.names]))),
-)
-
-
-def parquet_of(schema: pa.Schema) -> Callable[[Path], bool]:
-    """Whether a file is Parquet with the mark of this schema."""
-
-    def is_ours(path: Path) -> bool:
-        import pyarrow.parquet as pq
-
-        try:
-            return dict(pq.read_schema(path).metadata or {}).items() >= schema.metadata.items()
-        except (OSError, pa.ArrowException):
-            return False
-
-    return is_ours
-
-
-ITEMS_PARQUET = Writer(
-    "the log-likelihood of every choice with its text, as `choicewise import` reads it",
-    _write_item_parquet,
-    _ending(".parquet", one_file(parquet_of(ITEM_SCHEMA))),
-)
-
 SCORE_SCHEMA = pa.schema(
     {name: pa.dictionary(pa.int32(), pa.string()) for name in ("model", "dataset", "protocol", "id", "subject", "item")}
     | {"choice": pa.int16(), "gold": pa.bool_(), "score": pa.float64(), "predicted": pa.bool_(), "credit": pa.float64()}
@@ -200,12 +130,6 @@ SCORE_SCHEMA = pa.schema(
 ``score``: null where missing, where only an upper bound is known, and for protocols that read generated text.
 ``credit``: of the item, in each of its rows.
 """
-
-
-def item_scores(run: Run, model: str) -> Iterator[pa.Table]:
-    """The scores of ``run``, whose model has that name in the tables, a table per protocol."""
-    for measured in run.measurements.values():
-        yield _scores(run, measured, model)
 
 
 def _scores(run: Run, measured: Measurement, model: str) -> pa.Table:
@@ -233,24 +157,9 @@ def _scores(run: Run, measured: Measurement, model: str) -> pa.Table:
 
 def _score_tables(export: Export) -> Iterator[pa.Table]:
     for run, model in zip(export.runs, model_names(export.runs), strict=True):
-        yield from item_scores(run, model)
+        for measured in run.measurements.values():
+            yield _scores(run, measured, model)
         run.release()
-
-
-def _write_score_parquet(export: Export, out: Path) -> Sequence[str]:
-    write_parquet(out, _score_tables(export), SCORE_SCHEMA)
-    return not_whole(export.runs)
-
-
-def _write_score_csv(export: Export, out: Path) -> Sequence[str]:
-    import pyarrow.csv as pc
-
-    with out.open("wb") as file:
-        file.write(f"{','.join(SCORE_SCHEMA.names)}\r\n".encode())
-        options = pc.WriteOptions(include_header=False, eol="\r\n", quoting_style="needed")
-        for table in _score_tables(export):
-            pc.write_csv(_spelled(table), file, options)
-    return not_whole(export.runs)
 
 
 def _spelled(table: pa.Table) -> pa.Table:
@@ -263,18 +172,6 @@ def _spelled(table: pa.Table) -> pa.Table:
     return table
 
 
-SCORES_CSV = Writer(
-    "a row per protocol, item and choice: score, gold, prediction, credit; for a spreadsheet",
-    _write_score_csv,
-    one_file(csv_of(SCORE_SCHEMA.names)),
-)
-
-SCORES_PARQUET = Writer(
-    "a row per protocol, item and choice: score, gold, prediction, credit",
-    _write_score_parquet,
-    one_file(parquet_of(SCORE_SCHEMA)),
-)
-
 _TYPES = {
     str: pa.string(),
     float: pa.float64(),
@@ -285,9 +182,6 @@ _TYPES = {
 }
 """Types of a column by that of the field; anything else is JSON as text."""
 
-_MARK = {b"choicewise": b"rows"}
-"""In the schema of a Parquet file: whose it is."""
-
 
 @cache
 def row_schema() -> pa.Schema:
@@ -295,7 +189,7 @@ def row_schema() -> pa.Schema:
     columns = {name: _TYPES.get(kind, pa.string()) for name, kind in get_type_hints(Row).items()}
     columns |= {"flags": pa.string(), "alarms": pa.string(), "chance": pa.float64(), "complete": pa.bool_()}
     columns |= {"mean_of_parts": pa.float64(), "normalised": pa.bool_(), "parts": pa.string()}
-    return pa.schema(columns, metadata=_MARK)
+    return pa.schema(columns, metadata={b"choicewise": b"rows"})
 
 
 def row_table(study: Study) -> pa.Table:
@@ -311,11 +205,10 @@ def row_table(study: Study) -> pa.Table:
     ]
     averages = [each.as_json() for each in study.averages]
     schema = row_schema()
-    return pa.Table.from_pylist([_plain(each, schema) for each in (*rows, *averages)], schema)
-
-
-def _plain(row: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
-    return {field.name: _value(row.get(field.name), field.type) for field in schema}
+    return pa.Table.from_pylist(
+        [{field.name: _value(each.get(field.name), field.type) for field in schema} for each in (*rows, *averages)],
+        schema,
+    )
 
 
 def _value(value: Any, kind: pa.DataType) -> Any:
@@ -324,25 +217,88 @@ def _value(value: Any, kind: pa.DataType) -> Any:
     return json.dumps(value, ensure_ascii=False)
 
 
+Tables = Callable[[Export], Iterator[pa.Table]]
+"""What of an export stands in a file, a table at a time, all of one schema."""
+
+Notes = Callable[[Export], Sequence[str]]
+"""What is left out of it, and why."""
+
+
+def _parquet(about: str, schema: pa.Schema, tables: Tables, notes: Notes) -> Writer:
+    def is_ours(path: Path) -> bool:
+        import pyarrow.parquet as pq
+
+        try:
+            return dict(pq.read_schema(path).metadata or {}).items() >= schema.metadata.items()
+        except (OSError, pa.ArrowException):
+            return False
+
+    def write(export: Export, out: Path) -> Sequence[str]:
+        write_parquet(out, tables(export), schema)
+        return notes(export)
+
+    return Writer(about, write, one_file(is_ours))
+
+
+def _csv(about: str, heads: Sequence[str], tables: Tables, notes: Notes, end: str) -> Writer:
+    """CSV by pyarrow, for millions of rows.  ``heads``: the columns as they are spelled; ``end``: of each line."""
+
+    def write(export: Export, out: Path) -> Sequence[str]:
+        import pyarrow.csv as pc
+
+        options = pc.WriteOptions(include_header=False, eol=end, quoting_style="needed")
+        with out.open("wb") as file:
+            file.write(f"{','.join(heads)}{end}".encode())
+            for table in tables(export):
+                pc.write_csv(table, file, options)
+        return notes(export)
+
+    return Writer(about, write, one_file(begins_with(",".join(heads))))
+
+
+def _ending(suffix: str, writer: Writer) -> Writer:
+    """``writer`` for files of that ending alone, by which tables are known to whoever reads them."""
+
+    def place(out: Path, name: str, content: Sequence[str], write: Write) -> Filled:
+        if out.suffix.lower() != suffix:
+            raise UsageError(f"{out} does not end in {suffix}, by which it is known when it is read; name it so")
+        return writer.place(out, name, content, write)
+
+    return replace(writer, place=place)
+
+
 def _write_row_csv(export: Export, out: Path) -> Sequence[str]:
     table = row_table(shown_runs(export))
     out.write_text(table_csv(table.column_names, table.to_pylist()), encoding="utf-8", newline="")
     return ()
 
 
-def _write_row_parquet(export: Export, out: Path) -> Sequence[str]:
-    write_parquet(out, row_table(shown_runs(export)))
-    return ()
+_ITEMS = "the log-likelihood of every choice with its text, as `choicewise import` reads it"
+_SCORES = "a row per protocol, item and choice: score, gold, prediction, credit"
 
-
+ITEMS_CSV = _ending(
+    ".csv",
+    _csv(
+        f"{_ITEMS}; texts stand as they are", [f'"{name}"' for name in ITEM_SCHEMA.names], _item_tables, _left_out, "\n"
+    ),
+)
+ITEMS_PARQUET = _ending(".parquet", _parquet(_ITEMS, ITEM_SCHEMA, _item_tables, _left_out))
+SCORES_CSV = _csv(
+    f"{_SCORES}; for a spreadsheet",
+    SCORE_SCHEMA.names,
+    lambda export: map(_spelled, _score_tables(export)),
+    lambda export: not_whole(export.runs),
+    "\r\n",
+)
+SCORES_PARQUET = _parquet(_SCORES, SCORE_SCHEMA, _score_tables, lambda export: not_whole(export.runs))
 ROWS_CSV = Writer(
     "the rows of `choicewise report` in full for a spreadsheet; a text that it would compute begins with an apostrophe",
     _write_row_csv,
-    one_file(csv_of(row_schema().names)),
+    one_file(begins_with(",".join(row_schema().names))),
 )
-
-ROWS_PARQUET = Writer(
+ROWS_PARQUET = _parquet(
     "the rows of `choicewise report` in full, for pandas, Polars, DuckDB or R",
-    _write_row_parquet,
-    one_file(parquet_of(row_schema())),
+    row_schema(),
+    lambda export: iter([row_table(shown_runs(export))]),
+    lambda export: (),
 )

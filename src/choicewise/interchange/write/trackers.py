@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -28,58 +27,43 @@ from choicewise.interchange.write.tables import row_table
 from choicewise.page.study import ShownRun, Study, table_csv
 from choicewise.results.rows import Row, chosen_part, data_id, run_id
 
-PROJECT = "choicewise"
-"""The project that runs are sent to, where the environment names no other (``WANDB_PROJECT``)."""
-
-FOLDER = "wandb"
-"""What the library makes in the folder that it is given."""
+NAME = "choicewise"
+"""The project (W&B) or experiment (MLflow) that runs belong to, where the environment names no other."""
 
 
 def _wandb_write(export: Export, out: Path) -> Sequence[str]:
     library("wandb", "wandb")
     library("vl_convert", "wandb")
     out.mkdir(parents=True, exist_ok=True)
-    lines = [_wandb_log(run, out) for run in tracked_runs(export)]
-    return [f"{name}: `wandb sync {folder}` sends it" for name, folder in lines]
+    return [f"{run.name}: `wandb sync {_wandb_log(run, out)}` sends it" for run in tracked_runs(export)]
 
 
-def _wandb_log(run: TrackedRun, out: Path) -> tuple[str, Path]:
-    """The name of the run and the folder in which it is kept."""
+def _wandb_log(run: TrackedRun, out: Path) -> Path:
+    """The folder in which the run is kept."""
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
 
-    settings = wandb.Settings(
-        silent=True,
-        console="off",
-        disable_git=True,
-        save_code=False,
-        x_disable_meta=True,
-        x_disable_stats=True,
-        x_disable_machine_info=True,
+    silent = dict.fromkeys(
+        ("silent", "disable_git", "x_disable_meta", "x_disable_stats", "x_disable_machine_info"), True
     )
-    project = os.environ.get("WANDB_PROJECT") or PROJECT
-    config = {**run.about, "signatures": dict(run.signatures)}
+    begun = {
+        "project": os.environ.get("WANDB_PROJECT") or NAME,
+        "config": {**run.about, "signatures": dict(run.signatures)},
+        "settings": wandb.Settings(console="off", save_code=False, **silent),
+    }
     with (
         page(run) as file,
-        wandb.init(
-            project=project,
-            name=run.name,
-            config=config,
-            dir=str(out),
-            mode="offline",
-            settings=settings,
-            reinit="create_new",
-        ) as tracked,
+        wandb.init(name=run.name, dir=str(out), mode="offline", reinit="create_new", **begun) as tracked,
     ):
         columns = run.table.column_names
-        table = wandb.Table(columns=columns, data=[[row[name] for name in columns] for row in run.rows])
+        rows = [[row[name] for name in columns] for row in run.table.to_pylist()]
+        table = wandb.Table(columns=columns, data=rows)
         tracked.log({**run.numbers, "rows": table, "page": wandb.Html(str(file), inject=False)})
-        folder = Path(tracked.settings.sync_dir)
-    return run.name, folder
+        return Path(tracked.settings.sync_dir)
 
 
 def _wandb_store(out: Path, name: str, content: Sequence[str], write: Write) -> Filled:
-    if out.is_file() or (out.is_dir() and any(file.name != FOLDER for file in out.iterdir())):
+    if out.is_file() or (out.is_dir() and any(file.name != "wandb" for file in out.iterdir())):
         raise UsageError(f"{out} holds something else than runs of W&B; choose a new folder, or one it logs to")
     return own_store(out, name, content, write)
 
@@ -97,11 +81,6 @@ class TrackedRun:
     numbers: Mapping[str, float]
     table: pa.Table
     folder: Path
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """The rows of the table."""
-        return list(self.table.to_pylist())
 
 
 def tracked_runs(export: Export) -> Iterator[TrackedRun]:
@@ -155,14 +134,8 @@ WANDB = Writer(
     _wandb_store,
 )
 
-EXPERIMENT = "choicewise"
-"""The experiment that runs belong to, where the environment names no other (``MLFLOW_EXPERIMENT_NAME``)."""
-
 ALLOW = "MLFLOW_ALLOW_FILE_STORE"
 """What the library wants to be set before it writes to a folder, which it does no more work on."""
-
-LONGEST = 500
-"""Characters of a parameter that every server takes; signatures are longer and are tags (8,000)."""
 
 
 def _mlflow_write(export: Export, out: Path) -> Sequence[str]:
@@ -178,7 +151,7 @@ def _mlflow_write(export: Export, out: Path) -> Sequence[str]:
     address = server or out.resolve().as_uri()
     try:
         client = MlflowClient(tracking_uri=address)
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or NAME
         known = client.get_experiment_by_name(name)
         experiment = client.create_experiment(name) if known is None else known.experiment_id
         for run in tracked_runs(export):
@@ -197,12 +170,13 @@ def _mlflow_log(run: TrackedRun, client: object, experiment: str) -> None:
     made = client.create_run(experiment, run_name=run.name)
     identity, time = made.info.run_id, made.info.start_time
     tags = [RunTag(f"signature {_key(name)}", text) for name, text in run.signatures.items()]
-    params = [Param(_key(name), text[:LONGEST]) for name, text in run.about.items()]
+    # every server takes 500 characters of a parameter; signatures are longer and are tags (8,000)
+    params = [Param(_key(name), text[:500]) for name, text in run.about.items()]
     metrics = [Metric(_key(name), value, time, 0) for name, value in run.numbers.items()]
     for kind, entries, most in (("params", params, 100), ("tags", tags, 100), ("metrics", metrics, 1000)):
         for start in range(0, len(entries), most):
             client.log_batch(identity, **{kind: entries[start : start + most]})
-    client.log_text(identity, table_csv(run.table.column_names, run.rows), "rows.csv")
+    client.log_text(identity, table_csv(run.table.column_names, run.table.to_pylist()), "rows.csv")
     with page(run) as file:
         client.log_artifact(identity, str(file))
     client.set_terminated(identity)

@@ -16,7 +16,7 @@ from choicewise.integrations.lm_eval.engine import Engine
 from choicewise.models.model import Model
 from choicewise.questions import Answers, Generation, Ids, Mass, Rendition, Span
 from choicewise.running.progress import PeriodicReport, ProgressReport, print_line
-from choicewise.tokens.boundary import choice_questions_batch, cut_start, fit_span
+from choicewise.tokens.boundary import choice_questions_batch, cut, fit_span
 from choicewise.tokens.byte_coverings import ByteProbability, TokenQuestion, answer_with_bytes
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
@@ -392,7 +392,7 @@ class Generator:
                     f"{name}: {each.limit} tokens are to be generated, which leaves no room for a context "
                     f"(max_length={self._engine.window}); pass gen_kwargs with a smaller max_gen_toks"
                 )
-            tokens, dropped = cut_start(encoded, self._engine.window, room)
+            tokens, dropped = cut(encoded, self._engine.window - room, start=True)
             if not len(tokens):
                 raise ModelError(f"{name}: its context has no tokens to go on from")
             contexts.append(tokens)

@@ -11,7 +11,7 @@ import pytest
 
 from choicewise import evaluate
 from choicewise.results.run import Run
-from choicewise.running import evaluate as ask_again
+from choicewise.store import folder as run_folder
 from choicewise.store.folder import read_manifest
 from choicewise.store.tables import read_blocks, unanswered_keys
 from tests.failing import Failing, third
@@ -133,6 +133,6 @@ def test_an_interrupt_keeps_the_answers_that_came(data: Path, tmp_path: Path, mo
     assert len(unanswered_keys(tmp_path / "run", read_manifest(tmp_path / "run"))) == len(failed) - 9
     shutil.copytree(tmp_path / "run", tmp_path / "every")
     assert tables(run(Failing(), data, tmp_path / "run")) == tables(whole)
-    monkeypatch.setattr(ask_again, "FLUSH", -1.0)  # every answer is written when it comes
+    monkeypatch.setattr(run_folder, "FLUSH", -1.0)  # every answer is written when it comes
     assert tables(run(Failing(), data, tmp_path / "every")) == tables(whole)
     assert keys(tmp_path / "every") == keys(tmp_path / "whole")

@@ -69,7 +69,6 @@ OTHERS = {
         "board/library.py": "reads runs in the background",
         "board/server.py": "the event loop of the server",
         "models/server/http.py": "the event loop of all clients",
-        "running/progress.py": "reports while no answer comes",
         "running/ray.py": "reads what a cluster says",
         "running/replica.py": "reads what a child process says",
         "util/isolate.py": "the inside of a child process",

@@ -7,8 +7,8 @@ import pytest
 
 from choicewise.requests.blocks import Block
 from choicewise.running import progress as periodic
-from choicewise.running.executor import BlockResult
-from choicewise.running.progress import PeriodicReport, Tracker
+from choicewise.running.progress import PeriodicReport
+from choicewise.running.workers import BlockResult, Tracker
 
 
 def test_silent_work_is_reported_by_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 from choicewise.records import DatasetRecord, Manifest, ModelRecord, Selection, ServerRecord
-from choicewise.store.folder import _digest, read_manifest, write_manifest
+from choicewise.store.folder import read_manifest, write_manifest
+from choicewise.util.jsonio import json_digest
 
 PLAIN = Manifest(
     ModelRecord("m", "1", "float32", "cpu", 8), DatasetRecord("d", "2"), Selection(), {"p": "signature"}, {}
@@ -27,5 +28,5 @@ def test_a_folder_from_before_servers_is_read(tmp_path: Path) -> None:
     for name in ("server", "refused"):
         del content[name]
     head = {name: content.pop(name) for name in ("format", "version", "sha256")}
-    path.write_text(json.dumps({**head, "sha256": _digest(content), **content}))
+    path.write_text(json.dumps({**head, "sha256": json_digest(content), **content}))
     assert read_manifest(tmp_path) == PLAIN

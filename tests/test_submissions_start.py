@@ -16,7 +16,7 @@ import pytest
 from choicewise.board.access import SUBMIT, stored_token
 from choicewise.board.queue import SubmissionService
 from choicewise.cli.commands import invoke
-from choicewise.cli.serve import open_submissions, parse_size
+from choicewise.cli.serve import Submitting, open_submissions, parse_size
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
 
 
@@ -29,7 +29,7 @@ def no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def opened(board: Path, **given: Any) -> tuple[SubmissionService, str]:
     """What a command with these options opens, and the token."""
-    service, token = open_submissions(board, loopback=True, **given)
+    service, token = open_submissions(board, True, Submitting(**given))
     service.close()
     return service, token
 

@@ -322,7 +322,7 @@ def test_other_folders_and_damaged_ones_are_refused(tmp_path: Path, data: Path) 
     with pytest.raises(StoreError, match="holds other files"):
         invoke(line(out, "fake:hash"))
     (out / "letter.txt").unlink()
-    for text, told in (("{", "damaged"), ('{"format": "x"}', "not of Choicewise")):
+    for text, told in (("{", "damaged"), ('{"format": "x"}', "not a sweep of Choicewise")):
         (out / "sweep.json").write_text(text)
         with pytest.raises(StoreError, match=told):
             invoke(line(out, "fake:hash"))

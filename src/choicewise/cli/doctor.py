@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -44,7 +44,7 @@ def doctor(
     from choicewise.running import doctor
 
     if repair:
-        write = partial(_write_items, open_data=_open_data)
+        write = partial(doctor.write_items_again, open_data=_open_data)
         runs = list(doctor.repair_runs(folder, write, _line))
     else:
         runs = list(doctor.examine_runs(folder))
@@ -94,12 +94,6 @@ def _selectors(run: Path, manifest: Manifest) -> list[str]:
     if tasks := split_tasks(manifest.job.get("protocols", ()))[0]:
         return tasks
     return selectors(asked_protocols(run, manifest))
-
-
-def _write_items(run: Path, manifest: Manifest, open_data: Any) -> Any:
-    from choicewise.running.doctor import write_items_again
-
-    return write_items_again(run, manifest, open_data)
 
 
 def _open_data(run: Path, manifest: Manifest) -> Dataset:

@@ -84,9 +84,7 @@ def _tell(imported: Imported) -> None:
 
 
 def export(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", readable=False, help="Run folders, or folders that hold runs.")
-    ],
+    folders: options.RunFolders,
     form: Annotated[
         str, typer.Option("--format", metavar="FORMAT", help="The format; docs/export.md says what each is for.")
     ],

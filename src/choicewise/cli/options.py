@@ -62,8 +62,25 @@ Kind = StrEnum("Kind", ["local", "ray"])
 """Where the work of a run is done."""
 
 
+class _Group:
+    """Options that were given are the others than their defaults."""
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What was given, by the names of a job, which are those of :func:`choicewise.load_model`."""
+        own = ((each.name, getattr(self, each.name), each.default) for each in fields(self))  # type: ignore[arg-type]
+        given = {name: value for name, value, default in own if value != default and name != "mapping"}
+        return {"subjects" if name == "subject" else name: _plain(value) for name, value in given.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [str(each) for each in value]
+    return value if isinstance(value, int) else str(value)
+
+
 @dataclass(frozen=True)
-class Loading:
+class Loading(_Group):
     """How the model is loaded."""
 
     dtype: ModelDtype = None
@@ -72,12 +89,6 @@ class Loading:
     batch_tokens: BatchTokens = None
     adapter: Adapter = None
     tokenizer: Tokenizer = None
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """What was given, by the names that :func:`choicewise.load_model` has."""
-        every = ((each.name, getattr(self, each.name)) for each in fields(self))
-        return {name: value if isinstance(value, int) else str(value) for name, value in every if value is not None}
 
     def refuse_foreign(self, model: str, **more: object) -> None:
         """UsageError for options that have no use for this kind of ``model``; ``more``: of models computed here."""
@@ -93,20 +104,13 @@ class Loading:
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(_Group):
     """What of the data is asked, and how bad items count."""
 
     subject: Subjects = None
     limit: Limit = None
     on_bad_item: BadItems = OnBadItem.error
     mapping: MappingFile = None
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """What was given, by the names of a job."""
-        skip = {"on_bad_item": "skip"} if self.on_bad_item == OnBadItem.skip else {}
-        given = {"subjects": self.subject, "limit": self.limit}
-        return {**skip, **{name: value for name, value in given.items() if value is not None}}
 
     def data(self, paths: Sequence[object]) -> dict[str, Any]:
         """The data at ``paths``, as a job has them; UsageError for a mapping without any."""
@@ -118,33 +122,19 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Tasks:
+class Tasks(_Group):
     """Where the harness's tasks lie."""
 
     include_path: IncludePath = None
     allow_task_code: AllowTaskCode = False
 
-    @property
-    def given(self) -> dict[str, Any]:
-        """What was given, by the names of a job."""
-        return {
-            "include_path": [str(each) for each in self.include_path or ()],
-            "allow_task_code": self.allow_task_code,
-        }
-
 
 @dataclass(frozen=True)
-class Spread:
+class Spread(_Group):
     """Where the model computes."""
 
     executor: Executor = Kind.local
     workers: Workers = None
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """What was given, by the names of a job."""
-        given = {"executor": None if self.executor == Kind.local else str(self.executor), "workers": self.workers}
-        return {name: value for name, value in given.items() if value is not None}
 
 
 def sources_of(job: Job, fitting: bool = False) -> list[Source]:
@@ -190,14 +180,8 @@ def tell_notes(
 ) -> None:
     """What the user should know of the questions, on stderr; ``notes``: what their source says of them."""
     tell(*(f"note: {note}" for note in notes))
-    _tell_repeated_choices(dataset, recipes, subject, limit)
-    _tell_unused_content(dataset, recipes)
-
-
-def _tell_repeated_choices(
-    dataset: Dataset, recipes: Mapping[str, Protocol], subject: Sequence[str] | None, limit: int | None
-) -> None:
-    from choicewise.data.items import duplicate_choices
+    from choicewise.data.items import BLANK, duplicate_choices
+    from choicewise.protocols.protocol import unused_by
     from choicewise.requests.blocks import list_sections
 
     sections = list_sections(dataset, recipes, subject, limit)
@@ -206,16 +190,10 @@ def _tell_repeated_choices(
         tell(f"note: item {repeated[0]} shows the same choice twice and is kept")
     elif repeated:
         tell(f"note: {len(repeated)} items show the same choice twice and are kept: {repeated[0]}, ...")
-
-
-def _tell_unused_content(dataset: Dataset, recipes: Mapping[str, Protocol]) -> None:
-    from choicewise.data.items import BLANK
-    from choicewise.protocols.protocol import unused_by
-
     for content, names in unused_by(recipes, dataset.content).items():
-        fields = " and ".join("the blank _ in the questions" if name == BLANK else f"field {name}" for name in content)
+        columns = " and ".join("the blank _ in the questions" if name == BLANK else f"field {name}" for name in content)
         more = f" and {len(names) - 1} more" * (len(names) > 1)
-        tell(f"note: {names[0]}{more} leave out what belongs to the questions: {fields}")
+        tell(f"note: {names[0]}{more} leave out what belongs to the questions: {columns}")
 
 
 def tell_system_texts(model: Model, recipes: Mapping[str, Protocol]) -> None:
@@ -284,6 +262,9 @@ MappingFile = Annotated[
 ]
 WithoutMissing = Annotated[
     bool, typer.Option("--without-missing", help="Go on without benchmarks whose data are not there.")
+]
+RunFolders = Annotated[
+    list[Path], typer.Argument(metavar="DIR...", readable=False, help="Run folders, or folders that hold runs.")
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="A run folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

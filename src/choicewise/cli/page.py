@@ -62,12 +62,9 @@ def _write_board(folders: list[Path], out: Path) -> None:
     check_place(out)
     snapshot = read_snapshot(folders)
     for run in snapshot.board.runs:
-        if run.state is not State.READ or run.reason:
-            tell(
-                f"{run.label} is {run.state}: {run.reason}"
-                if run.state is not State.READ
-                else f"{run.label}: {run.reason}"
-            )
+        is_read = run.state is State.READ
+        if not is_read or run.reason:
+            tell(f"{run.label}{'' if is_read else f' is {run.state}'}: {run.reason}")
     first = write_board(snapshot, out)
     models, runs = counted(len(snapshot.board.models), "model"), counted(len(snapshot.board.runs), "run")
     tell(f"wrote {first}, the board of {models} and {runs}; it opens from disk, and any web server can show {out}")

@@ -29,9 +29,7 @@ Interval = StrEnum("Interval", [("wilson", "wilson"), ("beta_binomial", "beta-bi
 
 
 def report(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", readable=False, help="Run folders, or folders that hold runs.")
-    ],
+    folders: options.RunFolders,
     by: Annotated[By | None, typer.Option("--by", help="Aggregate this way instead of the protocol's own.")] = None,
     protocol: Annotated[
         list[str] | None, typer.Option("--protocol", help="Score under these instead of the run's own. Repeatable.")

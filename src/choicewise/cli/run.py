@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -293,14 +293,6 @@ def ladder(
         _evaluate(start, end, {"models": [model], **part.given, **part.data([data]), **loading.given}, out, json)
 
 
-@dataclass(frozen=True)
-class _Named:
-    """What P or Q stands for, and how a line says it."""
-
-    end: End
-    spelled: str
-
-
 def _show_run(start: str, end: str, folder: Path, json: bool) -> None:
     from choicewise.protocols.between import MARK
     from choicewise.results.run import open_run
@@ -308,17 +300,21 @@ def _show_run(start: str, end: str, folder: Path, json: bool) -> None:
 
     folder = one_run(folder)
     run = open_run(folder)
-    first, last = _named(start, run), _named(end, run)
-    _refuse_same(first.end, last.end)
-    if lacking := run.lacking({side.end.name: side.end.protocol for side in (first, last)}):
-        line = _line(run, first, last)
+    (first, one), (last, other) = _named(start, run), _named(end, run)
+    _refuse_same(first, last)
+
+    def line() -> str:
+        """The line that asks all between the two."""
+        return resuming_command(run.manifest, run.folder, [f"{one}{MARK}{other}"])
+
+    if lacking := run.lacking({side.name: side.protocol for side in (first, last)}):
         ask = f"{' and '.join(lacking)} ask{'s' * (len(lacking) == 1)}"
-        raise UsageError(f"{folder} was not asked what {ask}; `{line}` asks it and all between")
+        raise UsageError(f"{folder} was not asked what {ask}; `{line()}` asks it and all between")
     if not run.manifest.complete:
         tell(f"{folder} is not complete; repeat its `{run.manifest.writer}` line to finish it")
-    way = f"{first.end.label}{MARK}{last.end.label}:"
+    way = f"{first.label}{MARK}{last.label}:"
     new = not any(name.startswith(way) for name in run.protocols)
-    _print(run, first.end, last.end, json, lambda: _line(run, first, last) if new else None)
+    _print(run, first, last, json, lambda: line() if new else None)
 
 
 def _evaluate(start: str, end: str, table: Mapping[str, Any], out: Path, json: bool) -> None:
@@ -369,8 +365,8 @@ def _tell_example(run: Run, climbed: Ladder) -> None:
         tell(f"an item that {step.axes[0].axis} turns {turns}: `{line}`")
 
 
-def _named(text: str, run: Run) -> _Named:
-    """The protocol that the run has under this name, else what the catalogue knows by it."""
+def _named(text: str, run: Run) -> tuple[End, str]:
+    """The protocol that the run has under this name, else what the catalogue knows by it; and how a line says it."""
     from choicewise.protocols.between import End
     from choicewise.protocols.catalogue import names, one
     from choicewise.protocols.protocol import signature
@@ -378,8 +374,8 @@ def _named(text: str, run: Run) -> _Named:
     protocol = run.protocols.get(text)
     published = {name: known for known, name in names().items() if name == text}
     if protocol is None or run.on_its_split(published).get(text) == protocol:
-        return _Named(one(text), text)
-    return _Named(End(text, protocol, text), signature(protocol))
+        return one(text), text
+    return End(text, protocol, text), signature(protocol)
 
 
 def _refuse_same(start: End, end: End) -> None:
@@ -387,14 +383,6 @@ def _refuse_same(start: End, end: End) -> None:
         raise UsageError(f"{start.name} and {end.name} are the same protocol; name two that differ")
     if start.name == end.name:
         raise UsageError(f"two protocols are called {start.name}; give one of the files another name")
-
-
-def _line(run: Run, start: _Named, end: _Named) -> str:
-    """The line that asks all between the two."""
-    from choicewise.protocols.between import MARK
-
-    way = f"{start.spelled}{MARK}{end.spelled}"
-    return resuming_command(run.manifest, run.folder, [way])
 
 
 def token_savings(spent: Spent) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from choicewise.cli import options
+from choicewise.cli.options import grouped
 from choicewise.cli.terminal import end_quietly, progress, show, show_download, tell, watch_end
 from choicewise.errors import UsageError
 from choicewise.util.text import command_line
@@ -21,7 +22,43 @@ if TYPE_CHECKING:
     from choicewise.board.worker import Outcome
 
 
+@dataclass(frozen=True)
+class Submitting:
+    """What is asked of models that are submitted to a board, and who may submit which."""
+
+    protocol: Annotated[
+        list[str] | None,
+        typer.Option("--protocol", help="What submitted models are asked, as in `choicewise sweep`; mmlu. Repeatable."),
+    ] = None
+    data: Annotated[
+        list[str] | None,
+        typer.Option("--data", help="On which data; the bundled ones where no protocol is named. Repeatable."),
+    ] = None
+    limit: options.Limit = None
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", help="Pattern of models that are taken; bundled:* and */* (on the Hub). Repeatable."),
+    ] = None
+    largest: Annotated[
+        str | None, typer.Option("--largest", metavar="SIZE", help="Most bytes of a model's weights; 20GB.")
+    ] = None
+    queue: Annotated[
+        Path | None,
+        typer.Option("--queue", readable=False, help="Folder of what was submitted, on a disk of this machine."),
+    ] = None
+    submit_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--submit-token-file",
+            readable=False,
+            help="File with the token of who submits; or CHOICEWISE_SUBMIT_TOKEN.",
+        ),
+    ] = None
+
+
+@grouped
 def serve(
+    *,
     folders: Annotated[
         list[Path], typer.Argument(metavar="DIR...", readable=False, help="Folders with runs at any depth.")
     ],
@@ -43,34 +80,7 @@ def serve(
     submissions: Annotated[
         bool, typer.Option("--submissions", help="Take models that are submitted, for `choicewise work` to evaluate.")
     ] = False,
-    protocol: Annotated[
-        list[str] | None,
-        typer.Option("--protocol", help="What submitted models are asked, as in `choicewise sweep`; mmlu. Repeatable."),
-    ] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option("--data", help="On which data; the bundled ones where no protocol is named. Repeatable."),
-    ] = None,
-    limit: options.Limit = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option("--allow", help="Pattern of models that are taken; bundled:* and */* (on the Hub). Repeatable."),
-    ] = None,
-    largest: Annotated[
-        str | None, typer.Option("--largest", metavar="SIZE", help="Most bytes of a model's weights; 20GB.")
-    ] = None,
-    queue: Annotated[
-        Path | None,
-        typer.Option("--queue", readable=False, help="Folder of what was submitted, on a disk of this machine."),
-    ] = None,
-    submit_token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--submit-token-file",
-            readable=False,
-            help="File with the token of who submits; or CHOICEWISE_SUBMIT_TOKEN.",
-        ),
-    ] = None,
+    asked: Submitting,
 ) -> None:
     """Show models by protocols of all runs in a browser: a leaderboard that follows the runs as they come and change.
 
@@ -80,17 +90,8 @@ def serve(
     from choicewise.board.access import access, is_loopback, read_token
 
     _check(folders)
-    asked: dict[str, Any] = {
-        "protocol": protocol,
-        "data": data,
-        "limit": limit,
-        "allow": allow,
-        "largest": largest,
-        "queue": queue,
-    }
-    asked |= {"submit_token_file": submit_token_file}
     if not submissions:
-        options.refuse_without_use("a board without --submissions has", **asked)
+        options.refuse_without_use("a board without --submissions has", **vars(asked))
     token = read_token(token_file)
     if token is None and not is_loopback(host):
         raise UsageError(
@@ -109,7 +110,7 @@ def serve(
 
     service = submit = None
     if submissions:
-        service, submit = open_submissions(folders[0], is_loopback(host), **asked)
+        service, submit = open_submissions(folders[0], is_loopback(host), asked)
     bound = listen(host, port)
     server = BoardServer(Library(folders), access(host, name or (), token, submit), bound, tell, service)
     watch_end()
@@ -120,7 +121,7 @@ def serve(
         where = ", ".join(map(str, folders))
         tell(f"the board of all runs below {where}; Ctrl-C ends it")
         if submissions:
-            work = command_line("work", folders[0], *(("--queue", queue) if queue else ()))
+            work = command_line("work", folders[0], *(("--queue", asked.queue) if asked.queue else ()))
             tell(f"models are submitted at {address(bound)}submissions, and evaluated by `{work}`")
         if token is not None:
             tell("readers add ?token= and the token to the address once")
@@ -141,20 +142,10 @@ def _check(folders: list[Path]) -> None:
         raise UsageError.about(problems)
 
 
-def open_submissions(
-    board: Path,
-    loopback: bool,
-    protocol: Sequence[str] | None = None,
-    data: Sequence[str] | None = None,
-    limit: int | None = None,
-    allow: Sequence[str] | None = None,
-    largest: str | None = None,
-    queue: Path | None = None,
-    submit_token_file: Path | None = None,
-) -> tuple[SubmissionService, str]:
-    """The submissions of the board in ``board``, with these options, and the token of who submits: the one that was
-    given, or on loopback one that is stored.
+def open_submissions(board: Path, loopback: bool, given: Submitting) -> tuple[SubmissionService, str]:
+    """The submissions of the board in ``board``, with the options ``given``, and the token of who submits.
 
+    That is the one that was given, or on loopback one that is stored.
     Raises UsageError and StoreError before anything is served.
     """
     from choicewise.board.access import SUBMIT, read_token, stored_token
@@ -163,13 +154,13 @@ def open_submissions(
     from choicewise.bundled import BENCHMARK, PREFIX
     from choicewise.running.job import job_of, sources_of
 
-    bundled = () if protocol or data else (PREFIX + BENCHMARK.name,)
-    policy = Policy(tuple(allow or ALLOW), LARGEST if largest is None else parse_size(largest))
-    asked = Asked(tuple(protocol or ("mmlu",)), tuple(data or bundled), limit, policy)
+    bundled = () if given.protocol or given.data else (PREFIX + BENCHMARK.name,)
+    policy = Policy(tuple(given.allow or ALLOW), LARGEST if given.largest is None else parse_size(given.largest))
+    asked = Asked(tuple(given.protocol or ("mmlu",)), tuple(given.data or bundled), given.limit, policy)
     sources_of(job_of(asked.plan()))  # what is wrong is said now, not by a worker
-    queue = queue or board / QUEUE_FOLDER
+    queue = given.queue or board / QUEUE_FOLDER
     make_private(queue)
-    token = read_token(submit_token_file, SUBMIT)
+    token = read_token(given.submit_token_file, SUBMIT)
     if token is None:
         if not loopback:
             raise UsageError(

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from choicewise.errors import ChoicewiseError, MissingData
-from choicewise.running.progress import ProgressReport
+from choicewise.running.progress import LIVE, ProgressReport
 from choicewise.util.text import command_line, json_safe, refuse_secret, safe, size
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def _fit(line: str) -> None:
     tell_live(line if len(line) <= width else f"{line[: width - 1]}…")
 
 
-LIVE, EVERY = 0.1, 10.0
-"""Seconds between two lines: in a terminal, and elsewhere."""
+EVERY = 10.0
+"""Seconds between two lines about a download outside of a terminal."""
 
 
 def show_download() -> Callable[[str, int, int], None]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,12 +31,21 @@ from choicewise.records import (
     FileRecord,
     Manifest,
     Remedy,
+    Sweep,
 )
 from choicewise.requests.blocks import list_sections, with_split
 from choicewise.results.run import asked_protocols, count_items
 from choicewise.results.summary import rewrite_summary, summary_fault
 from choicewise.running.evaluate import item_rows
-from choicewise.store.folder import is_sweep, read_manifest, read_sweep, unlisted_blocks, usable_blocks, write_manifest
+from choicewise.store.folder import (
+    is_sweep,
+    leftovers,
+    read_manifest,
+    read_sweep,
+    unlisted_blocks,
+    usable_blocks,
+    write_manifest,
+)
 from choicewise.store.tables import (
     SCHEMAS,
     block_file,
@@ -64,6 +74,8 @@ ROUNDS = 6
 """How often a folder is examined and repaired at most: a repair can uncover what could not be judged before."""
 
 RUNNING = "running"
+
+_Record = TypeVar("_Record", Manifest, Sweep)
 
 LineOf = Callable[[Path, Manifest], str]
 """The command that resumes a run."""
@@ -94,7 +106,7 @@ def repair_runs(folder: Path, write_items: WriteFile, line_of: LineOf) -> Iterat
             continue
         with locked(run):
             examined = _repaired(run, write_items)
-            manifest, _ = usable_manifest(run)
+            manifest, _ = _usable(run, MANIFEST, "manifest", read_manifest)
             if manifest is not None and not manifest.complete:
                 examined.line = line_of(run, manifest)
         yield examined
@@ -105,7 +117,7 @@ def _examined(run: Path) -> Examined:
         if is_locked(run):
             break
         before = _stamp(run)
-        examined = _examine(run)
+        examined = examine(run)
         if not is_locked(run) and _stamp(run) == before:
             return examined
     return Examined(str(run), RUNNING)
@@ -119,25 +131,18 @@ def _stamp(run: Path) -> object:
     return None
 
 
-def _examine(run: Path) -> Examined:
-    examined = examine(run, summary_fault)
-    manifest, _ = usable_manifest(run)
-    if manifest is not None:
-        examined.items = count_items(manifest.blocks)
-    return examined
-
-
 def _repaired(run: Path, write_items: WriteFile) -> Examined:
-    done: list[str] = []
+    writers = {ITEM_FILE: write_items, SUMMARY: rewrite_summary}
+    done: dict[str, None] = {}
     for _ in range(ROUNDS):
-        examined = _examine(run)
+        examined = examine(run)
         if not examined.harmed:
             break
-        new = list(repair(run, examined.faults, {ITEM_FILE: write_items, SUMMARY: rewrite_summary}))
-        done += [line for line in new if line not in done]
+        new = list(_repair(run, examined.faults, writers))
+        done |= dict.fromkeys(new)
         if not new:
             break
-    examined.done = done
+    examined.done = list(done)
     return examined
 
 
@@ -160,20 +165,9 @@ def _runs(folder: Path) -> list[Path]:
 
 def _sweep(folder: Path) -> Examined:
     """What the folder of a sweep says of itself."""
-    examined, path = Examined(str(folder), "sweep"), folder / SWEEP
     if is_locked(folder):
         return Examined(str(folder), RUNNING)
-    try:
-        read_sweep(folder)
-    except StoreError as error:
-        problem = error.message.split("; ")[0].removeprefix(f"{path} ")
-        remedy = Remedy.by_hand
-        if "version" not in problem and "can't be read" not in problem:
-            with suppress(StoreError):
-                read_sweep(folder, copy_of(path).name)
-                remedy = Remedy.put_back
-        examined.faults.append(Fault("sweep", SWEEP, problem, remedy))
-    return examined
+    return Examined(str(folder), "sweep", _usable(folder, SWEEP, "sweep", read_sweep)[1])
 
 
 def _repaired_sweep(folder: Path) -> Examined:
@@ -209,23 +203,17 @@ def write_items_again(
     return write_items(run, chain.from_iterable(item_rows(sections).values()))
 
 
-Summary = Callable[[Path, Manifest, bool], Fault | None]
-"""What is wrong with the summary of a run, of which nothing else is damaged if the last argument says so."""
-
 _ASIDE = "damaged"
 """The folder inside a run folder that takes what is set aside."""
 
 
-def examine(run: Path, summary: Summary = lambda *_: None) -> Examined:
-    """What there is in the run folder ``run``, and what is wrong with it.
-
-    ``summary``: says what is wrong with the kept summary.  Raises StoreError where ``run`` is no run folder.
-    """
-    manifest, lost = usable_manifest(run)
+def examine(run: Path) -> Examined:
+    """What there is in the run folder ``run``, and what is wrong with it; StoreError where ``run`` is no run folder."""
+    manifest, lost = _usable(run, MANIFEST, "manifest", read_manifest)
     if manifest is None:
         return Examined(str(run), "lost", lost)
     examined = Examined(str(run), "complete" if manifest.complete else "not complete", lost)
-    examined.blocks, faults = len(manifest.blocks), examined.faults
+    examined.blocks, examined.items, faults = len(manifest.blocks), count_items(manifest.blocks), examined.faults
     faults += _copy(run, manifest) if not lost else ()
     faults += _items(run, manifest)
     stray = list(_stray_faults(run, manifest))
@@ -237,7 +225,7 @@ def examine(run: Path, summary: Summary = lambda *_: None) -> Examined:
     faults += stray
     if not harmed:
         examined.unanswered = len(unanswered_keys(run, manifest))
-    if (fault := summary(run, manifest, not examined.harmed)) is not None:
+    if (fault := summary_fault(run, manifest, not examined.harmed)) is not None:
         faults.append(fault)
     if (run / _ASIDE).is_dir() and (count := sum(1 for _ in (run / _ASIDE).iterdir())):
         problem = f"holds what was set aside before ({count}); delete it when you need it no more"
@@ -245,37 +233,33 @@ def examine(run: Path, summary: Summary = lambda *_: None) -> Examined:
     return examined
 
 
-def usable_manifest(run: Path) -> tuple[Manifest | None, list[Fault]]:
-    """The manifest of the run folder, or its copy where it is lost, and what is wrong with it.
+def _usable(folder: Path, name: str, kind: str, read: Callable[..., _Record]) -> tuple[_Record | None, list[Fault]]:
+    """What ``read`` makes of the file ``name``, or of its copy where that is lost, and what is wrong with it.
 
-    Raises StoreError where ``run`` is no run folder at all.
+    Raises StoreError where there is neither.
     """
-    path = run / MANIFEST
-    copy = copy_of(path)
+    path, copy = folder / name, copy_of(folder / name)
     try:
-        return read_manifest(run), []
+        return read(folder), []
     except StoreError as error:
         problem = _said(error, path)
         if not path.exists() and not copy.exists():
             raise
     if "can't be read" in problem or "version" in problem:
-        return None, [Fault("manifest", MANIFEST, problem, Remedy.by_hand)]
+        return None, [Fault(kind, name, problem, Remedy.by_hand)]
     with suppress(StoreError):
-        return read_manifest(run, copy.name), [Fault("manifest", MANIFEST, problem, Remedy.put_back)]
+        return read(folder, copy.name), [Fault(kind, name, problem, Remedy.put_back)]
     why = "damaged, too" if copy.exists() else "missing"
     problem += f"; its copy is {why}: evaluate again into a new folder"
-    return None, [Fault("manifest", MANIFEST, problem, Remedy.by_hand)]
+    return None, [Fault(kind, name, problem, Remedy.by_hand)]
 
 
 WriteFile = Callable[[Path, Manifest], dict[str, FileRecord]]
 """Writes a file of a run again, and returns it by name; StoreError where it can't."""
 
 
-def repair(run: Path, faults: Sequence[Fault], writers: Mapping[str, WriteFile]) -> Iterator[str]:
-    """Repair what can be, under the lock of the folder; a line about each thing that was done.
-
-    ``writers``: by the names of the files that can be written again.
-    """
+def _repair(run: Path, faults: Sequence[Fault], writers: Mapping[str, WriteFile]) -> Iterator[str]:
+    """Repair what can be, under the lock of the folder; a line about each thing that was done."""
     with disk_errors(run):
         for fault in faults:
             if fault.remedy is Remedy.put_back:
@@ -415,27 +399,21 @@ def _dangling_faults(run: Path, blocks: Sequence[BlockRecord], harmed: bool) -> 
 
     ``harmed``: whether other blocks are damaged, which may hold them: then they come again with those.
     """
-    held = [_read(run, block, "observations", ["key"])["key"].combine_chunks() for block in blocks]
+    tables = (read_columns(block_file(run, block, "observations"), OBSERVATIONS, ["key"]) for block in blocks)
+    held = [table["key"].combine_chunks() for table in tables]
     keys = pa.concat_arrays(held) if held else pa.array([], pa.string())
     faults = []
     for block in blocks:
-        spans = _read(run, block, "spans", _KEYS)
+        spans = read_columns(block_file(run, block, "spans"), SPANS, _KEYS)
         named = pc.unique(pa.concat_arrays([spans[name].combine_chunks() for name in _KEYS]))
         lacking = pc.sum(pc.and_(pc.invert(pc.is_in(named, keys)), pc.is_valid(named))).as_py() or 0
         if lacking:
             where = f"{BLOCK_FOLDER}/{block.name}/spans.parquet"
             problem = f"names {lacking:,} observations that no block holds"
-            if harmed:
-                problem += "; they may lie in the damaged ones, and come again with those"
-                faults.append(Fault("lost observations", where, problem, Remedy.none))
-            else:
-                faults.append(Fault("lost observations", where, problem, Remedy.ask_again, block.name))
+            problem += "; they may lie in the damaged ones, and come again with those" if harmed else ""
+            remedy, useless = (Remedy.none, "") if harmed else (Remedy.ask_again, block.name)
+            faults.append(Fault("lost observations", where, problem, remedy, useless))
     return faults
-
-
-def _read(run: Path, block: BlockRecord, table: str, columns: Sequence[str]) -> pa.Table:
-    schema = SPANS if table == "spans" else OBSERVATIONS
-    return read_columns(block_file(run, block, table), schema, columns)
 
 
 _OWN = frozenset({MANIFEST, copy_of(Path(MANIFEST)).name, ITEM_FILE, SUMMARY, BLOCK_FOLDER, _ASIDE})
@@ -447,33 +425,32 @@ _FILES = frozenset(f"{table}.parquet" for table in SCHEMAS)
 def _stray_faults(run: Path, manifest: Manifest) -> Iterator[Fault]:
     """Everything in the folder ``run`` that its ``manifest`` does not explain; nothing outside is read."""
     listed = {block.name for block in manifest.blocks}
-    unlisted = dict.fromkeys(unlisted_blocks(run, manifest))
-    for path in (*sorted(run.glob(f"*{PARTIAL}")), *unlisted):
+    unlisted = {*unlisted_blocks(run, manifest)}
+    for path in leftovers(run, manifest):
         where = path.relative_to(run).as_posix()
         if path.name.endswith(PARTIAL):
             yield Fault("leftover", where, "is what a write left that was killed; it counts for nothing", Remedy.remove)
         else:
             problem = "is a block that the manifest does not list, so that it counts for nothing"
             yield Fault("unlisted block", where, problem, Remedy.set_aside)
-    for path in sorted(run.iterdir()):
-        if path.is_symlink():
-            yield _link(run, path, manifest)
-        elif path.name not in _OWN and not path.name.endswith(PARTIAL):
-            yield _foreign(run, path, inside=False)
-    folder = run / BLOCK_FOLDER
-    for path in sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ():
+    for path, own in _entries(run, listed):
         if path in unlisted:
             continue
         if path.is_symlink():
             yield _link(run, path, manifest)
-        elif path.name not in listed or not path.is_dir():
-            yield _foreign(run, path, inside=True)
-        else:
-            for file in sorted(path.iterdir()):
-                if file.is_symlink():
-                    yield _link(run, file, manifest)
-                elif file.name not in _FILES:
-                    yield _foreign(run, file, inside=True)
+        elif not own:
+            yield _foreign(run, path)
+
+
+def _entries(run: Path, listed: Collection[str]) -> Iterator[tuple[Path, bool]]:
+    """Everything in the folder but what is inside links and strange folders, and whether a run has such a thing."""
+    yield from ((path, path.name in _OWN or path.name.endswith(PARTIAL)) for path in sorted(run.iterdir()))
+    folder = run / BLOCK_FOLDER
+    for block in sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ():
+        own = block.name in listed and block.is_dir()
+        yield block, own
+        if own and not block.is_symlink():
+            yield from ((file, file.name in _FILES) for file in sorted(block.iterdir()))
 
 
 def _link(run: Path, path: Path, manifest: Manifest) -> Fault:
@@ -482,28 +459,26 @@ def _link(run: Path, path: Path, manifest: Manifest) -> Fault:
     target = os.readlink(path)
     outside = not path.resolve().is_relative_to(run.resolve())
     problem = f"is a link to {target}{', outside the run folder' if outside else ''}"
-    listed = {block.name: block for block in manifest.blocks}
-    files = {ITEM_FILE: manifest.files.get(ITEM_FILE)}
-    if path.name == BLOCK_FOLDER and path.parent == run and path.is_dir():
-        return Fault("link", where, problem, Remedy.copy)
-    if path.parent.name in listed:
-        files = dict(listed[path.parent.name].files)
-    if path.name in listed and path.parent.name == BLOCK_FOLDER:
-        record = listed[path.name].files
-        if all(not damage(path / name, record.get(name)) for name in _FILES):
-            return Fault("link", where, problem, Remedy.copy)
-    elif path.name in files and not damage(path, files[path.name]):
+    listed: dict[str, Mapping[str, FileRecord | None]] = {block.name: block.files for block in manifest.blocks}
+    files = listed.get(path.parent.name, {ITEM_FILE: manifest.files.get(ITEM_FILE)})
+    if path.name == BLOCK_FOLDER and path.parent == run:
+        own = path.is_dir()
+    elif path.name in listed and path.parent.name == BLOCK_FOLDER:
+        own = all(not damage(path / name, listed[path.name].get(name)) for name in _FILES)
+    else:
+        own = path.name in files and not damage(path, files[path.name])
+    if own:
         return Fault("link", where, problem, Remedy.copy)
     return Fault("link", where, f"{problem}, and what it names is not the run's", Remedy.set_aside)
 
 
-def _foreign(run: Path, path: Path, inside: bool) -> Fault:
+def _foreign(run: Path, path: Path) -> Fault:
     where = path.relative_to(run).as_posix()
     if _is_pickle(path):
         problem = "is a pickle, which runs code when it is opened; no run has one, and nothing here opens it"
         return Fault("pickle", where, problem, Remedy.set_aside)
-    problem = "is not of the run, and nothing reads it"
-    return Fault("foreign", where, problem, Remedy.set_aside if inside else Remedy.none)
+    remedy = Remedy.none if path.parent == run else Remedy.set_aside
+    return Fault("foreign", where, "is not of the run, and nothing reads it", remedy)
 
 
 _PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".joblib", ".dill")

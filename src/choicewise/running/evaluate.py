@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing, nullcontext, suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, count
 from pathlib import Path
-from time import perf_counter
 from typing import Self
 
 import numpy as np
@@ -23,7 +21,7 @@ from choicewise.data.items import Item
 from choicewise.data.open import open_dataset
 from choicewise.errors import UsageError
 from choicewise.models.load import load_model
-from choicewise.models.model import Model, SelfCheck
+from choicewise.models.model import Model
 from choicewise.protocols.between import MARK
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol, signature
@@ -38,18 +36,16 @@ from choicewise.records import (
     ObservationRow,
     Selection,
     SelfCheckRecord,
-    Spent,
 )
 from choicewise.requests.blocks import Section, has_shots
 from choicewise.requests.render import RenderedRequests
 from choicewise.results.run import Run, open_run
 from choicewise.results.tables import Subject, places_of, read_item_table
-from choicewise.running.executor import Executor, Preparation, rows_of
 from choicewise.running.job import Job, job_of
-from choicewise.running.progress import PeriodicReport, Progress, ProgressReport, Tracker
+from choicewise.running.progress import PeriodicReport, Progress, ProgressReport
 from choicewise.running.work import Stretch, Work, note_change, server_record
-from choicewise.running.workers import Parallel, Pool
-from choicewise.store.folder import FLUSH, BlockWriter, RunFolder, check_folder, open_folder
+from choicewise.running.workers import Executor, Parallel, Pool, Preparation, Tracker, rows_of
+from choicewise.store.folder import BlockWriter, RunFolder, SpentMeter, check_folder, open_folder
 from choicewise.store.tables import block_file, read_columns
 from choicewise.util.background import give_memory_back, rare_collection
 from choicewise.util.text import refuse_secret
@@ -82,7 +78,7 @@ def evaluate(
     what is asked; these arguments unless given, where they are names. ``executor="local"`` computes here, with
     ``workers`` above 1
     in so many processes, each with a copy of the model (on a GPU of its own where there are several); ``"ray"`` on
-    a Ray cluster (:mod:`choicewise.running.executors`). The numbers are the same: to the bit where the same kind of
+    a Ray cluster (:mod:`choicewise.running.workers`). The numbers are the same: to the bit where the same kind of
     device computes with as many threads. Questions that a model behind a server gave no answer to in earlier calls
     are asked once more. ``say`` gets a line about how many of them have an answer now, and about workers that die,
     are refused or are waited for. Raises DataError, ProtocolError, ModelError, StoreError and UsageError as
@@ -139,8 +135,7 @@ def evaluate(
                     _observe(folder, answering, work, stretches, progress)
                     give_memory_back()
                 if unanswered:
-                    again = ask_again(folder, answering, work, unanswered, progress)
-                    (say or _silent)(again.text)
+                    (say or _silent)(_ask_again(folder, answering, work, unanswered, progress))
             note_change(folder, model)
         folder.finish()
     return open_run(out)
@@ -181,18 +176,11 @@ def _versions(model: Model) -> dict[str, str]:
     return versions
 
 
-def _selfcheck_record(check: SelfCheck) -> SelfCheckRecord:
-    return SelfCheckRecord(check.rung, check.cost, check.difference, check.floor, check.noise, check.depth)
-
-
-@contextmanager
-def _described(folder: RunFolder, executor: Executor) -> Iterator[None]:
-    """Say afterwards, however it ends, how the answers were computed."""
-    try:
-        yield
-    finally:
-        if (checked := executor.selfcheck) is not None:
-            folder.describe(_selfcheck_record(checked))
+def _describe(folder: RunFolder, executor: Executor) -> None:
+    """Say how the answers were computed."""
+    if (check := executor.selfcheck) is not None:
+        own = check.rung, check.cost, check.difference, check.floor, check.noise, check.depth
+        folder.describe(SelfCheckRecord(*own))
 
 
 def _silent(line: str) -> None:
@@ -216,7 +204,8 @@ def _observe(
         progress(tracker.done, total)
         for result in results:
             writing = BlockWriter(folder, result.block.place, executor)
-            with writing as writer, _described(folder, executor), tracker.block(result):
+            with writing as writer, tracker.block(result), ExitStack() as ending:
+                ending.callback(_describe, folder, executor)
                 for observed in result.observations:
                     writer.add(observed)
                     tracker.answered = writer.count
@@ -226,35 +215,13 @@ def _observe(
             progress(tracker.done, total)
 
 
-@dataclass(frozen=True, slots=True)
-class AskedAgain:
-    """Of ``unanswered`` questions so many were ``asked`` once more, and so many of these ``answered``."""
-
-    unanswered: int
-    asked: int
-    answered: int
-
-    @property
-    def text(self) -> str:
-        """The same in a line."""
-        one = self.asked == 1
-        what = "1 question that had no answer was" if one else f"{self.asked:,} questions that had no answer were"
-        line = f"{what} asked again: {self.answered:,} answered now, {self.asked - self.answered:,} still not"
-        other = self.unanswered - self.asked
-        return line + (f"; {other:,} more belong to protocols that this line does not name" if other else "")
-
-
-def ask_again(
-    folder: RunFolder,
-    executor: Executor,
-    work: Work,
-    unanswered: Mapping[str, str],
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> AskedAgain:
-    """Ask the questions ``unanswered`` (:meth:`RunFolder.unanswered`) that ``work`` names once more.
+def _ask_again(
+    folder: RunFolder, executor: Executor, work: Work, unanswered: Mapping[str, str], progress: Progress
+) -> str:
+    """Ask the questions ``unanswered`` (:meth:`RunFolder.unanswered`) that ``work`` names once more; says what came.
 
     Nothing else is asked.  An answer replaces the observation with its key, every minute and when the asking ends,
-    however it ends.  ``progress`` is called with (done, total).
+    however it ends.
     """
     stretches = list(_stretches(folder, work, unanswered))
     observed = folder.observed(but=unanswered)
@@ -267,22 +234,22 @@ def ask_again(
                     asked += 1
                     answers.add(observation)
                     progress(asked, len(unanswered))
-    return AskedAgain(len(unanswered), asked, answers.count)
+    what = "1 question that had no answer was" if asked == 1 else f"{asked:,} questions that had no answer were"
+    line = f"{what} asked again: {answers.count:,} answered now, {asked - answers.count:,} still not"
+    other = len(unanswered) - asked
+    return line + (f"; {other:,} more belong to protocols that this line does not name" if other else "")
 
 
-@dataclass
 class _Answers:
     """Answers on their way into the ``blocks`` that lack them, by key; ``count``: how many there were."""
 
-    folder: RunFolder
-    executor: Executor
-    blocks: Mapping[str, str]
-    count: int = 0
-    _waiting: dict[str, ObservationRow] = field(default_factory=dict)
-    _names: dict[str, str] = field(default_factory=dict)
+    def __init__(self, folder: RunFolder, executor: Executor, blocks: Mapping[str, str]) -> None:
+        self.count = 0
+        self._folder, self._blocks, self._meter = folder, blocks, SpentMeter(executor)
+        self._waiting: dict[str, ObservationRow] = {}
+        self._names: dict[str, str] = {}
 
     def __enter__(self) -> Self:
-        self._since, self._computed, self._requests = perf_counter(), self.executor.computed, self.executor.requests
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -290,32 +257,21 @@ class _Answers:
 
     def add(self, observation: ObservationRow) -> None:
         """Keep an answer; it is written at the latest with the first one that comes after a minute."""
-        if observation.missing is None and observation.key in self.blocks:
+        if observation.missing is None and observation.key in self._blocks:
             self.count += 1
             self._waiting[observation.key] = observation
-            if perf_counter() - self._since > FLUSH:
+            if self._meter.due:
                 self._write()
 
     def _write(self) -> None:
         by_block: dict[str, dict[str, ObservationRow]] = {}
         for key, observation in self._waiting.items():
-            by_block.setdefault(self.blocks[key], {})[key] = observation
+            by_block.setdefault(self._blocks[key], {})[key] = observation
         self._waiting.clear()
         for block, answers in by_block.items():
             name = self._names.get(block, block)
-            place = [each.name for each in self.folder.manifest.blocks].index(name)
-            self.folder.replace_answers(name, answers, self._spent())
-            self._names[block] = self.folder.manifest.blocks[place].name
-        self._since = perf_counter()
-
-    def _spent(self) -> Spent | None:
-        """What was computed since it was asked last."""
-        now, computed, requests = perf_counter(), self.executor.computed, self.executor.requests
-        if computed is None or self._computed is None:
-            return None
-        spent = Spent(0, computed - self._computed, now - self._since, requests - self._requests)
-        self._since, self._computed, self._requests = now, computed, requests
-        return spent
+            self._names[block] = self._folder.replace_answers(name, answers, self._meter.spent())
+            self._meter.restart()
 
 
 def _stretches(folder: RunFolder, work: Work, unanswered: Mapping[str, str]) -> Iterator[Stretch]:
@@ -324,7 +280,9 @@ def _stretches(folder: RunFolder, work: Work, unanswered: Mapping[str, str]) -> 
     places = _places(folder, _first_askers(folder, unanswered, asks))
     for section in work.sections:
         own = places.get((section.split, section.subject), {})
-        for positions in _neighbours(sorted(own)):
+        ordered = np.array(sorted(own), dtype=np.int64)
+        runs = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1) if own else []
+        for positions in (run.tolist() for run in runs):  # each without a gap
             names = set[str]().union(*(own[position] for position in positions))
             yield section, positions[0], positions[-1] + 1, [ask for name, ask in asks.items() if name in names]
 
@@ -357,15 +315,3 @@ def _places(folder: RunFolder, by_item: Mapping[str, set[str]]) -> dict[Subject,
         positions = np.flatnonzero(np.isin(own, wanted)).tolist()
         places[subject] = {position: names[int(own[position])] for position in positions}
     return places
-
-
-def _neighbours(positions: Sequence[int]) -> Iterator[list[int]]:
-    """The positions in runs without a gap."""
-    run: list[int] = []
-    for position in positions:
-        if run and position != run[-1] + 1:
-            yield run
-            run = []
-        run.append(position)
-    if run:
-        yield run

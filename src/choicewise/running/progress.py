@@ -5,14 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from threading import Event, Lock, Thread
+from collections.abc import Callable
+from threading import Lock
 from time import perf_counter
-from typing import TYPE_CHECKING, Self
 
-if TYPE_CHECKING:
-    from choicewise.running.executor import BlockResult, Executor
+from choicewise.util.background import Every
 
 EVERY = 5.0, 60.0
 """Seconds between two lines: the fewest, at the beginning, and the most; in between, a tenth of the time passed."""
@@ -196,26 +193,18 @@ SHORTEST, LONGEST = 0.1, 1.0
 """Seconds between two reports."""
 
 
-class PeriodicReport:
+class PeriodicReport(Every):
     """Calls ``report`` with every :meth:`tick`, but not too often, and from a thread of its own when no tick comes.
 
     What ``report`` raises there, the next tick raises.
     """
 
     def __init__(self, report: Callable[[], None]) -> None:
+        super().__init__(LONGEST, self._report_late, "choicewise-progress")
         self._report = report
         self._last = perf_counter()
-        self._lock, self._ended = Lock(), Event()
+        self._lock = Lock()
         self._error: BaseException | None = None
-        self._thread = Thread(target=self._wait, name="choicewise-progress", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
 
     def tick(self) -> None:
         """The work has gone on."""
@@ -229,44 +218,10 @@ class PeriodicReport:
             self._last = perf_counter()
             self._report()
 
-    def _wait(self) -> None:
+    def _report_late(self) -> None:
         try:
-            while not self._ended.wait(LONGEST):
-                if perf_counter() - self._last >= LONGEST:
-                    self._call()
+            if perf_counter() - self._last >= LONGEST:
+                self._call()
         except BaseException as error:
             self._error = error
-
-
-class Tracker:
-    """Counts work in the units of :attr:`choicewise.requests.blocks.Block.work`, from ``done`` on.
-
-    Within a block it goes by the input tokens computed of those planned, so that it moves within one long question, or
-    where ``executor`` counts none by ``answered`` questions, which the caller counts.
-    """
-
-    def __init__(self, executor: Executor, done: int) -> None:
-        self.answered = 0
-        self._executor = executor
-        self._finished = done
-        self._result: BlockResult | None = None
-        self._before = (0, 0)
-
-    @contextmanager
-    def block(self, result: BlockResult) -> Iterator[None]:
-        """Meanwhile ``result`` is answered."""
-        self.answered, self._before, self._result = 0, self._counts(), result
-        yield
-        self._finished, self._result = self._finished + result.block.work, None
-
-    @property
-    def done(self) -> int:
-        """The work done so far; may be called from another thread."""
-        if (result := self._result) is None:
-            return self._finished
-        computed, planned = (now - before for now, before in zip(self._counts(), self._before, strict=True))
-        share = computed / planned if planned else self.answered / max(result.questions, 1)
-        return self._finished + int(min(share, 1.0) * result.block.work)
-
-    def _counts(self) -> tuple[int, int]:
-        return self._executor.computed or 0, self._executor.planned or 0
+            self._ended.set()

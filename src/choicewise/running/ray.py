@@ -26,7 +26,7 @@ from threading import Lock
 from typing import Any
 
 from choicewise.engine import Shard
-from choicewise.errors import ChoicewiseError, UsageError
+from choicewise.errors import UsageError
 from choicewise.models.local.devices import AUTO, Footprint, devices_of
 from choicewise.models.local.folder_model import footprint_of
 from choicewise.models.model import Model, Recipe
@@ -37,7 +37,7 @@ from choicewise.running.replica import (
     LoadedModel,
     Replica,
     ReplicaDied,
-    on_this_node,
+    loaded_here,
     outcome,
 )
 
@@ -119,9 +119,9 @@ class Actor:
 
     def load(self) -> Exception | None:
         """Why the model can't be loaded."""
-        loaded = outcome(LoadedModel, *self._loading)
+        loaded = loaded_here(*self._loading)
         if isinstance(loaded, Exception):
-            return on_this_node(loaded) if isinstance(loaded, ChoicewiseError) else loaded
+            return loaded
         self._loaded = loaded
         return None
 

@@ -120,9 +120,10 @@ def outcome(call: Callable[..., Any], *arguments: object) -> Any:
         return ReplicaDied(words + "".join(f", {Path(frame.filename).name} line {frame.lineno}" for frame in place))
 
 
-def on_this_node(error: ChoicewiseError) -> ChoicewiseError:
-    """The error, with the name of the machine where a model could not be loaded."""
-    return error.within(f"the replica on {platform.node()}")
+def loaded_here(recipe: Recipe, device: str | None, driver: Identity) -> LoadedModel | Exception:
+    """The model in this process, or why it can't be loaded, with the name of the machine."""
+    loaded: LoadedModel | Exception = outcome(LoadedModel, recipe, device, driver)
+    return loaded.within(f"the replica on {platform.node()}") if isinstance(loaded, ChoicewiseError) else loaded
 
 
 def _short(value: object) -> object:
@@ -232,15 +233,10 @@ def main() -> None:
     connection, inbox = Connection(int(sys.argv[1])), SimpleQueue[Any]()
     Thread(target=_read, args=(connection, inbox), daemon=True).start()
     with suppress(ConnectionError):  # the driver is gone
-        loaded = outcome(LoadedModel, *inbox.get())
-        if isinstance(loaded, ChoicewiseError):
-            connection.send(on_this_node(loaded))
-        elif isinstance(loaded, Exception):
-            connection.send(loaded)
-        else:
-            connection.send(None)
-            while True:
-                connection.send(outcome(loaded.answer, inbox.get()))
+        loaded = loaded_here(*inbox.get())
+        connection.send(loaded if isinstance(loaded, Exception) else None)
+        while isinstance(loaded, LoadedModel):
+            connection.send(outcome(loaded.answer, inbox.get()))
 
 
 def _read(connection: Connection, inbox: SimpleQueue[Any]) -> None:

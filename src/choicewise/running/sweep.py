@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from threading import Lock
 
@@ -254,6 +253,7 @@ class _Sweep:
     ) -> None:
         where, recipes = source.source, model.asked(source.protocols)
         place = next((each for each in self.job.data or () if each.path == where.path), None)
+        about = f"{model.label}: " if len(self.models) > 1 else ""
         self.audience.ready(loaded, source, recipes)
         run = evaluate(
             model=loaded,
@@ -265,13 +265,9 @@ class _Sweep:
             executor=pool,
             progress=progress,
             job=self.job.only(model, data=place and (place,), protocols=where.selectors),
-            say=partial(self._say_of, model),
+            say=lambda line: self.audience.say(f"{about}{line}"),
         )
         keep_summary(run)
-
-    def _say_of(self, model: ModelChoice, line: str) -> None:
-        """A line about one of several models."""
-        self.audience.say(f"{model.label}: {line}" if len(self.models) > 1 else line)
 
     @contextmanager
     def _caught(self) -> Iterator[list[str]]:
@@ -390,9 +386,8 @@ def _is_other(path: Path) -> bool:
 
 
 def _suite_record(suite: Suite) -> SuiteRecord:
-    parts = tuple(PartRecord(part.benchmark, _spelled(part.protocols), part.unscored) for part in suite.parts)
+    parts = tuple(
+        PartRecord(part.benchmark, {name: signature(each) for name, each in part.protocols.items()}, part.unscored)
+        for part in suite.parts
+    )
     return SuiteRecord(suite.name, suite.title, parts, suite.normalised, suite.average)
-
-
-def _spelled(protocols: Mapping[str, Protocol]) -> dict[str, str]:
-    return {name: signature(protocol) for name, protocol in protocols.items()}

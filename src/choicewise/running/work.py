@@ -6,8 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final, Self, cast
-from typing import Protocol as Structural
+from typing import TYPE_CHECKING, Final, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +47,9 @@ from choicewise.tokens.byte_coverings import (
     token_sizes,
 )
 from choicewise.tokens.tokenizer import Tokenizer, common_prefix
+
+if TYPE_CHECKING:
+    from choicewise.models.server.server_model import ServerModel
 
 Stretch = tuple[Section, int, int, list[Ask]]
 """Items ``start`` to ``stop`` (exclusive) of a section, and the ways in which they are still to be asked."""
@@ -431,30 +433,6 @@ def _implausible(model: Model, span: Span) -> str | None:
     return model.objection(span)
 
 
-class ServedModel(Structural):
-    """What a model behind a server has beside what every model has."""
-
-    notes: Sequence[str]
-
-    @property
-    def front(self) -> tuple[int, ...] | None:
-        """The tokens that the server puts before a text; None where it does not say."""
-
-    @property
-    def takes(self) -> int | None:
-        """Tokens of prompt and answer that the server says it takes; None where it does not say."""
-
-    @property
-    def record(self) -> ServerRecord:
-        """What a run keeps of it."""
-
-    def probe_now(self) -> Mapping[str, float]:
-        """The probe's log-probabilities (nats) as the server gives them now, by text; raises ModelError."""
-
-    def requests_for(self, questions: Sequence[Question]) -> int:
-        """How many requests ``questions`` take."""
-
-
 def server_record(model: Model) -> ServerRecord | None:
     """What the run folder keeps of the server that ``model`` is behind; None for other models."""
     served = served_model(model)
@@ -490,6 +468,6 @@ def how_asked(model: Model) -> list[str]:
     return [asked, *(f"note: {note}" for note in served.notes)]
 
 
-def served_model(model: Model) -> ServedModel | None:
+def served_model(model: Model) -> ServerModel | None:
     """``model`` where it is behind a server; None for others."""
-    return cast(ServedModel, model) if hasattr(model, "probe_now") else None
+    return cast("ServerModel", model) if hasattr(model, "probe_now") else None

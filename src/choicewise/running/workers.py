@@ -1,32 +1,30 @@
-"""Replicas of a model in other processes: who starts them, hands them shards, and takes their answers."""
+"""Who answers the blocks of a run: the model of this process, or its replicas, while blocks are prepared."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from threading import Event
 from time import monotonic
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 
+from choicewise.data.dataset import Dataset
 from choicewise.engine import SERVER, Shard, cut_shards, shard_tokens
 from choicewise.errors import ModelError, UsageError
 from choicewise.models.model import Model, SelfCheck
-from choicewise.requests.blocks import Block
-from choicewise.requests.request import BlockQuestion
-from choicewise.running.executor import (
-    BlockResult,
-    Executor,
-    InProcess,
-    Preparation,
-    Ready,
-    Upcoming,
-)
+from choicewise.records import ObservationRow, RequestRow, SpanRow
+from choicewise.requests.blocks import Block, prepare_block
+from choicewise.requests.render import RenderedRequests
+from choicewise.requests.request import BlockQuestion, PreparedBlock
 from choicewise.running.replica import DEATHS, Answered, Identity, Replica, ReplicaDied, process_replicas
-from choicewise.store.folder import Keys
+from choicewise.running.work import observe
+from choicewise.store.folder import Keys, TokenCounter
+from choicewise.tokens.tokenizer import Tokenizer
 
 PATIENCE = 60.0
 """Seconds to wait for the first replica where nothing is free for it."""
@@ -42,6 +40,114 @@ AHEAD = 2
 
 LATE = 16
 """Answered shards per replica that may wait until those before them are answered."""
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What blocks are prepared from, as :func:`~choicewise.requests.blocks.prepare_block` takes it."""
+
+    model: Model
+    data: Dataset
+    rendered: Sequence[RenderedRequests]
+    skip_bad_items: bool
+
+    @contextmanager
+    def ready(self, blocks: Sequence[Block]) -> Generator[_Upcoming, None, None]:
+        """The blocks, each prepared while the one before it is used; the first one is begun at once.
+
+        When the ``with`` ends nobody waits any more, and the thread stops at its next prompt.
+        """
+        with ThreadPoolExecutor(1) as thread, _Awaited(self.model) as awaited:
+            yield _Upcoming(thread.submit(self._prepare, block, awaited) for block in blocks)
+
+    def _prepare(self, block: Block, awaited: _Awaited) -> _Ready:
+        prepared = prepare_block(self.data, block, awaited, self.skip_bad_items, self.rendered)
+        return _Ready(block, prepared, list(cut_shards(prepared.wanted, shard_tokens(self.model.device))))
+
+
+def rows_of(observed: Observed) -> Iterator[ObservationRow]:
+    """The rows of a table, or the one row."""
+    if isinstance(observed, pa.Table):
+        columns = [column.to_pylist() for column in observed.columns]
+        yield from (ObservationRow(*values) for values in zip(*columns, strict=True))
+    else:
+        yield observed
+
+
+Observed: TypeAlias = ObservationRow | pa.Table
+"""One observation, or those of a whole shard as a table."""
+
+
+@dataclass(frozen=True)
+class BlockResult:
+    """The rows of one block.
+
+    ``tokens_asked``: input tokens when every choice of every protocol is a sequence of its own.  ``observations`` come
+    as they are answered, one per question; ``questions`` counts them.
+    """
+
+    block: Block
+    tokens_asked: int
+    requests: Sequence[RequestRow]
+    spans: Sequence[SpanRow]
+    questions: int
+    observations: Iterator[Observed]
+
+
+class Executor(TokenCounter, Protocol):
+    """Who answers the blocks of a run, in this process or elsewhere."""
+
+    @property
+    def planned(self) -> int | None:
+        """Input tokens to compute for all that was asked so far; None where they are not counted."""
+
+    @property
+    def selfcheck(self) -> SelfCheck | None:
+        """The deepest self-check that was made so far; None before the first, and where there is none."""
+
+    def run(self, blocks: Sequence[Block], observed: Keys) -> Generator[BlockResult, None, None]:
+        """One result per block; its observations are used up before the next result is taken.
+
+        Who takes no more results closes the generator, which ends all that is under way.  Questions whose keys are
+        ``observed``, or that an earlier block asked, are not asked again.
+        """
+
+    def observe(self, questions: Mapping[str, BlockQuestion]) -> Iterator[Observed]:
+        """One observation per question, as they are answered."""
+
+
+class Tracker:
+    """Counts work in the units of :attr:`choicewise.requests.blocks.Block.work`, from ``done`` on.
+
+    Within a block it goes by the input tokens computed of those planned, so that it moves within one long question, or
+    where ``executor`` counts none by ``answered`` questions, which the caller counts.
+    """
+
+    def __init__(self, executor: Executor, done: int) -> None:
+        self.answered = 0
+        self._executor = executor
+        self._finished = done
+        self._result: BlockResult | None = None
+        self._before = (0, 0)
+
+    @contextmanager
+    def block(self, result: BlockResult) -> Iterator[None]:
+        """Meanwhile ``result`` is answered."""
+        self.answered, self._before, self._result = 0, self._counts(), result
+        yield
+        self._finished, self._result = self._finished + result.block.work, None
+
+    @property
+    def done(self) -> int:
+        """The work done so far; may be called from another thread."""
+        if (result := self._result) is None:
+            return self._finished
+        computed, planned = (now - before for now, before in zip(self._counts(), self._before, strict=True))
+        share = computed / planned if planned else self.answered / max(result.questions, 1)
+        return self._finished + int(min(share, 1.0) * result.block.work)
+
+    def _counts(self) -> tuple[int, int]:
+        return self._executor.computed or 0, self._executor.planned or 0
 
 
 @dataclass
@@ -87,14 +193,14 @@ class Pool:
     def executor(self, asked: Preparation, say: Callable[[str], None]) -> Iterator[Executor]:
         """Who answers for the model of ``asked``; ``say`` gets a line about replicas that die or are waited for."""
         if self.parallel.here:
-            yield InProcess(asked)
+            yield _InProcess(asked)
             return
         if self._model is not asked.model:
             self._end()  # what it holds, another model may need
             self._replicas, self._lacking = self.replicas_of(asked.model)
             self._model = asked.model
         self._begin(say)
-        yield Distributed(asked, self)
+        yield _Distributed(asked, self)
 
     def replicas_of(self, model: Model) -> tuple[list[Replica], Callable[[], str | None]]:
         """The replicas of ``model``, and what tells which resources the first of them waits for, in words."""
@@ -244,16 +350,123 @@ def _devices(model: Model) -> list[str]:
 
 
 @dataclass
+class _InProcess:
+    """Asks the model that ``asked`` names."""
+
+    asked: Preparation
+
+    @property
+    def selfcheck(self) -> SelfCheck | None:
+        """The model's own, as measured so far."""
+        return self._model.check(0)
+
+    @property
+    def _model(self) -> Model:
+        return self.asked.model
+
+    @property
+    def computed(self) -> int | None:
+        """Input tokens computed so far; None where they are not counted."""
+        return self._model.computed
+
+    @property
+    def requests(self) -> int:
+        """Requests to a server so far; 0 for a model that runs here."""
+        return getattr(self._model, "requests", 0)
+
+    @property
+    def planned(self) -> int | None:
+        """Input tokens to compute for all that was asked so far; None where they are not counted."""
+        return self._model.planned
+
+    def run(self, blocks: Sequence[Block], observed: Keys) -> Generator[BlockResult, None, None]:
+        """One result per block; the model is loaded while the first block is rendered."""
+        if not blocks:
+            return
+        with self.asked.ready(blocks) as upcoming:
+            self._model.check(0)
+            for ready in upcoming:
+                prepared = ready.prepared
+                new = frozenset(observed.without(list(prepared.wanted)))
+                self._model.check(prepared.deepest if new else 0)
+                rows = prepared.inputs, prepared.requests, prepared.spans
+                yield BlockResult(ready.block, *rows, len(new), self._answers(ready.shards, new))
+                observed.add(new)
+
+    def observe(self, questions: Mapping[str, BlockQuestion]) -> Iterator[ObservationRow]:
+        """One observation per question, as they are answered."""
+        return self._answers(cut_shards(questions, shard_tokens(self._model.device)), questions.keys())
+
+    def _answers(self, shards: Iterable[Mapping[str, BlockQuestion]], wanted: Set[str]) -> Iterator[ObservationRow]:
+        for shard in shards:
+            yield from observe(self._model, {key: shard[key] for key in shard if key in wanted})
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A block rendered and tokenized, and its questions in ``shards``, by key."""
+
+    block: Block
+    prepared: PreparedBlock
+    shards: Sequence[Mapping[str, BlockQuestion]]
+
+
+class _Upcoming:
+    """Blocks that are prepared one ahead of the one that is taken; ``jobs`` are begun when they are drawn."""
+
+    def __init__(self, jobs: Iterator[Future[_Ready]]) -> None:
+        self._jobs = jobs
+        self._job = next(jobs, None)
+
+    def __iter__(self) -> Iterator[_Ready]:
+        while (ready := self.take()) is not None:
+            yield ready
+
+    def take(self, wait: bool = True) -> _Ready | None:
+        """The next block; None where there is none, or without ``wait`` where it is still being prepared."""
+        if (job := self._job) is None or not (wait or job.done()):
+            return None
+        ready = job.result()
+        self._job = next(self._jobs, None)
+        return ready
+
+
+class _Awaited:
+    """What preparing needs to know of a model, for as long as somebody waits for what is prepared.
+
+    After an error nobody does, and the thread that still renders and tokenizes stops at its next prompt.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.window = model.window
+        self._model = model
+        self._ended = Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """From texts to the model's tokens; CancelledError where nobody waits any more."""
+        if self._ended.is_set():
+            raise CancelledError
+        return self._model.tokenizer
+
+
+@dataclass
 class _Open:
     """A block under way, and its shards that were not taken yet, by number."""
 
-    ready: Ready
+    ready: _Ready
     questions: int
     numbers: deque[int]
 
 
 @dataclass
-class Distributed:
+class _Distributed:
     """Prepares blocks as ``asked`` says, so far ahead that the replicas of a ``pool`` have always something to do.
 
     The tokens of shards that died with their replica are not counted.
@@ -294,7 +507,7 @@ class Distributed:
                     numbers.append(self._send(shard))
             yield from self._taken(numbers)
 
-    def _submit(self, ready: Ready | None, observed: Keys) -> bool:
+    def _submit(self, ready: _Ready | None, observed: Keys) -> bool:
         """Send what a block asks and nobody asked before, which counts as asked from now on; False without a block."""
         if ready is None:
             return False
@@ -309,7 +522,7 @@ class Distributed:
         self._depth = max(self._depth, *(question.inputs for question in shard.values()))
         return self.pool.submit(Shard(shard, self._depth))
 
-    def _answers(self, block: _Open, upcoming: Upcoming, observed: Keys) -> Iterator[pa.Table]:
+    def _answers(self, block: _Open, upcoming: _Upcoming, observed: Keys) -> Iterator[pa.Table]:
         while block.numbers:
             if self.pool.wants:
                 self._submit(upcoming.take(wait=False), observed)
@@ -338,7 +551,7 @@ class ReplicasLost(ModelError):
     """The machines are the reason that nothing is answered, or the model is too much for them."""
 
 
-KINDS = ("local", "ray")
+_KINDS = ("local", "ray")
 
 
 @dataclass(frozen=True)
@@ -352,8 +565,8 @@ class Parallel:
     workers: int | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise UsageError(f"executor is {self.kind!r}; it must be one of {', '.join(KINDS)}")
+        if self.kind not in _KINDS:
+            raise UsageError(f"executor is {self.kind!r}; it must be one of {', '.join(_KINDS)}")
         if self.workers is not None and self.workers < 1:
             raise UsageError(f"workers is {self.workers}; it must be at least 1, or left out")
 

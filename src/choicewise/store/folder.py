@@ -12,7 +12,7 @@ from functools import cache
 from itertools import chain, pairwise
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,7 @@ from choicewise.records import (
     Sweep,
 )
 from choicewise.store.tables import (
+    SCHEMAS,
     Rows,
     block_file,
     damage,
@@ -54,7 +55,6 @@ from choicewise.store.tables import (
     unanswered_keys,
     write_block,
     write_items,
-    write_replacement,
 )
 from choicewise.util.files import PARTIAL, copy_of, disk_errors, locked, read_text, remove, renew_copy, write_twice
 from choicewise.util.jsonio import exact_json, json_digest
@@ -79,6 +79,34 @@ FLUSH = 60.0
 """Seconds between two writes of the observations of a long block: what a kill loses at most."""
 
 
+class SpentMeter:
+    """What was computed since :meth:`restart`, where ``counter`` counts it, and whether it is time to write."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self._counter = counter
+        self._before = self._now = self._read()
+
+    @property
+    def due(self) -> bool:
+        """Whether so much time has passed that what was observed should be written."""
+        return perf_counter() - self._before[0] > FLUSH
+
+    def spent(self, tokens_asked: int = 0) -> Spent | None:
+        """What was computed up to now for so many tokens as asked; None where it is not counted."""
+        self._now = self._read()
+        (start, before, sent_before), (end, computed, sent) = self._before, self._now
+        if computed is None or before is None:
+            return None
+        return Spent(tokens_asked, computed - before, end - start, sent - sent_before)
+
+    def restart(self) -> None:
+        """What was told by :meth:`spent` is on the disk."""
+        self._before = self._now
+
+    def _read(self) -> tuple[float, int | None, int]:
+        return perf_counter(), self._counter.computed, self._counter.requests
+
+
 class BlockWriter:
     """Writes observations every minute, with :meth:`write`, and when the ``with`` ends, however it ends.
 
@@ -88,12 +116,9 @@ class BlockWriter:
 
     def __init__(self, folder: RunFolder, place: Place, counter: TokenCounter) -> None:
         self.count = 0
-        self._folder = folder
-        self._place = place
-        self._counter = counter
+        self._folder, self._place, self._meter = folder, place, SpentMeter(counter)
         self._rows: list[ObservationRow] = []
         self._tables: list[pa.Table] = []
-        self._since, self._computed, self._requests = perf_counter(), counter.computed, counter.requests
 
     def __enter__(self) -> Self:
         return self
@@ -110,7 +135,7 @@ class BlockWriter:
         else:
             self.count += 1
             self._rows.append(observed)
-        if perf_counter() - self._since > FLUSH:
+        if self._meter.due:
             self.write()
 
     def write(
@@ -121,16 +146,11 @@ class BlockWriter:
         spans: Sequence[SpanRow] = (),
     ) -> None:
         """Write what there is, and that the block was asked in the ways ``asks``, which are ``tokens_asked`` tokens."""
-        now, computed, sent = perf_counter(), self._counter.computed, self._counter.requests
-        spent = None
-        if computed is not None and self._computed is not None:
-            seconds = now - self._since
-            spent = Spent(tokens_asked, computed - self._computed, seconds, sent - self._requests)
         observations = pa.concat_tables([*self._tables, make_table(OBSERVATIONS, self._rows)])
         tables = {"requests": requests, "spans": spans, "observations": observations}
-        self._folder.add_block(self._place, asks, tables, spent)
-        self._tables = []
-        self._rows, self._since, self._computed, self._requests = [], now, computed, sent
+        self._folder.add_block(self._place, asks, tables, self._meter.spent(tokens_asked))
+        self._meter.restart()
+        self._rows, self._tables = [], []
 
 
 KEY_BYTES = 16
@@ -180,24 +200,26 @@ class RunFolder:
         blocks = *self.manifest.blocks, BlockRecord(name, *place, tuple(asks), files)
         self._update(blocks=blocks, engine=self._engine(spent))
 
-    def replace_answers(self, name: str, answers: Mapping[str, ObservationRow], spent: Spent | None = None) -> None:
-        """Put ``answers`` in the places of the observations of block ``name`` that have their keys."""
+    def replace_answers(self, name: str, answers: Mapping[str, ObservationRow], spent: Spent | None = None) -> str:
+        """Put ``answers`` in the places of the observations of block ``name`` that have their keys; its new name."""
         (block,) = (block for block in self.manifest.blocks if block.name == name)
-        self.replace_observations(name, replaced(self.path, block, answers), spent)
+        return self.replace_observations(name, replaced(self.path, block, answers), spent)
 
-    def replace_observations(self, name: str, observations: pa.Table, spent: Spent | None = None) -> None:
-        """Let block ``name`` have these ``observations`` instead of its own.
+    def replace_observations(self, name: str, observations: pa.Table, spent: Spent | None = None) -> str:
+        """Let block ``name`` have these ``observations`` instead of its own; returns its new name.
 
         The whole block is written again under a new name; when the manifest lists that one and no longer the old one,
         which is one step, the old one is deleted.
         """
         (old,) = (block for block in self.manifest.blocks if block.name == name)
         new = replace(old, name=self._free_name())
-        new = replace(new, files=write_replacement(self.path, old, new.name, observations))
+        tables = {table: block_file(self.path, old, table) for table in SCHEMAS} | {"observations": observations}
+        new = replace(new, files=write_block(self.path, new.name, tables))
         blocks = tuple(new if block.name == name else block for block in self.manifest.blocks)
         self._update(blocks=blocks, engine=self._engine(spent))
         with suppress(OSError):
             remove(self.path / BLOCK_FOLDER / name)
+        return new.name
 
     def _free_name(self) -> str:
         return f"{max((int(block.name) for block in self.manifest.blocks), default=-1) + 1:05d}"
@@ -382,17 +404,34 @@ _IDENTITY = {
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Replace the folder's manifest in one step, then its copy."""
     content = asdict(manifest)
-    content = {"format": FORMAT, "version": VERSION, "sha256": _digest(content), **content}
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "sha256": json_digest(content),
+        **content,
+    }
     write_twice(folder / MANIFEST, exact_json(content, indent=1) + "\n")
 
 
 def version_of(manifest: Manifest) -> str:
     """sha256 (64 hex) of the manifest but for the summary that it lists: the same as long as nothing more is asked."""
     files = {name: file for name, file in manifest.files.items() if name != SUMMARY}
-    return _digest(asdict(replace(manifest, files=files)))
+    return json_digest(asdict(replace(manifest, files=files)))
 
 
-_RUN_AGAIN = "`choicewise doctor` puts back its copy; or evaluate again into a new folder"
+class _Kind(NamedTuple):
+    """A file that says what a folder is: the ``command`` that writes it, and what to do ``instead`` of repairing it."""
+
+    record: Any
+    command: str
+    what: str
+    format: str
+    version: int
+    instead: str
+
+
+_RUN = _Kind(Manifest, "run", "a manifest", FORMAT, VERSION, "evaluate again into a new folder")
+_SWEEP = _Kind(Sweep, "sweep", "a sweep", SWEEP_FORMAT, SWEEP_VERSION, "begin another folder")
 
 
 def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
@@ -401,42 +440,11 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
     Raises StoreError when there is none, when another version of the format wrote it, or when it is damaged: then the
     first field that is missing, unknown or of the wrong type is named.
     """
-    from pydantic import ValidationError
-
     path = folder / name
-    try:
-        content = json.loads(read_text(path))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        if copy_of(path).is_file():
-            raise StoreError(f"{path} is missing; {_RUN_AGAIN}") from error
-        raise StoreError(f"{folder} is not a run folder: it has no {name}; make one with `choicewise run`") from error
-    except OSError as error:
-        raise StoreError(f"{path} can't be read: {error.strerror}; make it readable") from error
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is damaged ({error}); {_RUN_AGAIN}") from error
-    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
-        raise StoreError(f"{path} is not a manifest of Choicewise; choose another folder")
-    version = content.pop("version", None)
-    if version != VERSION:
-        newer = isinstance(version, int) and version > VERSION
-        advice = "upgrade Choicewise" if newer else "evaluate again into a new folder"
-        raise StoreError(f"{path} has version {version} of the format, and this Choicewise reads {VERSION}; {advice}")
-    listed = content.pop("sha256", None)
-    try:
-        manifest = _reader().validate_json(exact_json(content))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        problems = {"missing": "is missing", "unexpected_keyword_argument": "is unknown"}
-        problem = problems.get(first["type"], f"is {first['input']!r} ({first['msg']})")
-        field = ".".join(map(str, first["loc"]))
-        raise StoreError(f"{path} is damaged: field {field} {problem}; {_RUN_AGAIN}") from error
-    except (RecursionError, ValueError) as error:
-        raise StoreError(f"{path} is damaged ({error}); {_RUN_AGAIN}") from error
-    if listed != _digest(content):
-        raise StoreError(f"{path} was changed after it was written (its sha256 differs); {_RUN_AGAIN}")
+    manifest: Manifest = _read_record(path, _RUN)
     counts = Counter(block.name for block in manifest.blocks)
     if wrong := [name for name, count in counts.items() if not name.isdecimal() or count > 1]:
-        raise StoreError(f"{path} is damaged: {wrong[0]!r} is no name of a block; {_RUN_AGAIN}")
+        raise StoreError(f"{path} is damaged: {wrong[0]!r} is no name of a block; {_advice(_RUN)}")
     return manifest
 
 
@@ -452,55 +460,66 @@ def is_sweep(folder: Path) -> bool:
     return any(map(os.path.isfile, own)) and not os.path.exists(folder / MANIFEST)
 
 
-_SWEEP_AGAIN = "`choicewise doctor` puts back its copy; or begin another folder"
-
-
 def read_sweep(folder: Path, name: str = SWEEP) -> Sweep:
     """What the folder says, or the copy of that by its ``name``.
 
     Raises StoreError when it says nothing, is damaged, or newer than this version.
     """
-    from pydantic import TypeAdapter, ValidationError
-
     path = folder / name
-    try:
-        content = json.loads(read_text(path))
-    except FileNotFoundError as error:
-        if copy_of(path).is_file():
-            raise StoreError(f"{path} is missing; {_SWEEP_AGAIN}") from error
-        raise StoreError(f"{folder} has no {name}; make one with `choicewise sweep`") from error
-    except OSError as error:
-        raise StoreError(f"{path} can't be read: {error.strerror}; make it readable") from error
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is damaged ({error}); {_SWEEP_AGAIN}") from error
-    if not isinstance(content, dict) or content.pop("format", None) != SWEEP_FORMAT:
-        raise StoreError(f"{path} is not of Choicewise; choose another folder")
-    if (version := content.pop("version", None)) != SWEEP_VERSION:
-        raise StoreError(f"{path} has version {version}, and this Choicewise reads {SWEEP_VERSION}; upgrade Choicewise")
-    try:
-        sweep = TypeAdapter(Sweep).validate_json(exact_json(content))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(map(str, first["loc"]))
-        raise StoreError(f"{path} is damaged: field {field}: {first['msg']}; {_SWEEP_AGAIN}") from error
-    except (RecursionError, ValueError) as error:
-        raise StoreError(f"{path} is damaged ({error}); {_SWEEP_AGAIN}") from error
+    sweep: Sweep = _read_record(path, _SWEEP)
     for cell in sweep.cells:
         if Path(cell.folder).is_absolute() or ".." in Path(cell.folder).parts:
-            raise StoreError(f"{path} is damaged: {cell.folder} lies outside; {_SWEEP_AGAIN}")
+            raise StoreError(f"{path} is damaged: {cell.folder} lies outside; {_advice(_SWEEP)}")
     return sweep
 
 
+def _advice(kind: _Kind) -> str:
+    return f"`choicewise doctor` puts back its copy; or {kind.instead}"
+
+
+def _read_record(path: Path, kind: _Kind) -> Any:
+    from pydantic import ValidationError
+
+    try:
+        content = json.loads(read_text(path))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if copy_of(path).is_file():
+            raise StoreError(f"{path} is missing; {_advice(kind)}") from error
+        missing = f"{path.parent} is not a {kind.command} folder: it has no {path.name}"
+        raise StoreError(f"{missing}; make one with `choicewise {kind.command}`") from error
+    except OSError as error:
+        raise StoreError(f"{path} can't be read: {error.strerror}; make it readable") from error
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is damaged ({error}); {_advice(kind)}") from error
+    if not isinstance(content, dict) or content.pop("format", None) != kind.format:
+        raise StoreError(f"{path} is not {kind.what} of Choicewise; choose another folder")
+    version = content.pop("version", None)
+    if version != kind.version:
+        advice = "upgrade Choicewise" if isinstance(version, int) and version > kind.version else kind.instead
+        reads = f"this Choicewise reads {kind.version}"
+        raise StoreError(f"{path} has version {version} of the format, and {reads}; {advice}")
+    signed = kind.record is Manifest
+    listed = content.pop("sha256", None) if signed else None
+    try:
+        record = _reader(kind.record).validate_json(exact_json(content))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        problems = {"missing": "is missing", "unexpected_keyword_argument": "is unknown"}
+        problem = problems.get(first["type"], f"is {first['input']!r} ({first['msg']})")
+        field = ".".join(map(str, first["loc"]))
+        raise StoreError(f"{path} is damaged: field {field} {problem}; {_advice(kind)}") from error
+    except (RecursionError, ValueError) as error:
+        raise StoreError(f"{path} is damaged ({error}); {_advice(kind)}") from error
+    if signed and listed != json_digest(content):
+        raise StoreError(f"{path} was changed after it was written (its sha256 differs); {_advice(kind)}")
+    return record
+
+
 @cache
-def _reader() -> TypeAdapter[Manifest]:
+def _reader(record: type) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(Manifest)
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    """sha256 (64 hex) of what the manifest says, so that nothing in it is believed that was edited later."""
-    return json_digest(content)
+    return TypeAdapter(record)
 
 
 def _overlap(one: BlockRecord, other: BlockRecord) -> bool:

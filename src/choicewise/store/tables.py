@@ -52,18 +52,6 @@ def replaced(run: Path, block: BlockRecord, answers: Mapping[str, ObservationRow
     return pa.concat_tables([old, new]).take(pa.array(rows))
 
 
-_OTHERS = ("requests", "spans")
-
-
-def write_replacement(run: Path, old: BlockRecord, name: str, observations: pa.Table) -> dict[str, FileRecord]:
-    """Write the tables of block ``old`` under another ``name``, with these ``observations``; returns the files."""
-    with new_folder(run / BLOCK_FOLDER / name) as folder:
-        for table in _OTHERS:
-            shutil.copyfile(block_file(run, old, table), folder / f"{table}.parquet")
-        write_arrow(folder / "observations.parquet", observations)
-        return {file.name: file_record(file) for file in sorted(folder.iterdir())}
-
-
 def unanswered_keys(run: Path, manifest: Manifest) -> dict[str, str]:
     """The keys of those questions, with the name of the block of each.
 
@@ -285,12 +273,15 @@ def other_version(path: Path, schema: pa.Schema) -> str | None:
     return None
 
 
-def write_block(run: Path, name: str, tables: Mapping[str, Rows | pa.Table]) -> dict[str, FileRecord]:
-    """Write the tables of one block in one step, made of rows where they are none yet; returns the files by name."""
+def write_block(run: Path, name: str, tables: Mapping[str, Rows | pa.Table | Path]) -> dict[str, FileRecord]:
+    """Write the tables of one block in one step: rows, tables, or files to copy; returns the files by name."""
     with new_folder(run / BLOCK_FOLDER / name) as folder:
         for table, schema in SCHEMAS.items():
-            rows = tables[table]
-            write_arrow(folder / f"{table}.parquet", rows if isinstance(rows, pa.Table) else make_table(schema, rows))
+            content, file = tables[table], folder / f"{table}.parquet"
+            if isinstance(content, Path):
+                shutil.copyfile(content, file)
+            else:
+                write_arrow(file, content if isinstance(content, pa.Table) else make_table(schema, content))
         return {file.name: file_record(file) for file in sorted(folder.iterdir())}
 
 

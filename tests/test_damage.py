@@ -63,7 +63,7 @@ def test_the_rest_is_reported(damage: Callable[[Path], None], reason: str, run: 
     assert path.parent == run.folder / BLOCK
     assert reason in why
     again = open_run(run.folder)
-    with pytest.warns(UserWarning, match=rf"{path.name} .*items 9 to 12 of tides \(test\).*repeat its"):
+    with pytest.warns(UserWarning, match=rf"{path.name} .*items 9 to 12 of tides \(test\).*run the same"):
         rows = again.rows()
     assert {row.selection for row in rows} == {"incomplete: 20 of 24 items"}
     for row in rows:
@@ -91,7 +91,7 @@ def test_the_command_says_so_and_goes_on(run: Run) -> None:
     command = [sys.executable, "-c", "from choicewise.cli import main; main()", "report", str(run.folder), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert str(run.folder / BLOCK / "spans.parquet") in done.stderr
-    assert "repeat its `choicewise run` line" in done.stderr
+    assert "run the same `choicewise run` command again" in done.stderr
     assert {row["selection"] for row in json.loads(done.stdout)} == {"incomplete: 20 of 24 items"}
 
 

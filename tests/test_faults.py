@@ -89,7 +89,7 @@ def foreign(path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (errno.ENOSPC, "the disk is full while writing .* free some space and repeat the same run"),
+        (errno.ENOSPC, "the disk is full while writing .* free some space and run the same command again"),
         (errno.EDQUOT, "your quota of the disk is used up while writing .* free some space"),
         (errno.EROFS, "can't be written: Read-only file system; choose another folder"),
         (errno.EIO, "can't be written: .* what was written before is safe"),

@@ -172,7 +172,7 @@ def test_an_unfinished_import_is_finished_by_import(
     run = only(import_log(tmp_path / "out", tmp_path / "run"))
     write_manifest(run.folder, replace(run.manifest, complete=False))
     invoke([*command, str(run.folder)])
-    assert "is not complete; repeat its `choicewise import` line" in capsys.readouterr().err
+    assert "is not complete; run the same `choicewise import` command again" in capsys.readouterr().err
 
 
 LATER = "2025-01-01T00-00-00.000001"

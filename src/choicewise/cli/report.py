@@ -114,7 +114,7 @@ def _tell_state(manifests: Sequence[Manifest], folders: Sequence[Path]) -> None:
 
     for manifest, folder in zip(manifests, folders, strict=True):
         if not manifest.complete:
-            tell(f"{folder} is not complete; repeat its `{manifest.writer}` line to finish it")
+            tell(f"{folder} is not complete; run the same `{manifest.writer}` command again to resume")
         tell(*(f"note: {line}" for line in refused_lines(manifest.refused)))
 
 

@@ -311,7 +311,7 @@ def _show_run(start: str, end: str, folder: Path, json: bool) -> None:
         ask = f"{' and '.join(lacking)} ask{'s' * (len(lacking) == 1)}"
         raise UsageError(f"{folder} was not asked what {ask}; `{line()}` asks it and all between")
     if not run.manifest.complete:
-        tell(f"{folder} is not complete; repeat its `{run.manifest.writer}` line to finish it")
+        tell(f"{folder} is not complete; run the same `{run.manifest.writer}` command again to resume")
     way = f"{first.label}{MARK}{last.label}:"
     new = not any(name.startswith(way) for name in run.protocols)
     _print(run, first, last, json, lambda: line() if new else None)

@@ -65,7 +65,7 @@ ADVICE = {
     "positive": "Distrust the log or the server: they are no probabilities. Check it with choicewise check.",
     "placeholder": "Distrust the log or the server: it had no number there. Check it with choicewise check.",
     "margins": "The number is the tie rule's. Look whether log-probabilities came at all: read an item in E.",
-    "many-missing": "The number is about the others. Repeat the run line, which asks again what had no answer.",
+    "many-missing": "The number is about the others. Run the same command again: it asks what had no answer.",
     "many-unparsed": "They count as wrong, whatever the model knows. Read some of the texts in E.",
     "many-tied": "The tie rule decides them: take a protocol that splits ties, or run the model in float32.",
     "chance": "Don't rank models by it: guessing could give the same.",
@@ -142,7 +142,7 @@ def _states(run: ShownRun) -> Iterator[str]:
         so_far = f" ({listed([part.removeprefix('incomplete: ') for part in sorted(asked)])})" if asked else ""
         yield (
             f"{run.label} is still being written, or was interrupted{so_far}: its numbers are about the items that are "
-            "there so far. Repeat its run line to go on."
+            "there so far. Run the same command again to resume."
         )
     if run.manifest.server is not None and run.manifest.server.changed:
         yield f"{run.label}: {WARNINGS['served-model']} ({run.manifest.server.changed})."
@@ -150,7 +150,7 @@ def _states(run: ShownRun) -> Iterator[str]:
         split, subject, start, stop = damage.block.place
         yield (
             f"{run.label}: items {start + 1:,} to {stop:,} of {subject} ({split}) are left out, because "
-            f"{damage.path.name} of block {damage.block.name} {damage.reason}. Repeat its run line to ask them again."
+            f"{damage.path.name} of block {damage.block.name} {damage.reason}. Run the same command again to ask them."
         )
 
 

@@ -112,7 +112,7 @@ class RunEvidence:
         for damage in damages:
             split, subject, start, stop = damage.block.place
             where = f"items {start + 1} to {stop} of {subject} ({split})"
-            advice = f"repeat its `{self.manifest.writer}` line to write them again"
+            advice = f"run the same `{self.manifest.writer}` command again to write them"
             warn(f"{damage.path} {damage.reason}; left out: {where}; {advice}", stacklevel=2)
         return damages
 

@@ -295,7 +295,7 @@ class Measurement:
     def _no_reason(self) -> str:
         """Why an item is missing of which everything was observed."""
         if self.asked[0] < self.asked[1]:
-            return "not asked in full yet; repeat the same run to go on"
+            return "not asked in full yet; run the same command again to resume"
         if self.protocol.decision == "option-match":
             return "the generated text begins with no option"
         return f"what was observed gives no number for score {self.protocol.score}"

@@ -288,7 +288,7 @@ class ObservedPortion:
         return np.asarray(self.item_offsets[:-1][self._item[spans]] + self._choice[spans], dtype=np.int64)
 
 
-LOST = "its observation lay in a block that is damaged; repeat the same run to ask it again"
+LOST = "its observation lay in a block that is damaged; run the same command again to ask it"
 NO_NUMBER = "the model answers with NaN"
 """Why a choice that was asked has no log-likelihood."""
 

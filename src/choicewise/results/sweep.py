@@ -66,7 +66,7 @@ def run_folders(folders: Iterable[str | Path]) -> list[Path]:
         there = [run for run in there if (run / MANIFEST).exists()]
         if not there:
             reasons = dict.fromkeys(cell.failure for cell in sweep[1].cells if cell.failure)
-            raise UsageError(f"no run is there in {folder}; repeat the line that made it", list(reasons))
+            raise UsageError(f"no run is there in {folder}; run the same command again", list(reasons))
         runs += _readable(there)
     return list(dict.fromkeys(runs))
 

@@ -235,7 +235,7 @@ def read_items(run: Path, manifest: Manifest) -> pa.Table:
 
 def check_items(run: Path, manifest: Manifest) -> None:
     """Raise StoreError when the item table is missing, or not the file that ``manifest`` describes."""
-    path, advice = run / ITEM_FILE, "repeat the line that made the run, or see `choicewise doctor`"
+    path, advice = run / ITEM_FILE, "run the same command again, or see `choicewise doctor`"
     if reason := damage(path, manifest.files.get(ITEM_FILE)) or other_version(path, ITEMS):
         raise StoreError(f"{path} is not the file the manifest describes: it {reason}; {advice}")
 

@@ -79,7 +79,7 @@ def disk_errors(path: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             full = "the disk is full" if error.errno == errno.ENOSPC else "your quota of the disk is used up"
             problem = f"{full} while writing {path}"
-            advice = "what was written before is safe; free some space and repeat the same run"
+            advice = "what was written before is safe; free some space and run the same command again"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             problem, advice = f"{path} can't be written: {error.strerror}", "choose another folder"
         else:

@@ -36,7 +36,7 @@ from choicewise.board.model import (
     short,
     slug,
 )
-from choicewise.board.pages import Links, board_page, guessed, run_again
+from choicewise.board.pages import Links, board_page, guessed, run_command
 from choicewise.board.records import (
     View,
     as_json,
@@ -648,7 +648,7 @@ def test_guesses_reach_down_to_chance() -> None:
 
 
 def test_protocols_are_named_in_the_fewest_words(made: Path) -> None:
-    words = shlex.split(run_again(_read(made / "hash", "one")))
+    words = shlex.split(run_command(_read(made / "hash", "one")))
     assert [word for before, word in pairwise(words) if before == "--protocol"] == sorted(PROTOCOLS)
 
 

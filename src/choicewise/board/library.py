@@ -163,12 +163,12 @@ class Library:
         return self._process.read(run)[1] if there else None
 
     def _publish(self) -> None:
-        made = board(list(self._runs.values())) if self._board_changed else self._snapshot.board
-        whole = all(run.state is not State.WAITING for run in made.runs)
-        finding = board_finding(made) if whole and self._board_changed else self._snapshot.finding
-        listed = self._disputed[1] if self._disputed[0] is made else {}
+        current = board(list(self._runs.values())) if self._board_changed else self._snapshot.board
+        whole = all(run.state is not State.WAITING for run in current.runs)
+        finding = board_finding(current) if whole and self._board_changed else self._snapshot.finding
+        listed = self._disputed[1] if self._disputed[0] is current else {}
         number = self._snapshot.number + 1
-        self._snapshot = Snapshot(made, self._ranges.of(made), self._problems, finding, number, listed)
+        self._snapshot = Snapshot(current, self._ranges.of(current), self._problems, finding, number, listed)
         self._board_changed = self._snapshot_changed = False
         self._published = time.monotonic()
 

@@ -209,7 +209,7 @@ def model_page(snapshot: Snapshot, model: str, links: Links, **further: Any) -> 
         links,
         model=model,
         parts=parts,
-        runs=[(run, run_again(run)) for run in runs if run.manifest is not None],
+        runs=[(run, run_command(run)) for run in runs if run.manifest is not None],
         words=words,
         published={run for run in runs if any(row.id in published() for row in run.rows)},
         legend={warning: words for warning, words in WARNINGS.items() if warning in raised},
@@ -253,10 +253,10 @@ def protocol_page(snapshot: Snapshot, asked: AskedProtocol, links: Links, **furt
 def run_page(snapshot: Snapshot, run: ListedRun, links: Links, **further: Any) -> str:
     """The page of any run, as HTML."""
     words = "is complete." if run.state is State.READ else f"is {run.state}."
-    return rendered("run.html.j2", snapshot, links, run=run, words=words, line=run_again(run), **further)
+    return rendered("run.html.j2", snapshot, links, run=run, words=words, line=run_command(run), **further)
 
 
-def run_again(run: ListedRun) -> str:
+def run_command(run: ListedRun) -> str:
     """The command that asks for a run; none where its manifest can't be read."""
     if run.manifest is None:
         return ""

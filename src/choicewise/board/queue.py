@@ -420,10 +420,10 @@ def _release(
     """Let it wait until it may be leased ``after`` that time; or fail."""
     ended = not again or row["fruitless"] >= ATTEMPTS
     words = f"{reason} (after {row['attempts']} attempts)" if again and ended else reason
-    kept = (row["lease"], 0.0) if ended else ("", after)
+    lease = (row["lease"], 0.0) if ended else ("", after)
     connection.execute(
         "UPDATE submissions SET state = ?, reason = ?, changed = ?, lease = ?, until = ? WHERE id = ?",
-        [*((State.FAILED if ended else State.WAITING), words[:_LONGEST], now), *kept, row["id"]],
+        [*((State.FAILED if ended else State.WAITING), words[:_LONGEST], now), *lease, row["id"]],
     )
 
 

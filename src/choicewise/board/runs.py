@@ -338,9 +338,9 @@ def artefact_content(file: str, folder: Path, rows: Sequence[Row]) -> bytes | No
         return table_csv(table.column_names, table.to_pylist()).encode("utf-8", "surrogatepass")
     if file == "rows.parquet":
         return parquet_bytes(rows_table(rows))
-    kept = folder / SUMMARY
+    summary = folder / SUMMARY
     try:
-        return None if kept.is_symlink() else read_listed(kept, read_manifest(folder).files.get(SUMMARY))
+        return None if summary.is_symlink() else read_listed(summary, read_manifest(folder).files.get(SUMMARY))
     except StoreError:
         return None
 

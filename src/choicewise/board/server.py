@@ -318,14 +318,14 @@ class Site:
         if run is None or run.state is not State.READ:
             raise HTTPException(404, "No run with numbers has that address.")
         try:
-            made = await self._drawn("strip", run, CHART_PATIENCE)
+            drawn = await self._drawn("strip", run, CHART_PATIENCE)
         except ChoicewiseError as error:
             raise HTTPException(404, f"The chart can't be drawn: {error}") from error
-        if made is None:
+        if drawn is None:
             raise Busy
         digest = b64encode(hashlib.sha256(strip_style().encode()).digest()).decode()
         policy = f"default-src 'none'; style-src 'sha256-{digest}'; frame-ancestors 'none'"
-        return Response(made, 200, {"content-security-policy": policy}, "image/svg+xml")
+        return Response(drawn, 200, {"content-security-policy": policy}, "image/svg+xml")
 
     async def _item(self, request: Request) -> Response:
         name, json = _name(request)

@@ -123,8 +123,8 @@ class SubmissionRoutes:
             if json:
                 return _json(self._record(submission))
             runs = self._runs_of(submission)
-            again = b"" if submission.state.final and (submission.state is not State.DONE or runs) else _REFRESH
-            return again + self._page("submission.html.j2", each=submission, runs=runs, there=there)
+            refresh = b"" if submission.state.final and (submission.state is not State.DONE or runs) else _REFRESH
+            return refresh + self._page("submission.html.j2", each=submission, runs=runs, there=there)
 
         body = await self._cached((name, json, there), shown)
         headers = {"refresh": str(RETRY_AFTER)} if body.startswith(_REFRESH) else None

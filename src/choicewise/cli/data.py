@@ -118,8 +118,10 @@ def fetch(
         first, *more = failures
         if not more:
             raise first
-        again = command_line("fetch", *(protocol or ()), *(w for m in model or () for w in ("--model", m)), "--to", to)
-        raise type(first)(f"{len(failures)} could not be fetched; `{again}` tries again", [str(f) for f in failures])
+        command = command_line(
+            "fetch", *(protocol or ()), *(w for m in model or () for w in ("--model", m)), "--to", to
+        )
+        raise type(first)(f"{len(failures)} could not be fetched; `{command}` tries again", [str(f) for f in failures])
 
 
 def _show(delivery: Delivery, json: bool) -> None:

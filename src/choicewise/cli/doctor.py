@@ -44,7 +44,7 @@ def doctor(
     from choicewise.running import doctor
 
     if repair:
-        write = partial(doctor.write_items_again, open_data=_open_data)
+        write = partial(doctor.rewrite_items, open_data=_open_data)
         runs = list(doctor.repair_runs(folder, write, _line))
     else:
         runs = list(doctor.examine_runs(folder))

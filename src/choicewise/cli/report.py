@@ -122,13 +122,13 @@ def _print_rows(runs: Sequence[Run], by: str | None, interval: str | None, json:
     from choicewise.results.outcomes import OutcomeKeeper, Outcomes, bounded, ranked
 
     rows: list[Row] = []
-    keeper, kept = OutcomeKeeper(), list[Outcomes]()
+    keeper, outcomes = OutcomeKeeper(), list[Outcomes]()
     for run in runs:
         rows += run.rows(by, interval)
         if len(runs) > 1:
-            kept.append(keeper.keep(run))
+            outcomes.append(keeper.keep(run))
         run.release()
-    print_rows(bounded(ranked(rows), kept, by), [run.folder for run in runs], json, every)
+    print_rows(bounded(ranked(rows), outcomes, by), [run.folder for run in runs], json, every)
 
 
 def _print_multiverse(runs: Sequence[Run], json: bool) -> None:

@@ -164,8 +164,8 @@ def doubles(dataset: Dataset) -> Doubles:
         across[one, other] = len(pairs)
         disagreeing += sum(pair.disagree for pair in pairs)
         examples += pairs[:LISTED]
-    kept = {splits: count for splits, count in across.items() if count}
-    return Doubles({split: count for split, count in within.items() if count}, kept, disagreeing, tuple(examples))
+    counts = {splits: count for splits, count in across.items() if count}
+    return Doubles({split: count for split, count in within.items() if count}, counts, disagreeing, tuple(examples))
 
 
 FAULTS: Final = {

@@ -68,8 +68,8 @@ def _tables(name: str) -> Mapping[str, Mapping[str, str]]:
 def _with_choices(item: Item, brackets: bool) -> Item:
     """Each choice stripped, " [title]" as a full stop, ``brackets`` kept or removed, two spaces as one."""
     texts = (choice.strip().replace(" [title]", ". ") for choice in item.choices)
-    kept = (text if brackets else _BRACKETS.sub("", text) for text in texts)
-    return replace(item, choices=tuple(text.replace("  ", " ") for text in kept))
+    cleaned = (text if brackets else _BRACKETS.sub("", text) for text in texts)
+    return replace(item, choices=tuple(text.replace("  ", " ") for text in cleaned))
 
 
 _BRACKETED_TITLE, _TITLE = re.compile(r" \[title\]"), re.compile(r"\.? \[title\]")

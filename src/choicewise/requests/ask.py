@@ -189,11 +189,11 @@ class ChoiceAsker(Asker):
 
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """One question per continuation of every group."""
-        kept = [
+        chosen = [
             replace(each.request, shots=each.request.shots[: each.shots]) if each.shots_dropped else each.request
             for each in fitted
         ]
-        grouped = [self.groups(request, each.context) for request, each in zip(kept, fitted, strict=True)]
+        grouped = [self.groups(request, each.context) for request, each in zip(chosen, fitted, strict=True)]
         policy = prompt.protocol.boundary
         located = iter(self._locate(prompt, [group for groups in grouped for group in groups], policy))
         for each, groups in zip(fitted, grouped, strict=True):

@@ -183,7 +183,7 @@ def _repaired_sweep(folder: Path) -> Examined:
     return Examined(str(folder), "sweep", done=[done])
 
 
-def write_items_again(
+def rewrite_items(
     run: Path, manifest: Manifest, open_data: Callable[[Path, Manifest], Dataset]
 ) -> dict[str, FileRecord]:
     """Write the item table of ``run`` from what ``open_data`` opens; returns the file by name.
@@ -265,7 +265,7 @@ def _repair(run: Path, faults: Sequence[Fault], writers: Mapping[str, WriteFile]
             if fault.remedy is Remedy.put_back:
                 yield _put_back(run, fault)
                 return  # what else is wrong is judged by the manifest that is there now
-        yield from _ask_again(run, [fault for fault in faults if fault.remedy is Remedy.ask_again])
+        yield from _repair_by_asking(run, [fault for fault in faults if fault.remedy is Remedy.ask_again])
         for fault in faults:
             if not os.path.lexists(run / fault.path) and fault.remedy is not Remedy.write_again:
                 continue  # it went with the block that it lay in
@@ -279,7 +279,7 @@ def _repair(run: Path, faults: Sequence[Fault], writers: Mapping[str, WriteFile]
                     _copy_in(run / fault.path)
                     yield f"{fault.path}, which was a link, holds its content now"
                 case Remedy.write_again:
-                    yield _write_again(run, fault, writers[fault.path])
+                    yield _rewrite(run, fault, writers[fault.path])
 
 
 def _copy(run: Path, manifest: Manifest) -> list[Fault]:
@@ -319,7 +319,7 @@ def _put_back(run: Path, fault: Fault) -> str:
     return f"{MANIFEST} {fault.problem}: its copy was put back{aside}"
 
 
-def _ask_again(run: Path, faults: Sequence[Fault]) -> Iterator[str]:
+def _repair_by_asking(run: Path, faults: Sequence[Fault]) -> Iterator[str]:
     """Take the blocks off the manifest in one step, then set them aside."""
     if not faults:
         return
@@ -328,9 +328,9 @@ def _ask_again(run: Path, faults: Sequence[Fault]) -> Iterator[str]:
     blocks = usable_blocks(manifest.blocks, [block for block in manifest.blocks if block.name in names])
     write_manifest(run, replace(manifest, blocks=blocks, complete=False))
     reasons = {fault.block: f"{fault.path} {fault.problem}" for fault in faults}
-    kept = {block.name for block in blocks}
+    present = {block.name for block in blocks}
     for block in manifest.blocks:
-        if block.name in kept:
+        if block.name in present:
             continue
         path = run / BLOCK_FOLDER / block.name
         reason = reasons.get(block.name, "it names observations that a damaged block held")
@@ -367,7 +367,7 @@ def _copy_in(path: Path) -> None:
             shutil.copyfile(path, partial)
 
 
-def _write_again(run: Path, fault: Fault, write: WriteFile) -> str:
+def _rewrite(run: Path, fault: Fault, write: WriteFile) -> str:
     manifest = read_manifest(run)
     try:
         files = write(run, manifest)

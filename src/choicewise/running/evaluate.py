@@ -135,7 +135,7 @@ def evaluate(
                     _observe(folder, answering, work, stretches, progress)
                     give_memory_back()
                 if unanswered:
-                    (say or _silent)(_ask_again(folder, answering, work, unanswered, progress))
+                    (say or _silent)(_ask_unanswered(folder, answering, work, unanswered, progress))
             note_change(folder, model)
         folder.finish()
     return open_run(out)
@@ -215,7 +215,7 @@ def _observe(
             progress(tracker.done, total)
 
 
-def _ask_again(
+def _ask_unanswered(
     folder: RunFolder, executor: Executor, work: Work, unanswered: Mapping[str, str], progress: Progress
 ) -> str:
     """Ask the questions ``unanswered`` (:meth:`RunFolder.unanswered`) that ``work`` names once more; says what came.

@@ -65,7 +65,7 @@ def fetch_benchmark(name: str, to: Path, progress: Download | None = None) -> De
     """
     known, folder = benchmark(name), to / name
     there = read_fetched(folder)
-    if there is not None and there.commit == known.revision and {*_kept(folder, there)} == {*there.files}:
+    if there is not None and there.commit == known.revision and {*_unchanged(folder, there)} == {*there.files}:
         return _delivery(name, folder, there, 0)
     snapshot = open_snapshot(HubName(known.repository, revision=known.revision), BENCHMARK)
     splits = benchmark_files(known, snapshot.files, snapshot.source)
@@ -85,10 +85,10 @@ def _deliver(
     there = read_fetched(folder)
     if there is None and folder.is_dir() and any(folder.iterdir()):
         raise DataError(f"{folder} holds what was not fetched; move it away, or fetch to another folder")
-    kept = _kept(folder, there) if there is not None and there.commit == snapshot.commit else {}
-    lacking = [path for path in paths if path not in kept]
+    unchanged = _unchanged(folder, there) if there is not None and there.commit == snapshot.commit else {}
+    lacking = [path for path in paths if path not in unchanged]
     originals = dict(zip(lacking, snapshot.download(lacking, progress), strict=True))
-    records = kept | {path: _checked(original) for path, original in originals.items()}
+    records = unchanged | {path: _checked(original) for path, original in originals.items()}
     fetched = Fetched(snapshot.name.repository, revision, snapshot.commit, {path: records[path] for path in paths})
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def _deliver(
     return _delivery(name, folder, fetched, len(originals))
 
 
-def _kept(folder: Path, there: Fetched) -> dict[str, FileRecord]:
+def _unchanged(folder: Path, there: Fetched) -> dict[str, FileRecord]:
     """The files of an earlier fetch that are as they were."""
     return {
         path: record

@@ -306,8 +306,8 @@ def cut(context: Ids, room: int, *, start: bool) -> tuple[Ids, int]:
     ``generate_until``), the end as HELM does (``local_window_service.py`` ``truncate_from_right``).
     """
     room = max(room, 0)
-    kept = context[max(len(context) - room, 0) :] if start else context[:room]
-    return kept, len(context) - len(kept)
+    rest = context[max(len(context) - room, 0) :] if start else context[:room]
+    return rest, len(context) - len(rest)
 
 
 def without(question: _Asked, dropped: int) -> _Asked:

@@ -309,8 +309,8 @@ class PartwiseTokenizer:
         encoded = [self._join(head, tail, special) for head, tail in zip(heads, tails, strict=True)]
         if self._unsplittable:
             self.lossless = False  # not looked at
-            again = [i for i in range(len(texts)) if not self._unsplittable.isdisjoint((heads[i], *tails[i]))]
-            for i, tokens in zip(again, self.inner.encode([texts[i] for i in again], special=special), strict=True):
+            odd = [i for i in range(len(texts)) if not self._unsplittable.isdisjoint((heads[i], *tails[i]))]
+            for i, tokens in zip(odd, self.inner.encode([texts[i] for i in odd], special=special), strict=True):
                 encoded[i] = tokens
         return encoded
 

@@ -310,8 +310,8 @@ class Encoder:
 
 def space_moved(context: str, continuation: str) -> tuple[str, str]:
     """The white space that ends ``context`` stands before ``continuation`` instead."""
-    kept = context.rstrip()
-    return kept, context[len(kept) :] + continuation
+    stripped = context.rstrip()
+    return stripped, context[len(stripped) :] + continuation
 
 
 def _checked(context: Ids, continuation: Ids, text: str, merged: bool = False) -> Pair:

@@ -77,7 +77,7 @@ def _with_groups(read: Sequence[SamplesFile]) -> Iterator[Log]:
         for name in outermost(results, [each.log.task for each in own]):
             try:
                 whole = together(name, results, {each.log.task: each for each in own if each.size})
-            except Apart as reason:
+            except Separate as reason:
                 warn(f"{results.path.name}: the tasks of group {name} stay apart, because {reason}", stacklevel=2)
                 continue
             for each in own:
@@ -210,7 +210,7 @@ def _log(path: Path, task: str, results: Results | None, named: bool) -> Samples
     return SamplesFile(log, scan.items, results)
 
 
-class Apart(Exception):
+class Separate(Exception):
     """Why the tasks of a group are logs of their own."""
 
 
@@ -232,17 +232,17 @@ def outermost(results: Results, tasks: Sequence[str]) -> list[str]:
 def together(group: str, results: Results, parts: Mapping[str, SamplesFile]) -> Log:
     """The tasks of ``group`` as one log; ``parts``: those there are by their task.
 
-    Its tasks count by their items (micro) or alike (macro), as the group's own numbers do.  Raises :class:`Apart` where
-    these are neither, where tasks are absent, and where they are asked in different ways.
+    Its tasks count by their items (micro) or alike (macro), as the group's own numbers do.  Raises :class:`Separate`
+    where these are neither, where tasks are absent, and where they are asked in different ways.
     """
     leaves = results.leaves(group)
     if absent := [task for task in leaves if task not in parts]:
-        raise Apart(
+        raise Separate(
             f"samples that can be used are absent of {len(absent)} of its {len(leaves)} tasks, such as {absent[0]}"
         )
     kinds = sorted({str(results.config(task).get("output_type")) for task in leaves})
     if len(kinds) > 1:
-        raise Apart(f"its tasks are of the output types {', '.join(kinds)}")
+        raise Separate(f"its tasks are of the output types {', '.join(kinds)}")
     aggregations = _aggregations(group, results, {task: parts[task].size for task in leaves})
     logs = [parts[task].log for task in leaves]
     every = dict.fromkeys(name for log in logs for name in log.settings)
@@ -285,12 +285,12 @@ def _aggregations(group: str, results: Results, sizes: Mapping[str, int]) -> tup
         }
         fitting.append({way for way, mean in means.items() if abs(mean - number) <= ROUNDING})
         if not fitting[-1]:
-            raise Apart(
+            raise Separate(
                 f"its {name} is {number:.6g}, and its tasks have {means['micro']:.6g} over all items and "
                 f"{means['macro']:.6g} over tasks"
             )
     if not fitting:
-        raise Apart("none of its numbers is one of all of its tasks")
+        raise Separate("none of its numbers is one of all of its tasks")
     if common := set.intersection(*fitting):
         return (common.pop() if len(common) == 1 else _configured(results.config(group)),)
     first = next(ways for ways in fitting if len(ways) == 1)
@@ -410,16 +410,16 @@ class Results:
         """What it says of how ``task`` was asked, and of the model."""
         config, own = _mapping(self.content.get("config")), self.config(task)
         versions, shots = _mapping(self.content.get("versions")), _mapping(self.content.get("n-shot"))
-        kept = {"results": self.path.name, "task version": versions.get(task)}
-        kept["shots"] = shots.get(task, own.get("num_fewshot"))
-        kept |= {name: config.get(name) for name in (*MODEL, *SEEDS)}
-        kept |= {name: self.content.get(name) for name in RUN}
-        kept |= {name: own.get(name) for name in TASK}
+        written = {"results": self.path.name, "task version": versions.get(task)}
+        written["shots"] = shots.get(task, own.get("num_fewshot"))
+        written |= {name: config.get(name) for name in (*MODEL, *SEEDS)}
+        written |= {name: self.content.get(name) for name in RUN}
+        written |= {name: own.get(name) for name in TASK}
         arguments = _arguments(config.get("model_args"))
-        kept |= {f"model {name}": arguments.get(name) for name in KEPT_ARGUMENTS}
+        written |= {f"model {name}": arguments.get(name) for name in KEPT_ARGUMENTS}
         if isinstance(dtype := config.get("model_dtype"), str):
-            kept["dtype"] = dtype.removeprefix("torch.")
-        texts = {name: str(value) for name, value in kept.items() if value is not None and value != ""}
+            written["dtype"] = dtype.removeprefix("torch.")
+        texts = {name: str(value) for name, value in written.items() if value is not None and value != ""}
         return {name: text if len(text) <= 200 else f"{text[:197]}..." for name, text in texts.items()}
 
     def is_mean(self, task: str, metric: str) -> bool:

@@ -252,8 +252,8 @@ def _has_mutual(asked: Sequence[tuple[str | None, str | None]], metrics: Mapping
     half = len(asked) // 2
     if len(asked) < 2 or len(asked) % 2 or any(context for context, _ in asked[half:]):
         return False
-    again = [text for _, text in asked[:half]] == [text for _, text in asked[half:]]
-    return "acc_mutual_info" in metrics or (again and all(context for context, _ in asked[:half]))
+    repeated = [text for _, text in asked[:half]] == [text for _, text in asked[half:]]
+    return "acc_mutual_info" in metrics or (repeated and all(context for context, _ in asked[:half]))
 
 
 def listed(target: Any) -> list[int] | None:
@@ -307,8 +307,8 @@ def scan_samples(path: Path, rows: SampleRows, delimiter: Any) -> Scan:
     others = [f"filter {name}" for name in rows.others]
     unchecked = sorted(name for name in scan.sums if name not in HARNESS)
     metrics = [f"metrics {', '.join(unchecked)}, which are not checked"] if unchecked else []
-    apart = f"acc_norm, whose lengths leave out {scan.delimiter!r} before each choice: no score here does"
-    norms = [apart] if scan.lengths and not (scan.whole or scan.bare) and scan.delimiter else []
+    trimmed = f"acc_norm, whose lengths leave out {scan.delimiter!r} before each choice: no score here does"
+    norms = [trimmed] if scan.lengths and not (scan.whole or scan.bare) and scan.delimiter else []
     no_numbers = [f"metrics {', '.join(sorted(left_out))}, which are no number of an item"] if left_out else []
     scan.unused = (*others, *metrics, *no_numbers, *norms)
     return scan

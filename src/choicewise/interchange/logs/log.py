@@ -151,7 +151,7 @@ def checked_item(item: LoggedItem, tool: str) -> LoggedItem:
     texts += [text for choice in item.choices for text in (choice.text, choice.context)]
     if has_half_character("".join(text for text in texts if text is not None)):
         raise DataError(f"{where} holds a lone surrogate, half a character that no file can store")
-    choices = tuple(_kept(choice, f"{where}, choice {place}") for place, choice in enumerate(item.choices))
+    choices = tuple(_checked(choice, f"{where}, choice {place}") for place, choice in enumerate(item.choices))
     wrong = [index for index in item.gold if not 0 <= index < len(choices)]
     gold = tuple(sorted({index for index in item.gold if 0 <= index < len(choices)}))
     missing = None
@@ -162,7 +162,7 @@ def checked_item(item: LoggedItem, tool: str) -> LoggedItem:
     return replace(item, choices=choices, gold=gold, missing=missing)
 
 
-def _kept(choice: LoggedChoice, where: str) -> LoggedChoice:
+def _checked(choice: LoggedChoice, where: str) -> LoggedChoice:
     for name in ("loglikelihood", "unconditional"):
         value = getattr(choice, name)
         if value is not None and value > 1e-3:  # nats that rounding may lift it above 0

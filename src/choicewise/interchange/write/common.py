@@ -241,8 +241,8 @@ def report_rows(run: Run) -> dict[str, Row]:
     rows = run.rows()
     several = {name for name in run.protocols if sum(row.protocol == name for row in rows) != 1}
     micro = run.rows("micro") if several else []
-    kept = [row for row in rows if row.protocol not in several] + [row for row in micro if row.protocol in several]
-    by_name = {row.protocol: row for row in kept}
+    listed = [row for row in rows if row.protocol not in several] + [row for row in micro if row.protocol in several]
+    by_name = {row.protocol: row for row in listed}
     return {name: by_name[name] for name in run.protocols if name in by_name}
 
 
@@ -273,6 +273,6 @@ def _summary(run: Run, keeper: OutcomeKeeper) -> Summary:
     """The kept summary where the run has all of its own protocols, else a new one; the run is released."""
     if _is_whole(run):
         return summarize(run.folder)
-    made = Summary(run.folder, run.manifest, tuple(run.rows()), keeper.keep(run))
+    summary = Summary(run.folder, run.manifest, tuple(run.rows()), keeper.keep(run))
     run.release()
-    return made
+    return summary

@@ -350,8 +350,8 @@ def sample_lines(item: AnsweredItem, number: int, metrics: Mapping[str, Measurem
 
 def _first_right(item: AnsweredItem) -> AnsweredItem:
     """The item without the right choices after the first, as the harness asks it for mc1."""
-    kept = [place for place in range(len(item)) if place not in item.gold[1:]]
-    return replace(item, choices=tuple(item.choices[place] for place in kept), gold=(kept.index(item.gold[0]),))
+    places = [place for place in range(len(item)) if place not in item.gold[1:]]
+    return replace(item, choices=tuple(item.choices[place] for place in places), gold=(places.index(item.gold[0]),))
 
 
 def _asked(item: AnsweredItem, measured: Measurement, unconditional: bool) -> list[tuple[tuple[str, Any], Any]]:

@@ -167,8 +167,8 @@ def _mlflow_log(run: TrackedRun, client: object, experiment: str) -> None:
     from mlflow.tracking import MlflowClient
 
     assert isinstance(client, MlflowClient)
-    made = client.create_run(experiment, run_name=run.name)
-    identity, time = made.info.run_id, made.info.start_time
+    created = client.create_run(experiment, run_name=run.name)
+    identity, time = created.info.run_id, created.info.start_time
     tags = [RunTag(f"signature {_key(name)}", text) for name, text in run.signatures.items()]
     # every server takes 500 characters of a parameter; signatures are longer and are tags (8,000)
     params = [Param(_key(name), text[:500]) for name, text in run.about.items()]

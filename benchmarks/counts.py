@@ -143,7 +143,7 @@ def cut(
             found.path = max(found.path, prepared.deepest)
             for device, kept in found.blocks.items():
                 shards = list(cut_shards(wanted, shard_tokens(device)))
-                kept.append(_tokens(shards, wanted))
+                kept.append(_tokens(shards, wanted, tokenizer))
             found.sent += sum(map(_bytes, shards))
     return found
 
@@ -164,10 +164,12 @@ def count(part: Part, data: Path, tokenizer: Path) -> Count:
     return Count(part.folder, part.protocol, protocols, found.items, asked, unique, *own)
 
 
-def _tokens(shards: Sequence[dict[str, BlockQuestion]], wanted: dict[str, BlockQuestion]) -> list[tuple[int, int]]:
+def _tokens(
+    shards: Sequence[dict[str, BlockQuestion]], wanted: dict[str, BlockQuestion], tokenizer: Tokenizer
+) -> list[tuple[int, int]]:
     """Tokens of every shard, and how many of them an earlier one has too; those are told of all but the first alike."""
-    tokens = [unique_tokens(list(shard.values())) for shard in shards]
-    twice = sum(tokens) - unique_tokens(list(wanted.values()))
+    tokens = [unique_tokens(list(shard.values()), tokenizer) for shard in shards]
+    twice = sum(tokens) - unique_tokens(list(wanted.values()), tokenizer)
     each, more = divmod(twice, max(len(tokens) - 1, 1))
     return [(own, each + (place <= more) if place else 0) for place, own in enumerate(tokens)]
 

@@ -12,10 +12,11 @@ import resource
 from pathlib import Path
 from time import perf_counter, process_time
 
+from workload import requests
+
 from choicewise.data.open import open_dataset
 from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
-from choicewise.requests.render import requests
 from choicewise.tokens.boundary import choice_questions_batch
 from choicewise.tokens.encode import Encodings, PartwiseTokenizer
 

@@ -42,13 +42,13 @@ from choicewise.errors import StoreError
 from choicewise.interchange.export import own_folder
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
+from choicewise.records import Manifest
 from choicewise.requests import blocks
 from choicewise.results import summary as summary_file
 from choicewise.results.summary import keep_summary
 from choicewise.running import doctor
 from choicewise.running import evaluate as ask_again
 from choicewise.store import folder as block_writer
-from choicewise.store import folder as manifest_file
 from choicewise.store import tables
 from choicewise.store.folder import read_manifest
 from choicewise.store.tables import read_blocks
@@ -346,7 +346,7 @@ def warm() -> None:
     resolve(*PROTOCOLS)
     summary_file._code()
     summary_file._row_reader()
-    manifest_file._reader()
+    block_writer._reader(Manifest)
 
 
 def main() -> None:

@@ -24,10 +24,10 @@ from llama import SHAPES, folder
 from machine import machine
 from process import Measured, measure
 from tasks import TASKS, Task, write_task
+from workload import requests
 
 from choicewise.data.open import open_dataset
 from choicewise.protocols.catalogue import resolve
-from choicewise.requests.render import requests
 from choicewise.results.run import open_run
 
 TOLERANCE = 1e-3

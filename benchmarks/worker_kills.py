@@ -34,11 +34,11 @@ import pyarrow as pa
 from tests.processes import stat
 from tests.ray_cluster import Cluster, ray_cluster
 
-from choicewise import evaluate, open_run
+from choicewise import engine, evaluate, open_run
 from choicewise.bundled import BENCHMARK
 from choicewise.errors import ModelError
 from choicewise.protocols.catalogue import resolve
-from choicewise.running import doctor, shards
+from choicewise.running import doctor
 from choicewise.store.tables import read_blocks
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:pmi-answer", "arc-easy/harness"]
@@ -188,7 +188,7 @@ def main() -> None:
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--executors", default="local,ray")
     given = arguments.parse_args()
-    shards.SHARD_TOKENS["cpu"] = SHARD
+    engine.SHARD_TOKENS["cpu"] = SHARD
     resolve(*PROTOCOLS)
     kinds, wrong, chance = given.executors.split(","), list[str](), random.Random(given.seed)
     with ExitStack() as ends:

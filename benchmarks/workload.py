@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from choicewise.data.dataset import Dataset
 from choicewise.data.open import open_dataset
 from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Span
 from choicewise.requests.blocks import cut_blocks, list_asks, list_sections, prepare_block
-from choicewise.requests.render import requests
+from choicewise.requests.render import Refusal, TemplateSource
+from choicewise.requests.request import Request
 from choicewise.tokens.tokenizer import Tokenizer
 
 PROTOCOLS = Path(__file__).parent / "protocols"
@@ -70,6 +73,16 @@ def spans(workload: Workload, data: Path, tokenizer: Tokenizer) -> list[Span]:
 
 Pair = tuple[tuple[str, str], int, str, str]
 """A request to a peer: (digest of the prompt's recipe, item), choice, context, continuation."""
+
+
+def requests(protocol: Protocol, data: Dataset, subject: str) -> Iterator[Request]:
+    """The requests of the items of one subject in the protocol's split; DataError at a refused one."""
+    for request in TemplateSource(protocol, data).requests(
+        subject, data.rows(protocol.split or data.evaluated, subject)
+    ):
+        if isinstance(request, Refusal):
+            raise request.reason
+        yield request
 
 
 def texts(workload: Workload, data: Path) -> list[Pair]:

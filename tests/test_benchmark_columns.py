@@ -13,7 +13,7 @@ from choicewise.data.dataset import Columns, Dataset, columns_of
 from choicewise.data.tables import read_tabular
 from choicewise.errors import DataError, ProtocolError
 from choicewise.protocols.protocol import Protocol, stop_texts
-from choicewise.tokens.boundary import cut_start
+from choicewise.tokens.boundary import cut
 
 
 def read(tmp_path: Path, rows: list[dict[str, Any]], columns: Columns | None = None, subject: str = "") -> Dataset:
@@ -104,7 +104,7 @@ def test_stops_are_one_a_line_unless_they_begin_with_a_line_break() -> None:
 
 def test_a_long_context_of_generated_text_loses_its_beginning() -> None:
     context = np.arange(10, dtype=np.int32)
-    kept, dropped = cut_start(context, 8, 3)
+    kept, dropped = cut(context, 5, start=True)
     assert (kept.tolist(), dropped) == ([5, 6, 7, 8, 9], 5)
-    assert cut_start(context, 99, 3)[1] == 0
-    assert [len(part) if hasattr(part, "__len__") else part for part in cut_start(context, 3, 3)] == [0, 10]
+    assert cut(context, 96, start=True)[1] == 0
+    assert [len(part) if hasattr(part, "__len__") else part for part in cut(context, 0, start=True)] == [0, 10]

@@ -106,12 +106,12 @@ def test_closing_ends_a_request_of_another_thread(server: Server) -> None:
 
 def test_many_clients_leave_nothing_in_the_log(server: Server) -> None:
     names = ["httpx2", "httpcore2.connection", "httpcore2.http11", "httpcore2.proxy"]
-    before = [[*logging.getLogger(name).filters] for name in names]
+    before = [{*logging.getLogger(name).filters} for name in names]  # of clients that earlier tests left
     for _ in range(3):
         with Client(ServerAddress.parse(server.address), "sk-planted") as client:
             client.get("models")
             assert all(logging.getLogger(name).filters for name in names)
-    assert [logging.getLogger(name).filters for name in names] == before
+    assert all({*logging.getLogger(name).filters} <= known for name, known in zip(names, before, strict=True))
 
 
 def test_a_host_that_wants_no_retries_has_none(server: Server) -> None:

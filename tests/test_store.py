@@ -257,7 +257,7 @@ def test_a_full_disk_says_so_and_keeps_what_was_there(tmp_path: Path, monkeypatc
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(atomic.os, "fsync", full)
-    with pytest.raises(StoreError, match="disk is full .* free some space and repeat"):
+    with pytest.raises(StoreError, match="disk is full .* free some space and run the same command again"):
         write_text(path, "new")
     assert path.read_text() == "old"
 

@@ -16,7 +16,7 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
-from choicewise.report.views import agreement_tables
+from choicewise.report.comparison import agreement_tables
 from choicewise.results.agreement import CAUSES, TOLERANCE, Agreement, agreement, retrievals
 from choicewise.results.run import Run
 from tests.recipes import mmlu_protocol

@@ -17,7 +17,7 @@ from choicewise.data.items import Item
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
-from choicewise.report.views import multiverse_tables
+from choicewise.report.comparison import multiverse_tables
 from choicewise.results.measurement import Measurement
 from choicewise.results.multiverse import multiverse
 from choicewise.results.outcomes import alike, first_alike, same_order

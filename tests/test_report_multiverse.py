@@ -20,7 +20,7 @@ from choicewise import evaluate
 from choicewise.cli import app
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
-from choicewise.report.views import multiverse_tables
+from choicewise.report.comparison import multiverse_tables
 from choicewise.results.measurement import Measurement, paired_credits, paired_predictions, shared_items
 from choicewise.results.multiverse import Multiverse, multiverse, multiverse_json, rank_agreement
 from choicewise.results.outcomes import OutcomeKeeper, bounded, ranked

@@ -132,7 +132,7 @@ def _print_rows(runs: Sequence[Run], by: str | None, interval: str | None, json:
 
 
 def _print_multiverse(runs: Sequence[Run], json: bool) -> None:
-    from choicewise.report.views import multiverse_tables
+    from choicewise.report.comparison import multiverse_tables
     from choicewise.results.multiverse import multiverse, multiverse_json
 
     panel = multiverse(runs)
@@ -140,7 +140,7 @@ def _print_multiverse(runs: Sequence[Run], json: bool) -> None:
 
 
 def _print_effects(runs: Sequence[Run], json: bool) -> None:
-    from choicewise.report.views import effects_table
+    from choicewise.report.comparison import effects_table
     from choicewise.results.ladder import main_effects
     from choicewise.results.outcomes import OutcomeKeeper
 
@@ -158,7 +158,7 @@ def _print_effects(runs: Sequence[Run], json: bool) -> None:
 def _print_agreement(runs: Sequence[Run], json: bool) -> None:
     from rich.console import Group
 
-    from choicewise.report.views import agreement_tables
+    from choicewise.report.comparison import agreement_tables
     from choicewise.results.agreement import agreement
 
     agreements = {str(run.folder): agreement(run) for run in runs}
@@ -169,7 +169,7 @@ def _print_agreement(runs: Sequence[Run], json: bool) -> None:
 
 
 def _print_distribution(runs: Sequence[Run], temperature: float, condition: str | None, json: bool) -> None:
-    from choicewise.report.views import distribution_table
+    from choicewise.report.comparison import distribution_table
     from choicewise.results.multiverse import distributions
 
     computed = [distribution for run in runs for distribution in distributions(run, temperature, condition)]

@@ -340,7 +340,7 @@ def _evaluate(start: str, end: str, table: Mapping[str, Any], out: Path, json: b
 def _print(run: Run, start: End, end: End, json: bool, line: Callable[[], str | None]) -> None:
     """The ladder; where the run did not ask all between, with the ``line`` that does."""
     from choicewise.protocols.catalogue import names
-    from choicewise.report.views import ladder_table
+    from choicewise.report.comparison import ladder_table
     from choicewise.results.ladder import both_ways
 
     both = both_ways(run, start, end, names())

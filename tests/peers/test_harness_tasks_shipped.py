@@ -214,7 +214,7 @@ NOT_OURS = {
 
 def with_our_rows(relative: str, folder: Path) -> Path:
     """A task file that includes a shipped one, with our rows in all its splits."""
-    config = read_task_file(shipped(relative)).config
+    config = {key: value for key, (value, _) in read_task_file(shipped(relative)).keys.items()}
     splits = {config.get(key) for key in ("training_split", "validation_split", "test_split", "fewshot_split")} - {None}
     files = {}
     for number, split in enumerate(sorted(splits)):
@@ -240,7 +240,7 @@ def test_a_shipped_task_gives_the_harness_s_numbers(relative: str, tmp_path: Pat
 @pytest.mark.parametrize("relative", ROWS)
 def test_a_shipped_task_has_the_harness_s_texts_after_shots(relative: str, tmp_path: Path) -> None:
     path = with_our_rows(relative, tmp_path)
-    config = read_task_file(path).config
+    config = {key: value for key, (value, _) in read_task_file(path).keys.items()}
     if config.get("num_fewshot") == 0 or relative in SHOTLESS:
         pytest.skip("the task can't have shots")
     (task,) = load_harness_tasks(f"lm-eval:{path}@shots=3")

@@ -25,9 +25,9 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+from board import link
 from machine import machine
 
-from board import link
 from choicewise.results.summary import summarize
 
 HERE = Path(__file__).resolve().parent

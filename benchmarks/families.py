@@ -12,7 +12,7 @@ from transformers.utils import logging
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.tiny import FAMILIES, VOCABULARY, WINDOW, tiny
+from tests.helpers.tiny_models import FAMILIES, VOCABULARY, WINDOW, tiny
 
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.paths import rungs

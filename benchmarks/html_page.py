@@ -19,12 +19,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from board import link
 from machine import machine
 from playwright.sync_api import sync_playwright
 from process import measure
 from report import MMLU, mmlu
 
-from board import link
 from choicewise.results.summary import summarize
 
 HERE = Path(__file__).resolve().parent

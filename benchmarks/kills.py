@@ -34,8 +34,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 import pyarrow.parquet as pq
-from tests.failing import Failing, third
-from tests.worlds import write_mmlu
+from tests.helpers.failing import Failing, third
+from tests.helpers.mmlu_data import write_mmlu
 
 from choicewise import evaluate, open_run
 from choicewise.errors import StoreError

@@ -31,8 +31,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pyarrow as pa
-from tests.processes import stat
-from tests.ray_cluster import Cluster, ray_cluster
+from tests.helpers.processes import stat
+from tests.helpers.ray_cluster import Cluster, ray_cluster
 
 from choicewise import engine, evaluate, open_run
 from choicewise.bundled import BENCHMARK

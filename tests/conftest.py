@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.places import SHARED
+
 if TYPE_CHECKING:
-    from tests.misbehaving_server import Server
+    from tests.helpers.misbehaving_server import Server
+    from tests.helpers.study import Study
+
+pytest_plugins = ["tests.cpu_seconds"]
 
 settings.register_profile("choicewise", deadline=None, max_examples=30)  # no test may fail for a busy machine
 settings.load_profile("choicewise")
@@ -22,8 +27,6 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "RAYON_NUM_THREADS
 """Models as small as those of the tests lose more to threads than they gain, most of all beside other workers."""
 
 os.environ.update(ONE_THREAD)  # before torch is imported, and inherited by every process that a test starts
-
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 def pytest_collection_finish() -> None:
@@ -59,10 +62,18 @@ def shared_data() -> Path:
     return SHARED
 
 
+@pytest.fixture(scope="session")
+def study(tmp_path_factory: pytest.TempPathFactory) -> "Study":
+    """Three fakes under three protocols; nobody changes these runs."""
+    from tests.helpers.study import write_study
+
+    return write_study(tmp_path_factory.mktemp("study"))
+
+
 @pytest.fixture
 def server() -> "Iterator[Server]":
     """A server of ours on loopback, whose faults a test chooses."""
-    from tests.misbehaving_server import serving
+    from tests.helpers.misbehaving_server import serving
 
     with serving() as started:
         yield started

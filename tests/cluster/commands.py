@@ -16,8 +16,8 @@ import pyarrow as pa
 from choicewise import open_run
 from choicewise.running.doctor import examine
 from choicewise.store.tables import read_blocks
-from tests.processes import end_session
-from tests.ray_cluster import ROOT, Cluster
+from tests.helpers.processes import end_session
+from tests.helpers.ray_cluster import ROOT, Cluster
 
 SITE = Path(__file__).parent / "site"
 PYTHON_PATH = os.pathsep.join(map(str, (SITE, ROOT / "src", ROOT)))

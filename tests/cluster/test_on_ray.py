@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.cluster.commands import FAKE, PYTHON_PATH, Command, Reins, eventually, started, table
-from tests.ray_cluster import ROOT, Cluster, Node, ray_cluster
+from tests.helpers.ray_cluster import ROOT, Cluster, Node, ray_cluster
 
 pytest.importorskip("ray")
 

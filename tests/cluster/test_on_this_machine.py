@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.cluster.commands import FAKE, Reins, alive, eventually, started, table
-from tests.processes import listening, name_of
+from tests.helpers.processes import listening, name_of
 
 TWO = (*FAKE, "--workers", "2")
 

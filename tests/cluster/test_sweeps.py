@@ -13,7 +13,7 @@ import pytest
 from choicewise.bundled import MODELS
 from choicewise.store.folder import read_sweep
 from tests.cluster.commands import PYTHON_PATH, Reins, eventually, started, table
-from tests.ray_cluster import Cluster, ray_cluster
+from tests.helpers.ray_cluster import Cluster, ray_cluster
 
 pytest.importorskip("ray")
 

@@ -3,9 +3,10 @@
     pip install lm-eval==0.4.13 minicons==0.3.39 torch==2.13.0 transformers==5.23.0
     PYTHONPATH=. python tests/goldens/make_masked.py
 
-The models are those of tests/whole_text_models.py, which are the same wherever the same torch runs; ``digests`` says of
-which models the numbers are.  A null is a number that the tool did not give: it stopped, or answered NaN.  minicons
-calls ``batch_encode_plus``, which tokenizers of transformers 5 no longer have; the name is given back to them here.
+The models are those of tests/helpers/whole_text_models.py, which are the same wherever the same torch runs;
+``digests`` says of which models the numbers are.  A null is a number that the tool did not give: it stopped, or said
+NaN.  minicons calls ``batch_encode_plus``, which tokenizers of transformers 5 no longer have; the name is given back to
+them here.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.whole_text_models import ENCODER_DECODERS, MASKED, digest, save_model
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerBase
+
+from tests.helpers.whole_text_models import ENCODER_DECODERS, MASKED, digest, save_model
 
 HERE = Path(__file__).parent / "masked"
 QUESTIONS = [json.loads(line) for line in (HERE / "questions.jsonl").read_text(encoding="utf-8").splitlines()]

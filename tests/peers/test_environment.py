@@ -4,7 +4,7 @@ from importlib import import_module
 
 import pytest
 
-from tests.pinned import unlike
+from tests.helpers.constraints import unlike
 
 
 @pytest.mark.parametrize("name", ["choicewise", "inspect_ai.log", "lm_eval", "minicons", "mlflow", "wandb"])

@@ -15,8 +15,8 @@ from transformers import AutoTokenizer
 from choicewise.bundled import MODELS
 from choicewise.errors import ModelError, UsageError
 from choicewise.integrations.lm_eval.model import ChoicewiseLM
-from tests.tiny import FAMILIES, tiny
-from tests.whole_text_models import ENCODER_DECODERS, save_model
+from tests.helpers.tiny_models import FAMILIES, tiny
+from tests.helpers.whole_text_models import ENCODER_DECODERS, save_model
 
 from .harness_models import SHARED, near, requests
 

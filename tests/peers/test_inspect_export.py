@@ -15,7 +15,7 @@ from choicewise.interchange.export import export
 from choicewise.protocols.protocol import parse_signature
 from choicewise.results.run import Run
 from choicewise.store.folder import read_manifest, write_manifest
-from tests.worlds import write_mmlu
+from tests.helpers.mmlu_data import write_mmlu
 
 pytest.importorskip("inspect_ai")
 

@@ -16,7 +16,7 @@ from choicewise.interchange.export import export
 from choicewise.interchange.write.trackers import server_of
 from choicewise.protocols.protocol import signature
 from choicewise.results.run import Run
-from tests.worlds import write_mmlu
+from tests.helpers.mmlu_data import write_mmlu
 
 SECRET = "k3y" * 14
 

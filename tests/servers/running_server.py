@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from weakref import finalize
 
-from tests.processes import held_port
+from tests.helpers.processes import held_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 600.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
@@ -41,21 +42,28 @@ def main() -> NoReturn:
         os._exit(code)
 
     atexit.register(leave)  # the first to be registered runs last, after those of libraries
-    try:
-        code = _run()
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0
+    code = run_command(sys.argv[1:])
     sys.exit(code)
 
 
-def _run() -> int:
-    """The exit code of the command; an error that a user is meant to read becomes a line on stderr."""
+def run_command(arguments: Sequence[str]) -> int:
+    """Run the command that ``arguments`` spell, without the program's name; its exit code.
+
+    An error that a user is meant to read becomes a line on stderr.  Ctrl-C ends the process.
+    """
+    try:
+        return _run(arguments)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+
+
+def _run(arguments: Sequence[str]) -> int:
     open_streams()
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # it gives advice on settings that this command lacks
     try:
         watch()
         try:
-            match sys.argv[1:2]:
+            match [*arguments[:1]]:
                 case [] | ["--help"] as asked:
                     from choicewise.cli.listing import help_lines
 
@@ -67,7 +75,7 @@ def _run() -> int:
                 case _:
                     from choicewise.cli.commands import invoke
 
-                    code = invoke(sys.argv[1:])
+                    code = invoke(arguments)
             sys.stdout.flush()
         finally:
             check_interrupt()  # also where the interrupt became another exception, as in the middle of defining a class

@@ -1,0 +1,238 @@
+"""The board in a browser: no error, sorted and filtered, accessible at three widths, in two themes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from choicewise.board.library import read_snapshot
+from choicewise.board.pages import write_board
+from tests.helpers.board import Served, rename, served, write_run
+from tests.helpers.browser import AXE, chromium, needs_chromium
+
+WIDTHS = (400, 900, 1600)
+
+pytestmark = needs_chromium
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three models on the same questions."""
+    folder = tmp_path_factory.mktemp("runs")
+    write_run(folder / "hash")
+    write_run(folder / "oracle", model="fake:oracle")
+    rename(write_run(folder / "anti", model="fake:anti-oracle"), "anti")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def board(runs: Path) -> Iterator[Served]:
+    with served(runs) as server:
+        server.settle(lambda library: len(library.snapshot.ranges) == 12)
+        while "refresh" in server.ask(addresses(server)["run"]).headers:
+            pass  # its page is being made
+        yield server
+
+
+@pytest.fixture(scope="module")
+def written(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same board as files."""
+    return write_board(read_snapshot([runs]), tmp_path_factory.mktemp("written"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def tab(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens a page; whatever the console says in it, or any request that fails, ends the test."""
+    contexts, said = [], list[str]()
+
+    def opened(address: str, width: int = 1200, theme: str = "light", script: bool = True) -> Any:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=theme, java_script_enabled=script, bypass_csp=False
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("requestfailed", lambda request: said.append(f"failed: {request.url}"))
+        page.on(
+            "response", lambda answer: said.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None
+        )
+        page.goto(address)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert said == []
+
+
+def models(page: Any) -> list[str]:
+    """The names in the first column that can be seen, from the top."""
+    return [each.text_content() for each in page.locator(".board tbody tr:visible th a").all()]
+
+
+def addresses(board: Served) -> dict[str, str]:
+    told = board.ask("/board.json").json
+    column, run = told["columns"][0], told["runs"][0]["id"]
+    model = board.ask("/").text.split('href="/model/')[1].split('"')[0]
+    item = f"/item/{column['part']}?id=tides/test/0"
+    pages = {"board": "/", "all": "/?columns=all", "model": f"/model/{model}", "run": f"/run/{run}", "item": item}
+    return pages | {"protocol": f"/protocol/{column['p'][1:]}"}
+
+
+def test_pages_load_without_a_word_in_the_console(board: Served, tab: Callable[..., Any]) -> None:
+    for name, address in addresses(board).items():
+        page = tab(f"{board.address}{address}")
+        assert page.locator("main").count() == 1, name
+        assert page.title(), name
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_is_wider_than_the_window(board: Served, tab: Callable[..., Any], width: int, theme: str) -> None:
+    for name, address in addresses(board).items():
+        page = tab(f"{board.address}{address}", width, theme)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="the accessibility test needs axe-core (npm) in the environment")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_has_no_serious_violation(board: Served, browser: Any, theme: str) -> None:
+    for width in WIDTHS:
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, bypass_csp=True)
+        page = context.new_page()
+        for name, address in addresses(board).items():
+            if name == "run":  # the page of a run alone, which has tests of its own
+                continue
+            page.goto(f"{board.address}{address}")
+            page.add_script_tag(path=str(AXE))
+            told = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+            serious = [
+                (each["id"], each["nodes"][0]["html"][:200])
+                for each in told["violations"]
+                if each["impact"] in ("serious", "critical")
+            ]
+            assert serious == [], (name, width)
+        context.close()
+
+
+def test_the_board_is_sorted_by_clicks_and_keys(board: Served, tab: Callable[..., Any]) -> None:
+    page = tab(board.address)
+    assert models(page) == ["fake:oracle", "fake:hash", "anti"]
+    page.get_by_role("link", name="model", exact=True).click()
+    assert models(page) == ["anti", "fake:hash", "fake:oracle"]
+    assert "sort=model" in page.url
+    page.get_by_role("link", name="model", exact=False).first.press("Enter")
+    page.wait_for_url("**order=down**")
+    assert models(page) == ["fake:oracle", "fake:hash", "anti"]
+    assert page.locator("th[aria-sort=descending]").count() == 1
+    page.go_back()
+    assert models(page) == ["anti", "fake:hash", "fake:oracle"]
+
+
+def test_the_same_address_shows_the_same_state(board: Served, tab: Callable[..., Any]) -> None:
+    page = tab(board.address)
+    page.get_by_role("searchbox", name="model").fill("fake")
+    page.get_by_role("button", name="Show").click()
+    page.get_by_role("link", name="cloze", exact=False).first.click()
+    state = models(page), page.locator(".names th").all_text_contents()
+    assert state[0] == ["fake:oracle", "fake:hash"]
+    assert len(state[1]) == 12
+    again = tab(page.url)
+    assert (models(again), again.locator(".names th").all_text_contents()) == state
+
+
+def test_protocols_are_chosen_by_keyboard(board: Served, tab: Callable[..., Any]) -> None:
+    page = tab(board.address)
+    page.get_by_text("choose protocols").press("Enter")
+    page.get_by_label("mmlu/helm").press("Space")
+    page.get_by_role("button", name="Show").press("Enter")
+    page.wait_for_url("**protocol=mmlu%2Fhelm**")
+    assert page.locator(".names th").count() == 3
+    assert page.get_by_label("mmlu/helm").is_checked()
+
+
+def test_everything_served_works_without_script(board: Served, tab: Callable[..., Any]) -> None:
+    page = tab(board.address, script=False)
+    page.get_by_role("link", name="model", exact=True).click()
+    assert models(page) == ["anti", "fake:hash", "fake:oracle"]
+
+
+def test_links_lead_from_the_board_to_an_item(board: Served, tab: Callable[..., Any]) -> None:
+    page = tab(board.address)
+    page.get_by_role("link", name="fake:oracle").first.click()
+    assert "fake:oracle" in page.locator("h1").text_content()
+    page.locator(".numbers a").first.click()
+    assert "/protocol/" in page.url
+    page.get_by_role("link", name="Board", exact=True).click()
+    assert models(page)
+
+
+def test_numbers_are_those_of_the_json(board: Served, tab: Callable[..., Any]) -> None:
+    told = board.ask("/board.json?columns=all").json
+    page = tab(f"{board.address}/?columns=all")
+    for line, model in zip(page.locator(".board tbody tr").all(), told["models"], strict=True):
+        shown = [each.text_content() for each in line.locator("td:not(.median) > b").all()]
+        cells = [model["cells"][column["id"]]["value"] for column in told["columns"]]
+        assert shown == [f"{100 * value:.1f}" for value in cells]
+
+
+def test_the_written_board_opens_from_disk(written: Path, tab: Callable[..., Any]) -> None:
+    for file in sorted(written.parent.rglob("*.html")):
+        tab(file.as_uri())
+    page = tab(written.as_uri())
+    page.get_by_role("link", name="fake:oracle").click()
+    assert "fake:oracle" in page.locator("h1").text_content()
+    page.get_by_role("link", name="Board", exact=True).click()
+    page.get_by_role("link", name="all 12").click()
+    assert page.locator(".names th").count() == 14
+
+
+def test_the_board_is_printed_on_wide_paper(written: Path, tab: Callable[..., Any]) -> None:
+    paper = tab(written.as_uri()).pdf(prefer_css_page_size=True)
+    wide, high = (float(size) for size in re.findall(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", paper)[0])
+    assert wide > high
+
+
+def test_the_written_board_sorts_and_filters(written: Path, tab: Callable[..., Any]) -> None:
+    page = tab(written.as_uri())
+    assert models(page) == ["fake:oracle", "fake:hash", "anti"]
+    page.get_by_role("link", name="model", exact=True).click()
+    assert models(page) == ["anti", "fake:hash", "fake:oracle"]
+    page.locator(".names a").first.press("Enter")
+    assert models(page) == ["fake:oracle", "fake:hash", "anti"]
+    page.locator(".names a.sort").nth(1).click()
+    assert models(page) == ["fake:oracle", "fake:hash", "anti"]
+    page.locator(".names a.sort").nth(1).press("Enter")
+    assert models(page) == ["anti", "fake:hash", "fake:oracle"]
+    page.get_by_role("searchbox", name="model").fill("FAKE")
+    assert models(page) == ["fake:hash", "fake:oracle"]
+    again = tab(page.url)
+    assert models(again) == ["fake:hash", "fake:oracle"]
+    assert again.locator("th[aria-sort=ascending]").count() == 1
+    again.get_by_label("numbers").select_option("none")
+    told = json.loads((written.parent / "board.json").read_text())
+    sure = {
+        (model["model"], name)
+        for model in told["models"]
+        for name, cell in model["cells"].items()
+        if not cell["warnings"]
+    }
+    assert set(models(again)) <= {model for model, _ in sure}
+
+
+def test_the_written_board_shows_its_numbers_without_script(written: Path, tab: Callable[..., Any]) -> None:
+    page = tab(written.as_uri(), script=False)
+    assert models(page) == ["fake:oracle", "fake:hash", "anti"]
+    assert not page.locator("form.choose").is_visible()

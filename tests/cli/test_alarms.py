@@ -1,0 +1,207 @@
+"""Alarms beside the numbers: each appears where it should, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from choicewise import evaluate
+from choicewise.models.fake import HashModel, Oracle
+from choicewise.page.item_views import ADVICE
+from choicewise.protocols.catalogue import resolve
+from choicewise.questions import Answers, Generation, Question, Span, TokenScores
+from choicewise.records import ServerRecord
+from choicewise.report.tables import serious_warnings
+from choicewise.results.rows import SERIOUS, WARNINGS, Row
+from choicewise.results.run import open_run
+from choicewise.store.folder import read_manifest, write_manifest
+from tests.helpers.commands import choicewise
+from tests.helpers.mmlu_data import write_mmlu
+from tests.helpers.rows import made
+from tests.helpers.unsure_models import Silent
+
+TEXTS, LETTERS, GENERATED = "mmlu/cloze:sum", "mmlu/original", "mmlu/helm"
+
+
+class Changed(HashModel):
+    """``fake:hash`` with every log-probability as ``change`` makes it, from question and numbers."""
+
+    def __init__(self, change: Callable[[Span, np.ndarray], np.ndarray]) -> None:
+        super().__init__()
+        self._change = change
+
+    def answer(self, questions: Sequence[Question]) -> Answers:
+        for index, scores in super().answer(questions):
+            question = questions[index]
+            logprobs = self._change(question, scores.logprobs) if isinstance(question, Span) else scores.logprobs
+            yield index, replace(scores, logprobs=np.asarray(logprobs, np.float32), ranks=scores.ranks * 0)
+
+
+class Writing(Oracle):
+    """Writes something else than an option in every ``period``-th text."""
+
+    def __init__(self, period: int) -> None:
+        super().__init__()
+        self._period, self._count = period, 0
+
+    def _generate(self, generation: Generation) -> TokenScores:
+        self._count += 1
+        if self._count % self._period:
+            return super()._generate(generation)
+        return TokenScores.of([ord("?")], [-1.0], [0])
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_mmlu(tmp_path_factory.mktemp("data"), questions=30)
+
+
+def only(data: Path, out: Path, model: object, protocol: str = TEXTS) -> Row:
+    (row,) = evaluate(model=model, data=data, protocols=[protocol], out=out).rows()  # type: ignore[arg-type]
+    return row
+
+
+def raised(row: Row) -> set[str]:
+    return set(row.diagnosis.warnings) & set(SERIOUS)
+
+
+def test_an_oracle_raises_no_alarm(data: Path, tmp_path: Path) -> None:
+    for number, protocol in enumerate((TEXTS, LETTERS, GENERATED)):
+        row = only(data, tmp_path / str(number), Oracle(), protocol)
+        assert raised(row) == set()
+        assert serious_warnings([row]) == []
+
+
+def test_positive_log_probabilities_are_alarming(data: Path, tmp_path: Path) -> None:
+    wrong = Changed(lambda question, logprobs: np.where(question.key[0] == "0", 0.5, logprobs))
+    assert "positive" in raised(only(data, tmp_path / "wrong", wrong))
+    rounded = Changed(lambda question, logprobs: np.where(question.key[0] == "0", 1e-6, logprobs))
+    assert "positive" not in raised(only(data, tmp_path / "rounded", rounded))
+
+
+@pytest.mark.costly("whole commands")
+def test_placeholders_are_alarming(data: Path, tmp_path: Path) -> None:
+    sentinel = Changed(lambda question, logprobs: np.where(question.key[0] == "0", -9999.0, logprobs))
+    assert "placeholder" in raised(only(data, tmp_path / "sentinel", sentinel))
+    zeros = Changed(lambda question, logprobs: logprobs * 0)
+    assert "placeholder" in raised(only(data, tmp_path / "zeros", zeros))
+    certain = Changed(lambda question, logprobs: logprobs * (b"the red" not in bytes(question.continuation.tolist())))
+    assert "placeholder" not in raised(only(data, tmp_path / "certain", certain))
+
+
+def test_margins_of_zero_are_alarming(data: Path, tmp_path: Path) -> None:
+    flat = only(data, tmp_path / "flat", Changed(lambda question, logprobs: logprobs * 0 - 1.0), LETTERS)
+    assert {"margins", "constant"} <= raised(flat)
+    assert "many-tied" not in raised(flat)
+    (line,) = serious_warnings([flat])  # what follows from it has no line of its own
+    assert line.startswith("warning: margins, ")
+    assert "margins" not in raised(only(data, tmp_path / "hash", HashModel(), LETTERS))
+
+
+@pytest.mark.parametrize(("tied", "alarming"), [(3, False), (4, True)])
+def test_more_than_5_percent_of_ties_are_alarming(tied: int, alarming: bool, data: Path, tmp_path: Path) -> None:
+    ends = tuple(f"one of {number}".encode() for number in range(tied))
+
+    def tie(question: Span, logprobs: np.ndarray) -> np.ndarray:
+        context = bytes(question.context[question.context < 256].tolist())
+        same = bytes(question.continuation.tolist()).endswith(ends) and b"tides" in context[-60:]
+        return np.where(np.arange(len(logprobs)) == 0, -1.0, 0.0) if same else logprobs
+
+    model = Changed(tie)
+    row = only(data, tmp_path / "run", model)
+    assert (row.ties, row.n) == (tied, 60)
+    assert ("many-tied" in raised(row)) == alarming
+
+
+@pytest.mark.parametrize(("lost", "alarming"), [(0, False), (1, True)])
+def test_more_than_1_percent_missing_is_alarming(lost: int, alarming: bool, data: Path, tmp_path: Path) -> None:
+    def gone(question: Question) -> bool:
+        return (
+            bool(lost)
+            and isinstance(question, Span)
+            and bytes(question.continuation.tolist()).endswith(b"red one of 3")
+        )
+
+    row = only(data, tmp_path / "run", Silent(gone))
+    assert row.missing == 2 * lost
+    assert ("many-missing" in raised(row)) == alarming
+
+
+@pytest.mark.parametrize(("period", "alarming"), [(30, False), (10, True)])
+def test_more_than_5_percent_unparsed_is_alarming(period: int, alarming: bool, data: Path, tmp_path: Path) -> None:
+    row = only(data, tmp_path / "run", Writing(period), GENERATED)
+    assert row.invalid == 60 // period
+    assert ("many-unparsed" in raised(row)) == alarming
+
+
+@pytest.mark.costly("whole commands")
+@pytest.mark.parametrize("changed", ["", "the model: a then, b now"])
+def test_a_served_model_that_changed_is_alarming(changed: str, data: Path, tmp_path: Path) -> None:
+    only(data, tmp_path / "run", Oracle())
+    manifest = read_manifest(tmp_path / "run")
+    server = ServerRecord("a", "echo", changed=changed)
+    write_manifest(tmp_path / "run", replace(manifest, server=server))
+    (row,) = open_run(tmp_path / "run").rows()
+    assert ("served-model" in raised(row)) == bool(changed)
+    done = choicewise("report", str(tmp_path / "run"))
+    assert ("warning: served-model" in done.stderr) == bool(changed)
+    assert changed in done.stderr
+    page = tmp_path / "page.html"
+    assert choicewise("page", str(tmp_path / "run"), "--out", str(page)).code == 0
+    assert ("the server answered the same probe otherwise" in page.read_text()) == bool(changed)
+
+
+def test_chance_and_constant_are_alarming(data: Path, tmp_path: Path) -> None:
+    first = Changed(
+        lambda question, logprobs: logprobs * 0 - (1.0 if bytes(question.continuation.tolist()) == b" A" else 2.0)
+    )
+    row = only(data, tmp_path / "first", first, LETTERS)
+    assert {"constant", "chance"} <= raised(row)
+    assert [line.split(",")[0] for line in serious_warnings([row])] == ["warning: constant"]
+    assert not {"constant", "chance"} & raised(only(data, tmp_path / "oracle", Oracle(), LETTERS))
+
+
+def test_a_small_run_at_chance_is_one_short_flag(data: Path, tmp_path: Path) -> None:
+    done = choicewise(
+        "run",
+        "--model",
+        "fake:hash",
+        "--data",
+        str(data),
+        "--protocol",
+        TEXTS,
+        "--limit",
+        "10",
+        "--out",
+        str(tmp_path / "run"),
+    )
+    assert done.code == 0, done.stdout
+    (row,) = open_run(tmp_path / "run").rows()
+    assert raised(row) <= {"chance"}
+    assert done.stderr.count("warning: ") == 0  # the first sentence says that it is no better than guessing
+
+
+def test_many_numbers_with_an_alarm_have_one_line() -> None:
+    rows = [made(protocol=name, warnings=("chance",)) for name in list(resolve("mmlu"))[:5]] + [made(protocol=LETTERS)]
+    (line,) = serious_warnings(rows)
+    assert line == f"warning: chance, 5 of 6 numbers, such as model under {rows[0].protocol}: {WARNINGS['chance']}"
+    assert serious_warnings(rows, guesses_shown=True) == []
+
+
+def test_alarms_stand_in_the_json_of_every_row(data: Path, tmp_path: Path) -> None:
+    only(data, tmp_path / "run", Changed(lambda question, logprobs: logprobs * 0 - 1.0), LETTERS)
+    done = choicewise("report", str(tmp_path / "run"), "--json")
+    (row,) = json.loads(done.stdout)
+    assert "margins" in row["alarms"]
+    assert set(row["alarms"]) <= set(row["flags"])
+    assert "warning: margins" in done.stderr
+
+
+def test_every_flag_has_advice_and_every_alarm_is_a_flag() -> None:
+    assert set(ADVICE) == set(WARNINGS)
+    assert set(SERIOUS) <= set(WARNINGS)

@@ -1,0 +1,85 @@
+"""The noise under a model's scores, measured on models whose paths agree and on one whose paths do not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from choicewise.cli.check import measure_noise
+from choicewise.models.load import load_model
+from choicewise.models.local.causal_lm import CausalLM
+from choicewise.models.local.local_model import LocalModel
+from choicewise.models.local.selfcheck import PathDifference, path_differences
+from choicewise.models.model import SelfCheck, Trial
+from choicewise.tokens.tokenizer import ByteTokenizer
+from tests.helpers.commands import choicewise
+from tests.helpers.tiny_models import VOCABULARY, tiny
+
+
+@pytest.fixture
+def model() -> LocalModel:
+    return LocalModel(tiny("llama"), ByteTokenizer(), name="tiny", digest="0" * 64, window=256)
+
+
+def by_path(lm: CausalLM) -> dict[str, PathDifference]:
+    return {difference.path: difference for difference in path_differences(lm)}
+
+
+def test_every_way_of_running_a_good_model_agrees_within_its_dtype() -> None:
+    found = by_path(CausalLM(tiny("llama"), 512, VOCABULARY))
+    exact = ["batch padded on the right", "batch padded on the left", "cached context", "generate, raw logits"]
+    for name in exact:
+        assert found[name].failed is None
+        assert found[name].difference is not None
+        assert found[name].difference < 1e-3
+    half, brain = found["float16 in place of float32"].difference, found["bfloat16 in place of float32"].difference
+    assert half is not None
+    assert brain is not None
+    assert max(found[name].difference or 0 for name in exact) < half < brain
+
+
+def test_a_path_that_is_wrong_or_impossible_is_reported() -> None:
+    model = tiny("llama")
+    forward = model.forward
+
+    def stubborn(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("use_cache"):
+            raise ValueError("no cache in here")
+        return forward(*args, **{key: kwargs[key] for key in kwargs.keys() - {"attention_mask", "position_ids"}})
+
+    model.forward = stubborn
+    found = by_path(CausalLM(model, 512, VOCABULARY))
+    assert found["cached context"].difference is None
+    assert found["cached context"].failed == "ValueError: no cache in here"
+    left = found["batch padded on the left"].difference  # the padding is read
+    assert left is not None
+    assert left > 0.1
+
+
+@pytest.mark.costly("whole commands")
+def test_check_prints_paths_and_noise(model: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("choicewise.models.load.load_model", lambda *args, **kwargs: model)
+    shown = choicewise("check", "--model", "x").stdout
+    assert "a run takes the path 'tree'" in shown
+    assert "batch padded on the left" in shown
+    assert "noise of a token's log-probability" in shown
+    content = json.loads(choicewise("check", "--model", "x", "--json").stdout)
+    assert content["trials"][0]["rung"] == "tree"
+    assert 0 < content["difference"] < content["noise"] < content["tolerance"]
+    assert {path["path"] for path in content["paths"]} >= {"cached context", "bfloat16 in place of float32"}
+
+
+def test_a_refused_path_says_why(model: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = (Trial("tree", 3.0, "differs by 3 nats"), Trial("mask", 1e-5, None))
+    monkeypatch.setattr(LocalModel, "selfcheck", SelfCheck("mask", 1e-5, 1e-5, 1e-4, 3e-5, 200, trials))
+    monkeypatch.setattr("choicewise.models.load.load_model", lambda *args, **kwargs: model)
+    shown = choicewise("check", "--model", "x").stdout
+    assert "refused: differs by 3 nats" in shown
+    assert "a run takes the path 'mask'" in shown
+
+
+def test_a_fake_has_no_noise() -> None:
+    assert measure_noise(load_model("fake:hash"))["paths"] == []
+    assert "no noise to measure" in choicewise("check", "--model", "fake:hash").stdout

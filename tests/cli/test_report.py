@@ -1,0 +1,368 @@
+"""The numbers of a report and the warnings beside them, on runs whose answers are known."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+from rich.console import Console
+
+from choicewise import evaluate, open_run
+from choicewise.cli.report import Interval
+from choicewise.errors import UsageError
+from choicewise.models.fake import HashModel, Oracle
+from choicewise.models.model import SelfCheck
+from choicewise.protocols.catalogue import resolve
+from choicewise.questions import Span, TokenScores
+from choicewise.records import Selection
+from choicewise.report.tables import legend, rank_table, report_tables, serious_warnings, table, titled
+from choicewise.results.compare import comparisons
+from choicewise.results.explain import explain
+from choicewise.results.measurement import Measurement, interval
+from choicewise.results.outcomes import OutcomeKeeper, bounded, ranked
+from choicewise.results.rows import WARNINGS, Row, nearest, selection
+from choicewise.results.run import Run
+from choicewise.results.spans import ObservedPortion
+from choicewise.scoring.intervals import AGGREGATIONS, GROUPS, stratified, wilson
+from choicewise.util.jsonio import json_value
+from tests.helpers.commands import choicewise
+from tests.helpers.mmlu_data import write_mmlu
+
+NOISE = 0.5
+"""Nats: so coarse that many items of a hash model are near ties."""
+
+
+class Noisy(HashModel):
+    """A hash model whose self-check found its numbers far apart."""
+
+    selfcheck = SelfCheck("tree", NOISE, 1.0, 2 * NOISE, NOISE, 200, ())
+
+
+class Constant(HashModel):
+    """A model to which every choice is equally likely: all items tie."""
+
+    def answer(self, questions: Sequence[Span]) -> Iterator[tuple[int, TokenScores]]:
+        for index, span in enumerate(questions):
+            count = len(span.continuation)
+            flat = np.full(count, -1.0 / count, dtype=np.float32)
+            yield index, TokenScores(span.continuation, flat, np.zeros(count, dtype=np.int32))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_mmlu(tmp_path_factory.mktemp("data"), questions=15)
+
+
+@pytest.fixture(scope="module")
+def noisy(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    names = ["mmlu/original", "mmlu/cloze", "mmlu/letter-text", "mmlu/helm"]
+    return evaluate(model=Noisy(), data=data, protocols=names, out=tmp_path_factory.mktemp("run") / "noisy")
+
+
+def row_of(run: Run, name: str) -> Row:
+    return next(row for row in run.rows() if row.protocol == name)
+
+
+def measured(run: Run, name: str) -> Measurement:
+    return run.measurements[name]
+
+
+def observed(run: Run, name: str) -> ObservedPortion:
+    """All of a run at once, tokens included."""
+    return ObservedPortion(replace(run.tables, items=run.evidence.items), run.protocols[name].prompt_digest)
+
+
+@pytest.mark.parametrize("name", ["mmlu/letter-text:sum", "mmlu/letter-text:token_mean", "mmlu/letter-text:pmi-answer"])
+def test_numeric_bounds_are_those_of_every_item_decided_by_hand(noisy: Run, name: str) -> None:
+    each = measured(noisy, name)
+    assert each.scores is not None
+    low, high, near = [], [], 0
+    for place, gold in enumerate(each.evidence.gold):
+        a, b = each.evidence.item_offsets[place : place + 2]
+        counts = observed(noisy, name).continuations().counts[a:b]
+        total = NOISE * np.sqrt(counts)
+        noise = {"sum": total, "token_mean": total / counts, "pmi": 2 * total}[each.protocol.score]
+        scores, error = each.scores[a:b], np.broadcast_to(noise, (b - a,))
+        could = [
+            choice
+            for choice in range(b - a)
+            if all(
+                scores[choice] + error[choice] > scores[other] - error[other]
+                for other in range(b - a)
+                if other != choice
+            )
+        ]
+        near += len(could) > 1 and not each.decisions.tied[place]
+        low.append(could == gold)
+        high.append(gold[0] in could)
+    row = row_of(noisy, name)
+    assert (row.low, row.high) == (pytest.approx(np.mean(low)), pytest.approx(np.mean(high)))
+    assert row.near_ties == near > 0
+    assert row.low <= row.value <= row.high
+    assert row.noise == NOISE
+
+
+@pytest.mark.costly("whole commands")
+@pytest.mark.parametrize("name", ["helm", "greedy", "constrained_greedy", "spellings"])
+def test_what_noise_does_is_not_known_of_everything(name: str, data: Path, tmp_path: Path) -> None:
+    """Of text, of a yes or no, and of numbers that are not made of one log-likelihood."""
+    cloze = resolve("mmlu/cloze:sum")["mmlu/cloze:sum"]
+    recipes = {
+        "helm": resolve("mmlu/helm")["mmlu/helm"],
+        "greedy": replace(cloze, score="greedy"),
+        "constrained_greedy": replace(cloze, score="constrained_greedy"),
+        "spellings": replace(cloze, reading="spellings", continuation=" {letter}\n {letter}."),
+    }
+    run = evaluate(model=Noisy(), data=data, protocols={"p": recipes[name], "sum": cloze}, out=tmp_path / "run")
+    for aggregation in ("micro", "macro", "subjects"):
+        rows = [row for row in run.rows(aggregation) if row.protocol == "p"]
+        for row in rows:
+            assert all(map(math.isnan, (row.low, row.high, row.diagnosis.near_tie_rate)))
+            assert (row.near_ties, row.as_json()["low"], row.as_json()["near_ties"]) == (None, None, None)
+            assert "near-ties" not in row.diagnosis.warnings
+        lines = [line for shown in report_tables(run.rows(aggregation), 160) for line in printed(shown, 160)]
+        (shown,) = [line for line in lines if line.startswith("p ")][:1]
+        assert f"{100 * rows[0].ci_high:.1f}" + " " * 8 in shown
+        assert shown.split(f"{100 * rows[0].ci_high:.1f}")[1].split()[0] == "-"
+        assert any("numeric: range that rounding allows" in line and "- where" in line for line in legend(run.rows()))
+    assert all(json.loads(json.dumps(row.as_json()))["low"] is not None for row in run.rows() if row.protocol == "sum")
+    decided = {each.protocol: each.near_tie for each in explain(run, run.tables.items["item"][0].as_py()).decided}
+    assert (decided["p"], isinstance(decided["sum"], bool)) == (None, True)
+    (compared,) = comparisons(run, None, ["p", "sum"])
+    assert compared.flips.near_ties is None
+
+
+def test_near_ties_are_flagged_where_they_outweigh_the_interval(noisy: Run) -> None:
+    row = row_of(noisy, "mmlu/letter-text:sum")
+    assert ("near-ties" in row.diagnosis.warnings) == (row.near_ties / row.n > (row.ci_high - row.ci_low) / 2)
+    assert row.diagnosis.near_tie_rate == row.near_ties / row.n
+
+
+def test_a_run_without_self_check_has_no_bounds(data: Path, tmp_path: Path) -> None:
+    run = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+    (row,) = run.rows()
+    assert (row.noise, row.near_ties, math.isnan(row.low), math.isnan(row.high)) == (None, None, True, True)
+    (shown,) = report_tables([row], 160)
+    assert any(line.split()[:7][-2:] == ["-", "30"] for line in printed(shown, 160))
+
+
+@pytest.mark.costly("whole commands")
+def test_label_and_text_siblings_are_compared(noisy: Run) -> None:
+    each, row = measured(noisy, "mmlu/original"), row_of(noisy, "mmlu/original")
+    assert row.diagnosis.text_sibling is not None
+    sibling = measured(noisy, row.diagnosis.text_sibling)
+    assert "{choice}" in sibling.protocol.continuation
+    differs = [a != b for a, b in zip(each.decisions.prediction, sibling.decisions.prediction, strict=True)]
+    assert row.diagnosis.label_text == pytest.approx(np.mean(differs))
+    assert ("label/text" in row.diagnosis.warnings) == (np.mean(differs) >= 0.3)
+    assert row_of(noisy, "mmlu/cloze:sum").diagnosis.text_sibling is None
+
+
+@pytest.mark.costly("whole commands")
+def test_mass_is_flagged_for_labels_only(noisy: Run) -> None:
+    labels, texts = row_of(noisy, "mmlu/original").diagnosis, row_of(noisy, "mmlu/cloze:sum").diagnosis
+    sums = observed(noisy, "mmlu/original").scores("sum").reshape(-1, 4)
+    assert labels.mass == pytest.approx(np.median(np.exp(sums).sum(axis=1)))
+    assert "mass" in labels.warnings
+    assert texts.mass < 1e-6
+    assert "mass" not in texts.warnings
+    assert math.isnan(texts.low_mass)
+
+
+def test_choices_that_answer_without_their_question_are_flagged(data: Path, tmp_path: Path) -> None:
+    recipe = resolve("mmlu/original")["mmlu/original"]
+    alone = replace(recipe, question="{options}Answer:")
+    run = evaluate(model="fake:oracle", data=data, protocols={"with": recipe, "without": alone}, out=tmp_path / "run")
+    found = row_of(run, "with").diagnosis
+    assert (found.choices_sibling, found.choices_only) == ("without", 1.0)
+    assert "choices-only" in found.warnings
+    assert row_of(run, "without").diagnosis.choices_sibling is None
+
+
+def test_nearest_takes_the_sibling_with_the_fewest_other_axes(noisy: Run) -> None:
+    original, siblings = measured(noisy, "mmlu/original"), list(noisy.measurements.values())
+    found = nearest(original, siblings, lambda other, mine: other.score == "char_mean")
+    assert found is not None
+    assert found.name == "mmlu/letter-text:char_mean"
+    assert nearest(original, siblings, lambda other, mine: False) is None
+
+
+def test_a_constant_answer_and_a_constant_gold_are_alarming(tmp_path: Path) -> None:
+    lines = [{"id": f"q{n}", "question": "?", "choices": list("ab"), "answer": 0} for n in range(8)]
+    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    recipe = replace(resolve("mmlu/cloze:sum")["mmlu/cloze:sum"], choices=None)
+    run = evaluate(model=Constant(), data=tmp_path / "test.jsonl", protocols={"p": recipe}, out=tmp_path / "run")
+    (row,) = run.rows()
+    assert (row.value, row.ties) == (1.0, 8)
+    assert {"margins", "gold-constant"} <= set(row.diagnosis.warnings)
+    assert "constant" not in row.diagnosis.warnings  # the right choice never moves: nothing tells it from knowledge
+    (alarm,) = serious_warnings([row])
+    assert "8 of 8 items are tied" in alarm
+    found = choicewise("report", str(tmp_path / "run"))
+    assert "warning: gold-constant, " in found.stderr
+    assert "gold-constant: " in found.stdout
+
+
+def test_counts_are_those_of_the_group(data: Path, tmp_path: Path) -> None:
+    model = HashModel()
+    lengths = {}
+    whole = evaluate(model=HashModel(), data=data, protocols=["mmlu/original"], out=tmp_path / "whole")
+    for request in whole.tables.requests.to_pylist():
+        lengths.setdefault(request["subject"], []).append(len(request["context"]))
+    model.window = max(map(len, whole.tables.requests["context"].to_pylist())) - 1
+    run = evaluate(model=model, data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+    rows = {row.subject: row for row in run.rows("subjects")}
+    dropped = {}
+    for request in run.tables.requests.to_pylist():
+        dropped[request["subject"]] = dropped.get(request["subject"], 0) + (request["shots_dropped"] > 0)
+    assert {subject: row.shots_dropped for subject, row in rows.items()} == dropped
+    (all_,) = run.rows()
+    assert all_.shots_dropped == sum(dropped.values()) > 0
+    assert [row.truncated for row in rows.values()] == [row.merged for row in rows.values()] == [0, 0]
+
+
+def test_groups_name_the_rows_of_their_aggregation(noisy: Run) -> None:
+    each = measured(noisy, "mmlu/original")
+    assert set(GROUPS) == set(AGGREGATIONS)
+    for aggregation, group in GROUPS.items():
+        assert {group(subject, each.categories) for subject in each.evidence.subjects} == set(each.values(aggregation))
+
+
+CREDIT = np.array([1.0, 0, 1, 1, 0.5, 0, 0, 1])
+SUBJECTS = list("aabbbccc")
+
+
+def test_intervals_by_name() -> None:
+    assert interval("wilson", CREDIT, SUBJECTS, False) == wilson(4.5 / 8, 8)
+    low, high = scipy.stats.beta(5, 5).ppf(0.025), scipy.stats.beta(6, 4).ppf(0.975)
+    assert interval("beta-binomial", CREDIT, SUBJECTS, False) == (pytest.approx(low), pytest.approx(high))
+    rights, sizes = np.array([1.0, 2.5, 1.0]), np.array([2, 3, 3])
+    assert interval("wilson", CREDIT, SUBJECTS, True) == stratified(rights, sizes)
+    mean, variance = 5 / 9, (0.25 + 5 / 36 / 2 + 2 / 9 / 2) / 9
+    n = min(mean * (1 - mean) / variance, 9 / (1 / 2 + 1 / 3 + 1 / 3))
+    posterior = scipy.stats.beta(mean * n + 1, (1 - mean) * n + 1).interval(0.95)
+    assert interval("beta-binomial", CREDIT, SUBJECTS, True) == pytest.approx(posterior)
+    for name in Interval:
+        assert all(map(math.isnan, interval(name.value, CREDIT[:0], [], False)))
+    assert all(map(math.isnan, interval("clustered", CREDIT, SUBJECTS, False)))
+
+
+def test_clustered_intervals_take_the_t_distribution() -> None:
+    credit = np.random.default_rng(0).choice([0.0, 1.0, 0.5], 60)
+    subjects = [str(place % 12) for place in range(60)]
+    means = credit.reshape(5, 12).mean(axis=0)
+    variance, mean = means.var(ddof=1) / 12, means.mean()
+    n, t2 = min(mean * (1 - mean) / variance, 60), scipy.stats.t.ppf(0.975, 11) ** 2
+    centre, root = mean + t2 / 2 / n, math.sqrt(t2 * mean * (1 - mean) / n + (t2 / 2 / n) ** 2)
+    expected = pytest.approx(((centre - root) / (1 + t2 / n), (centre + root) / (1 + t2 / n)))
+    assert interval("clustered", credit, subjects, False) == expected
+    assert interval("clustered", credit, subjects, True) == expected
+
+
+@pytest.mark.costly("whole commands")
+def test_an_interval_can_be_chosen(noisy: Run) -> None:
+    default, chosen = noisy.rows()[0], noisy.rows(interval="beta-binomial")[0]
+    assert (default.interval, chosen.interval) == ("wilson", "beta-binomial")
+    right = round(default.value * 30)
+    assert (chosen.ci_low, chosen.ci_high) == pytest.approx(scipy.stats.beta(right + 1, 31 - right).interval(0.95))
+    for name in ("wilson", "beta-binomial"):
+        assert {row.interval for row in noisy.rows("macro", name)} == {name}
+    assert {row.interval for row in noisy.rows("macro")} == {"wilson"}
+
+
+def test_an_old_run_is_scored_in_further_ways(noisy: Run) -> None:
+    letters = noisy.choose(["mmlu/cloze:sum", "mmlu/letter-text"])
+    assert [row.protocol for row in letters.rows()][:2] == ["mmlu/cloze:sum", "mmlu/letter-text:token_mean"]
+    other = replace(resolve("mmlu/cloze:sum")["mmlu/cloze:sum"], ties="split", aggregation="micro", split=None)
+    (row,) = noisy.under({"mine": other}).rows()
+    assert (row.protocol, row.n) == ("mine", 30)
+    assert row.value == pytest.approx(np.nanmean(measured(noisy, "mmlu/cloze:sum").decisions.credit))
+    with pytest.raises(
+        UsageError, match=r"not asked what mmlu/harness-v1 asks.*evaluate mmlu/harness-v1 into the same folder"
+    ):
+        noisy.choose(["mmlu/harness-v1"])
+    found = choicewise("report", str(noisy.folder), "--protocol", "mmlu/cloze:sum", "--json")
+    assert [row["protocol"] for row in json.loads(found.stdout)] == ["mmlu/cloze:sum"]
+
+
+def test_json_rows_hold_flags_and_no_nan(noisy: Run) -> None:
+    rows = json.loads(choicewise("report", str(noisy.folder), "--json").stdout, parse_constant=pytest.fail)
+    assert {"low", "high", "near_ties", "flags", "diagnosis", "interval"} <= set(rows[0])
+    assert {flag for row in rows for flag in row["flags"]} <= set(WARNINGS)
+    assert json_value({"a": (math.inf, [math.nan, 1.5])}) == {"a": [None, [None, 1.5]]}
+
+
+def printed(shown: object, width: int) -> list[str]:
+    out = StringIO()
+    Console(file=out, width=width, markup=False).print(shown)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def test_tables_fit_into_eighty_columns(noisy: Run) -> None:
+    rows = noisy.rows("subjects")
+    for shown in report_tables(rows, 80):
+        lines = printed(shown, 80)
+        assert max(map(len, lines)) <= 80
+        text = "".join(lines)
+        for row in rows:
+            assert row.id in text
+            assert f"{100 * row.ci_low:.1f} – {100 * row.ci_high:.1f}" in text
+            assert row.protocol in text
+            assert not row.diagnosis.warnings or row.diagnosis.warnings[0] in text
+    told = " ".join(legend(rows))
+    assert "numeric" in told
+    assert "0.5 nats" in told
+
+
+def test_many_models_are_ranked_in_parts_that_fit() -> None:
+    cells = {f"mmlu/letter-text:score-{n}": {f"a/model-with-a-name-{m}": (0.5, m) for m in range(9)} for n in range(2)}
+    lines = printed(rank_table("ranks", cells, 80), 80)
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    assert all(f"50.0 ({m})" in text for m in range(1, 9))
+    assert "mmlu/letter-text:score-1" in text
+
+
+def test_names_cannot_speak_to_the_terminal() -> None:
+    shown = table("model")
+    shown.add_row("x")
+    assert printed(titled("\x1b[31m[bold]name", shown, "note"), 80)[0] == "\\x1b[31m[bold]name"
+
+
+def test_measuring_again_lays_nothing_out_again(noisy: Run) -> None:
+    again = open_run(noisy.folder)
+    first = measured(again, "mmlu/cloze:sum")
+    assert measured(again, "mmlu/cloze:token_mean").evidence is first.evidence
+    assert measured(again.choose(["mmlu/cloze:token_mean"]), "mmlu/cloze:token_mean").evidence is first.evidence
+
+
+def test_other_parts_of_the_data_are_named_and_not_ranked_together(data: Path, tmp_path: Path) -> None:
+    asked = {"data": data, "protocols": ["mmlu/original"]}
+    few = evaluate(model=HashModel(), out=tmp_path / "few", subjects=["tides"], limit=2, **asked)
+    whole = evaluate(model=Oracle(), out=tmp_path / "whole", **asked)
+    again = evaluate(model=HashModel(), out=tmp_path / "again", **asked)
+    runs = [few, whole, again]
+    rows = bounded(ranked([row for run in runs for row in run.rows()]), [OutcomeKeeper().keep(run) for run in runs])
+    assert [row.selection for row in rows] == ["tides, first 2 of each subject", "", ""]
+    assert [row.rank for row in rows] == [1, 1, 2]
+    assert [row.rank_low is None for row in rows] == [True, False, False]
+    told = "\n".join(line for shown in report_tables(rows, 120) for line in printed(shown, 120))
+    assert "(tides, first 2 of each subject), acc" in told
+    assert "mmlu/original (all)" in told
+
+
+def test_a_run_that_is_not_complete_says_so(data: Path, tmp_path: Path) -> None:
+    run = evaluate(model=HashModel(), data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+    each = measured(run, "mmlu/original")
+    assert selection(replace(run.manifest, complete=False), each) == "incomplete"
+    assert selection(run.manifest, each) == ""
+    assert selection(run.manifest, replace(each, asked=(1200, 14042))) == "incomplete: 1,200 of 14,042 items"
+    many = replace(run.manifest, selection=Selection(tuple("abcd")))
+    assert selection(many, each) == "4 subjects"

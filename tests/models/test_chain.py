@@ -1,0 +1,372 @@
+"""Chains of thought: sampled as their stream says, scored after, and put together from what is stored."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from choicewise import evaluate
+from choicewise.data.dataset import Dataset
+from choicewise.data.items import Item
+from choicewise.errors import ModelError, ProtocolError
+from choicewise.models.fake import HashModel
+from choicewise.protocols.catalogue import resolve
+from choicewise.questions import Conclusion, Generation, Sampling, Span, TokenScores
+from choicewise.report.explain import explanation_lines
+from choicewise.requests.ask import add_requests
+from choicewise.requests.render import render
+from choicewise.requests.request import PreparedBlock
+from choicewise.results.explain import explain
+from choicewise.results.run import Run
+from choicewise.running.plan import unique_tokens
+from choicewise.scoring.combine import OVER_CHAINS, marginal, vote
+from tests.helpers.observed import continuations, row
+from tests.helpers.protocols import mmlu_protocol
+
+ITEMS = (
+    Item("1", "What did Lily see in the park?", ("a big red ball", "a dog", "your mom and dad"), (1,)),
+    Item("2", "Where do birds live?", ("in a tree", "in the sea"), (0,)),
+    Item("3", "Tim was sad. Why?", ("He lost his toy.", "He found a toy."), (0,)),
+)
+QUIZ = Dataset("quiz", {"test": ITEMS})
+NAME = "options/chain-of-thought"
+ENTRY = resolve(NAME)
+SHORT = {name: replace(protocol, chains=3, new_tokens=12) for name, protocol in ENTRY.items()}
+HEADLINE = f"{NAME}:marginal"
+
+
+def ids(*tokens: int) -> Any:
+    return np.asarray(tokens, dtype=np.int32)
+
+
+def scores(run: Run) -> dict[tuple[str, str, int], float]:
+    return {(row["protocol"], row["item"], row["choice"]): row["score"] for row in run.scores().to_pylist()}
+
+
+def texts(run: Run) -> dict[tuple[str, int], str]:
+    rows = run.observations().to_pylist()
+    return {(row["item"], row["part"]): row["text"] for row in rows if row["choice"] == -1}
+
+
+@pytest.mark.costly("networks are computed")
+def test_marginal_and_vote_are_what_plain_lines_compute_of_the_same_streams(shared_data: Path, tmp_path: Path) -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    folder = shared_data / "models" / "stories260K"
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+
+    def rows(tokens: list[int]) -> Any:
+        with torch.no_grad():
+            return torch.log_softmax(model(torch.tensor([tokens])).logits[0].double(), -1).numpy()
+
+    found = evaluate(model=str(folder), data=QUIZ, protocols=SHORT, out=tmp_path)
+    seen, said = scores(found), texts(found)
+    for item in ITEMS:
+        listed = "".join(f" ({letter}) {text}" for letter, text in zip("ABC", item.choices, strict=False))
+        prompt = f"Q: {item.question} Answer Choices:{listed}\nA: Let's think step by step."
+        context, after = tokenizer(prompt).input_ids, []
+        for number in range(3):
+            stem, thought = hashlib.sha256(f"0|{number}|{item.id}".encode()).digest(), []
+            while len(thought) < 12:
+                digest = hashlib.blake2b(stem + len(thought).to_bytes(8, "little"), digest_size=8).digest()
+                sums = np.cumsum(np.exp(rows(context + thought)[-1]))
+                token = int((sums <= (int.from_bytes(digest, "little") >> 11) / 2**53).sum())
+                if token == tokenizer.eos_token_id or "\n\n" in tokenizer.decode([*thought, token]):
+                    break
+                thought.append(token)
+            assert tokenizer.decode(thought).strip() == said[item.id, number].strip()
+            sums = []
+            for index in range(len(item.choices)):
+                before = tokenizer(f"{prompt} \nTherefore, the answer is").input_ids
+                whole = tokenizer(f"{prompt} \nTherefore, the answer is ({'ABC'[index]})").input_ids
+                assert whole[: len(context)] == context
+                tokens = context + thought + whole[len(context) :]
+                scored = range(len(tokens) - len(whole) + len(before), len(tokens))
+                table = rows(tokens)
+                sums.append(sum(table[place - 1, tokens[place]] for place in scored))
+            after.append(sums)
+        votes = np.mean([np.arange(len(sums)) == np.argmax(sums) for sums in after], axis=0)
+        for index, whole in enumerate(np.log(np.exp(after).mean(axis=0))):
+            assert seen[HEADLINE, item.id, index] == pytest.approx(whole, abs=1e-4)
+            assert seen[f"{NAME}:vote", item.id, index] == pytest.approx(votes[index])
+
+
+def test_the_same_chains_come_whatever_is_asked_besides(tmp_path: Path) -> None:
+    whole = evaluate(model=HashModel(), data=QUIZ, protocols=SHORT, out=tmp_path / "whole")
+    backwards = Dataset("quiz", {"test": ITEMS[::-1]})
+    turned = evaluate(model=HashModel(), data=backwards, protocols=SHORT, out=tmp_path / "turned")
+    first = evaluate(model=HashModel(), data=QUIZ, protocols=SHORT, limit=1, out=tmp_path / "first")
+    assert len(set(texts(whole).values())) == 9
+    assert texts(whole) == texts(turned)
+    assert scores(whole) == scores(turned)
+    assert texts(first).items() < texts(whole).items()
+    assert scores(first).items() < scores(whole).items()
+    fewer = {HEADLINE: replace(SHORT[HEADLINE], chains=2)}
+    assert texts(evaluate(model=HashModel(), data=QUIZ, protocols=fewer, out=tmp_path / "few")) == {
+        place: text for place, text in texts(whole).items() if place[1] < 2
+    }
+    other = {HEADLINE: replace(SHORT[HEADLINE], seed=1)}
+    assert not set(texts(whole).values()) & set(
+        texts(evaluate(model=HashModel(), data=QUIZ, protocols=other, out=tmp_path / "seed")).values()
+    )
+
+
+class Dying(HashModel):
+    """Samples, and breaks down at the third score."""
+
+    def answer(self, questions: Sequence[Any]) -> Iterator[tuple[int, TokenScores]]:
+        scored = 0
+        for index, answer in super().answer(questions):
+            scored += not isinstance(questions[index], Generation)
+            if scored == 3:
+                raise KeyboardInterrupt
+            yield index, answer
+
+
+def test_an_interrupted_run_goes_on_with_its_chains(tmp_path: Path) -> None:
+    whole = evaluate(model=HashModel(), data=QUIZ, protocols=SHORT, out=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(model=Dying(), data=QUIZ, protocols=SHORT, out=tmp_path / "cut")
+    resumed = evaluate(model=HashModel(), data=QUIZ, protocols=SHORT, out=tmp_path / "cut")
+    assert texts(resumed) == texts(whole)
+    assert scores(resumed) == scores(whole)
+    keys = resumed.tables.observations["key"].to_pylist()
+    assert len(keys) == len(set(keys)) == 9 + 3 * 7
+
+
+def test_one_chain_of_one_token_is_the_prompt_with_that_token(tmp_path: Path) -> None:
+    one = replace(SHORT[HEADLINE], chains=1, new_tokens=1)
+    found = evaluate(model=HashModel(), data=QUIZ, protocols={"one": one}, out=tmp_path)
+    for item in ITEMS:
+        request = render(one, item, ())
+        table = found.observations().to_pylist()
+        (drawn,) = [row["tokens"] for row in table if row["item"] == item.id and row["choice"] == -1]
+        before = [*request.context().encode(), *drawn, *request.proposals[0].encode()]
+        for index, text in enumerate(request.continuations):
+            ((_, seen),) = HashModel().answer([Span(ids(*before), ids(*text.encode()))])
+            assert scores(found)["one", item.id, index] == pytest.approx(float(seen.logprobs.sum()), abs=1e-5)
+
+
+@given(weights=st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(any), place=st.integers(0, 99))
+def test_draw_finds_the_share_in_the_cumulative_sum(weights: list[int], place: int) -> None:
+    drawn = Sampling.of(0, "item", 0).draw(np.asarray(weights), place)
+    digest = hashlib.blake2b(Sampling.of(0, "item", 0).stream + place.to_bytes(8, "little"), digest_size=8).digest()
+    share = (int.from_bytes(digest, "little") >> 11) / 2**53 * sum(weights)
+    assert weights[drawn] > 0
+    assert sum(weights[:drawn]) <= share < sum(weights[: drawn + 1])
+
+
+def test_draws_come_as_often_as_they_are_probable() -> None:
+    weights = np.asarray([0.5, 0.0, 0.3, 0.2])
+    drawn = [Sampling.of(7, "item", number).draw(weights, 0) for number in range(4000)]
+    assert np.bincount(drawn, minlength=4) / 4000 == pytest.approx(weights, abs=0.03)
+
+
+def test_a_chain_ends_before_the_token_that_spells_the_stop() -> None:
+    chain = Generation(ids(1), 5, (b"\n\n",), Sampling(b""))
+    table = [b"a\n", b"\nb", b"b"]
+    assert [chain.stopped(tokens, table) for tokens in ([0], [0, 2], [0, 1], [1, 0, 2])] == [False, False, True, False]
+
+
+def test_keys_tell_apart_whatever_changes_the_answer() -> None:
+    chain = Generation(ids(1, 2), 5, (b"\n\n",), Sampling.of(0, "item", 0))
+    others = [
+        replace(chain, context=ids(1, 3)),
+        replace(chain, limit=6),
+        replace(chain, stops=(b"\n",)),
+        *(replace(chain, sampling=Sampling.of(*args)) for args in ((1, "item", 0), (0, "item", 1), (0, "other", 0))),
+    ]
+    span = Span(ids(3), ids(4))
+    assert len({each.key for each in (chain, *others)}) == 7
+    assert len({Conclusion(each, span).key for each in (chain, *others)}) == 7
+    assert Conclusion(chain, span).key != Conclusion(chain, replace(span, continuation=ids(5))).key
+    assert Conclusion(chain, span).after(ids(8, 9)).context.tolist() == [1, 2, 8, 9, 3]
+    assert (chain.inputs, Conclusion(chain, span).inputs) == (6, 8)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "mamba", "bamba"])
+def test_the_cache_changes_no_chain(family: str) -> None:
+    pytest.importorskip("torch")
+    from choicewise.models.local import causal_lm as sampling
+    from choicewise.models.local import plain
+    from tests.helpers.tiny_models import VOCABULARY, tiny
+
+    table = [b"%d " % token for token in range(VOCABULARY)]
+    chain = Generation(ids(*range(3, 43)), 20, (b"zz",), Sampling.of(0, "item", 0))
+    one, other = (way(tiny(family), VOCABULARY, chain, [], table) for way in (plain.generate, sampling.sample))
+    assert one.tokens.tolist() == other.tokens.tolist()
+    assert len(one.tokens) == 20
+    assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+    assert one.ranks.tolist() == other.ranks.tolist()
+
+
+def test_a_chain_that_ends_at_once_is_empty() -> None:
+    pytest.importorskip("torch")
+    from choicewise.models.local import causal_lm as sampling
+    from choicewise.models.local import plain
+    from tests.helpers.tiny_models import VOCABULARY, tiny
+
+    chain = Generation(ids(*range(3, 13)), 20, (b"x",), Sampling.of(0, "item", 0))
+    for ends, table in (
+        (range(VOCABULARY), [b"%d " % token for token in range(VOCABULARY)]),
+        ([], [b"x"] * VOCABULARY),
+    ):
+        for way in (plain.generate, sampling.sample):
+            answer = way(tiny("llama"), VOCABULARY, chain, ends, table)
+            assert (len(answer.tokens), len(answer.logprobs), answer.is_nan) == (0, 0, False)
+
+
+def test_a_cache_that_is_wrong_is_not_used() -> None:
+    torch = pytest.importorskip("torch")
+    from choicewise.models.local import causal_lm as sampling
+    from choicewise.models.local import plain
+    from tests.helpers.tiny_models import VOCABULARY, tiny
+
+    model, forward = tiny("llama"), type(tiny("llama")).forward
+
+    class Forgetful(type(model)):  # type: ignore[misc]
+        def forward(self, input_ids: Any, past_key_values: Any = None, **rest: Any) -> Any:
+            return forward(self, input_ids, past_key_values=None, **rest)
+
+    torch.manual_seed(0)
+    model.__class__ = Forgetful
+    table = [b"%d " % token for token in range(VOCABULARY)]
+    asked = model, VOCABULARY, Generation(ids(*range(3, 23)), 10, (b"x",), Sampling.of(0, "item", 0)), [2], table
+    assert sampling.sample(*asked).tokens.tolist() == plain.generate(*asked).tokens.tolist()
+
+
+def test_marginal_and_vote_by_hand() -> None:
+    first = continuations([[row(" A", np.log(0.5)), row(" B", np.log(0.25))], [row(" A", -1.0), row(" B", -1.0)]])
+    second = continuations([[row(" A", np.log(0.1)), row(" B", np.log(0.75))], [row(" A", -1.0), row(" B", -3.0)]])
+    assert np.exp(marginal([first, second])[:2]) == pytest.approx([0.3, 0.5])
+    assert vote([first, second]) == pytest.approx([0.5, 0.5, 0.75, 0.25])
+    lost = continuations([[row(" A"), row(" B", -1.0)], [row(" A", -1.0), row(" B", -2.0)]])
+    assert np.isnan(marginal([first, lost])).tolist() == [True, False, False, False]
+    assert np.isnan(vote([first, lost])).tolist()[0]
+    assert set(OVER_CHAINS) == {protocol.score for protocol in ENTRY.values()}
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        ({"chains": 0}, "needs chains, the number of chains, of at least 1"),
+        ({"chains": None}, "needs chains"),
+        ({"new_tokens": 0}, "needs new_tokens, the most tokens to generate"),
+        ({"seed": None}, "draws at random and needs a seed"),
+        ({"separator": ""}, "needs a separator"),
+        ({"proposal": ""}, "one text that ends every chain"),
+        ({"proposal": " {choice}?"}, "names no option"),
+        ({"fit": "cut-start"}, "takes fit drop-last-shot or refuse, not cut-start"),
+        ({"boundary": "heal"}, "boundary heal corrects a log-likelihood"),
+        ({"score": "sum"}, "has no score sum; it has marginal, vote"),
+        ({"reading": "loglikelihood", "score": "sum"}, "reading loglikelihood has no use for it"),
+    ],
+)
+def test_what_means_nothing_is_refused(axes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ProtocolError, match=message):
+        replace(ENTRY[HEADLINE], **axes)
+
+
+def test_a_model_that_samples_nothing_is_refused(tmp_path: Path) -> None:
+    class Scorer(HashModel):
+        supports = HashModel.supports - {Sampling}
+
+    with pytest.raises(ModelError, match="does not support Sampling, which reading chain-of-thought needs"):
+        evaluate(model=Scorer(), data=QUIZ, protocols=SHORT, out=tmp_path)
+
+
+def test_a_chain_that_can_not_fit_is_missing_with_the_reason() -> None:
+    model, protocol = HashModel(), SHORT[HEADLINE]
+    request = render(protocol, ITEMS[1], ())
+    needed = 1 + len(request.context() + request.proposals[0] + " (A)") + 12 - 1
+    for window, reason in ((needed, None), (needed - 1, "too long")):
+        model.window = window
+        asking = PreparedBlock()
+        add_requests(asking, protocol, [request], model)
+        assert [(row.missing or "")[:8] or None for row in asking.requests] == [reason]
+        assert max((question.inputs for question in asking.wanted.values()), default=needed) == needed
+
+
+def test_a_plan_counts_chains_at_their_full_length() -> None:
+    asking, protocol, model = PreparedBlock(), SHORT[HEADLINE], HashModel()
+    request = render(protocol, ITEMS[1], ())
+    add_requests(asking, protocol, [request], model)
+    context, behind = 1 + len(request.context()), len(request.proposals[0] + " (")
+    # The beginning once for all chains and once for all spans; each span reads its last input beside its siblings.
+    unique = unique_tokens(list(asking.wanted.values()), model.tokenizer)
+    assert unique == context + 3 * 11 + context + 3 * (12 + behind + 2)
+
+
+def test_a_proposal_that_shares_a_token_with_the_question_is_missing() -> None:
+    from tests.helpers.toy_tokenizers import ToyModel
+
+    protocol = mmlu_protocol(
+        **{"reading": "chain-of-thought", "score": "marginal", "shots": 0, "choices": None, "seed": 0},
+        **{"chains": 1, "new_tokens": 2, "question": "{question}", "proposal": "b", "continuation": "{choice}"},
+    )
+    asking = PreparedBlock()
+    add_requests(asking, protocol, [render(protocol, Item("1", "a", ("a", "b"), (0,)), ())], ToyModel())
+    reasons = [row.missing for row in asking.spans if row.choice >= 0]
+    assert reasons == ["the proposal shares a token with the question; begin it with a line break"] * 2
+
+
+def test_the_explanation_shows_the_chains_and_what_stands_behind_them(tmp_path: Path) -> None:
+    run = evaluate(model=HashModel(), data=QUIZ, protocols=SHORT, out=tmp_path)
+    told = explain(run, "2")
+    chains = [scored for scored in told.asked[0].scored if scored.choice == -1]
+    assert {("2", scored.part): scored.generated for scored in chains}.items() < texts(run).items()
+    behind = [scored for scored in told.asked[0].scored if scored.choice == 0]
+    assert [scored.part for scored in behind] == [0, 1, 2]
+    assert {(scored.context, scored.continuation) for scored in behind} == {(" \nTherefore, the answer is", " (A)")}
+    assert "".join(token.text for token in behind[0].tokens) == " (A)"
+    assert "after the chain of the same part" in list(explanation_lines(told))
+
+
+class Brief(HashModel):
+    """A model that ends some of its chains at once."""
+
+    def answer(self, questions: Sequence[Any]) -> Iterator[tuple[int, TokenScores]]:
+        for index, answer in super().answer(questions):
+            chain = isinstance(questions[index], Generation) and questions[index].sampling is not None
+            yield index, answer.first(0) if chain and questions[index].sampling.stream[0] % 2 else answer
+
+
+def test_the_explanation_counts_the_tokens_of_each_chain(tmp_path: Path) -> None:
+    run = evaluate(model=Brief(), data=QUIZ, protocols=SHORT, out=tmp_path)
+    lengths = set()
+    for item in ITEMS:
+        (asked,) = explain(run, item.id).asked
+        chains = {scored.part: scored for scored in asked.scored if scored.choice == -1}
+        for scored in asked.scored:
+            prompt = len((asked.context + (scored.context if scored.choice >= 0 else "")).encode())
+            own = len(chains[scored.part].tokens) if scored.choice >= 0 else 0
+            assert scored.context_tokens == 1 + prompt + own
+        lengths |= {len(chain.tokens) for chain in chains.values()}
+    assert {0} < lengths
+
+
+def test_an_empty_chain_is_a_chain(tmp_path: Path) -> None:
+    found = evaluate(model=Brief(), data=QUIZ, protocols=SHORT, out=tmp_path / "run")
+    empty = [place for place, text in texts(found).items() if not text]
+    assert empty
+    assert len(empty) < 9
+    assert found.unanswered == []
+    assert [row.missing for row in found.rows()] == [0, 0]
+    spans = {(row["item"], row["part"], row["choice"]): row for row in found.observations().to_pylist()}
+    for item, part in empty:
+        request = render(SHORT[HEADLINE], next(each for each in ITEMS if each.id == item), ())
+        before = [*request.context().encode(), *request.proposals[0].encode()]
+        for choice, text in enumerate(request.continuations):
+            ((_, seen),) = HashModel().answer([Span(ids(*before), ids(*text.encode()))])
+            assert spans[item, part, choice]["logprobs"] == pytest.approx(seen.logprobs.tolist())
+        told = list(explanation_lines(explain(found, item)))
+        assert any(line.startswith("generated") and '"": 0 tokens' in line for line in told)
+        assert not [line for line in told if "NaN" in line or "missing" in line]

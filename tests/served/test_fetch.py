@@ -1,0 +1,211 @@
+"""Benchmarks from the Hub: opened, fetched into a folder to carry, checked when they are opened again."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from choicewise.data import benchmarks as declared
+from choicewise.data.benchmarks import PLACE, Benchmark, benchmarks, open_benchmark
+from choicewise.data.hub import HubName
+from choicewise.errors import DataError, MissingData, UsageError
+from choicewise.running.fetch import fetch_benchmark, fetch_model, needed_benchmarks
+from tests.helpers.hub_server import Hub, hub_of_this_process
+from tests.served.test_hub_data import jsonl, parquet
+from tests.served.test_hub_models import FILES as MODEL
+
+SUMS = {
+    "all/test-00000-of-00002.parquet": parquet(1, 2),
+    "all/test-00001-of-00002.parquet": parquet(3),
+    "all/dev-00000-of-00001.parquet": parquet(4),
+    "all/extra-00000-of-00001.parquet": parquet(5),
+}
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    """A Hub with the benchmark ``sums``, at the commit that is its main branch now."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(PLACE, raising=False)
+    with hub_of_this_process(monkeypatch, tmp_path / "home") as server:
+        commit = server.add("datasets", "org/sums", SUMS).refs["main"]
+        declare(monkeypatch, commit)
+        yield server
+
+
+def declare(monkeypatch: pytest.MonkeyPatch, revision: str, **files: str) -> None:
+    """Let ``sums`` be a benchmark at this revision."""
+    paths = files or {"dev": "all/dev-*.parquet", "test": "all/test-*.parquet"}
+    sums = Benchmark("sums", "Sums", "", "", "", "org/sums", revision, paths, None)
+    known: Mapping[str, Benchmark] = {**benchmarks(), "sums": sums}
+    monkeypatch.setattr(declared, "benchmarks", lambda: known)
+    monkeypatch.setattr("choicewise.running.fetch.benchmarks", lambda: known)
+
+
+def test_a_benchmark_is_read_from_the_hub(hub: Hub) -> None:
+    dataset = open_benchmark("sums")
+    assert {split: len(items) for split, items in dataset.splits.items()} == {"dev": 1, "test": 3}
+    assert dataset.name == "sums"
+    assert dataset.source == f"org/sums@{hub.repositories['datasets', 'org/sums'].refs['main']}"
+    assert "all/extra-00000-of-00001.parquet" not in hub.downloads()
+
+
+def test_what_was_fetched_is_read_without_the_hub(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = open_benchmark("sums")
+    first = fetch_benchmark("sums", tmp_path / "data")
+    assert (first.files, first.new, first.source) == (3, 3, there.source)
+    shutil.rmtree(tmp_path / "home")
+    hub.requests.clear()
+    monkeypatch.setenv(PLACE, str(tmp_path / "data"))
+    carried = open_benchmark("sums")
+    assert (carried.digest, carried.source, carried.name) == (there.digest, there.source, "sums")
+    assert fetch_benchmark("sums", tmp_path / "data").new == 0
+    assert hub.requests == []
+
+
+@pytest.mark.costly("servers and boards on loopback")
+def test_files_are_fetched_again_where_they_are_gone_or_another(hub: Hub, tmp_path: Path) -> None:
+    fetch_benchmark("sums", tmp_path)
+    file, other = (tmp_path / "sums/all" / f"{name}-of-00001.parquet" for name in ("dev-00000", "x"))
+    file.write_bytes(parquet(9))
+    assert fetch_benchmark("sums", tmp_path).new == 1
+    (tmp_path / "sums/all/test-00001-of-00002.parquet").rename(other)
+    assert fetch_benchmark("sums", tmp_path).new == 1
+
+
+@pytest.mark.parametrize("change", ["another", "gone"])
+def test_a_changed_file_is_refused_and_named(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    fetch_benchmark("sums", tmp_path)
+    monkeypatch.setenv(PLACE, str(tmp_path))
+    file = tmp_path / "sums/all/test-00001-of-00002.parquet"
+    file.write_bytes(parquet(9)) if change == "another" else file.unlink()
+    with pytest.raises(DataError, match="not as it was fetched from org/sums@") as raised:
+        open_benchmark("sums")
+    assert f"{file} is" in raised.value.problems[0]
+
+
+def test_a_fetch_that_was_cut_off_is_not_opened(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = []
+
+    def copy(source: Path, target: Path) -> None:
+        if copies:
+            raise KeyboardInterrupt
+        copies.append(target.write_bytes(source.read_bytes()))
+
+    monkeypatch.setenv(PLACE, str(tmp_path))
+    with monkeypatch.context() as cut, pytest.raises(KeyboardInterrupt):
+        cut.setattr("choicewise.running.fetch.shutil.copyfile", copy)
+        fetch_benchmark("sums", tmp_path)
+    with pytest.raises(DataError, match="not as it was fetched"):
+        open_benchmark("sums")
+    assert fetch_benchmark("sums", tmp_path).new == 2
+    assert len(open_benchmark("sums").splits["test"]) == 3
+
+
+def test_rows_of_ones_own_need_no_checksums(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sums").mkdir()
+    (tmp_path / "sums/test.parquet").write_bytes(parquet(7))
+    monkeypatch.setenv(PLACE, str(tmp_path))
+    assert [item.question for item in open_benchmark("sums").splits["test"]] == ["What is 7 + 1?"]
+    assert hub.requests == []
+    with pytest.raises(DataError, match="holds what was not fetched; move it away"):
+        fetch_benchmark("sums", tmp_path)
+
+
+def test_a_branch_that_moved_is_fetched_anew(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    declare(monkeypatch, "main")
+    before = fetch_benchmark("sums", tmp_path)
+    hub.repositories["datasets", "org/sums"].commit({**SUMS, "all/dev-00000-of-00001.parquet": parquet(8)})
+    after = fetch_benchmark("sums", tmp_path)
+    assert before.source != after.source
+    monkeypatch.setenv(PLACE, str(tmp_path))
+    assert open_benchmark("sums").splits["dev"][0].question == "What is 8 + 1?"
+
+
+def test_missing_data_say_what_to_do(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(MissingData) as raised:
+        open_benchmark("sums")
+    text = str(raised.value)
+    assert raised.value.benchmarks == ("sums",)
+    for part in (
+        "CHOICEWISE_DATA is not set",
+        "HF_HUB_OFFLINE",
+        "`choicewise fetch sums`",
+        "/sums/ as dev.jsonl, test",
+    ):
+        assert part in text
+
+
+def test_splits_that_are_not_there_are_named(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    declare(monkeypatch, "main", train="all/train-*.parquet")
+    with pytest.raises(DataError, match=r"no files of sums for train \(all/train-\*.parquet\); it holds all/dev-0000"):
+        fetch_benchmark("sums", tmp_path)
+
+
+def test_a_subject_without_a_file_is_named(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.add("datasets", "org/sums", {"add.jsonl": jsonl(1), "more.jsonl": jsonl(2)})
+    declare(monkeypatch, "main", test="{subject}.jsonl")
+    sums = replace(declared.benchmark("sums"), subjects=("add", "sub"))
+    monkeypatch.setattr(declared, "benchmarks", lambda: {"sums": sums})
+    with pytest.raises(DataError, match=r"no files of sums for test of sub \({subject}.jsonl\)"):
+        open_benchmark("sums")
+
+
+def test_subjects_come_from_paths(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.add("datasets", "org/sums", {f"{name}/test-0.parquet": parquet(1) for name in ("add", "sub")})
+    declare(monkeypatch, "main", test="{subject}/test-*.parquet")
+    assert open_benchmark("sums").subjects("test") == ("add", "sub")
+
+
+def test_a_file_of_the_cache_that_is_damaged_is_refused(hub: Hub, tmp_path: Path) -> None:
+    open_benchmark("sums")
+    blob = next(tmp_path.glob("home/hub/**/test-00001*")).resolve()
+    blob.write_bytes(b"x" * blob.stat().st_size)
+    with pytest.raises(DataError, match="is not what the Hub lists under that checksum; remove it"):
+        fetch_benchmark("sums", tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_record_that_names_files_outside_is_refused(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch_benchmark("sums", tmp_path)
+    monkeypatch.setenv(PLACE, str(tmp_path))
+    record = tmp_path / "sums/fetch.json"
+    content = json.loads(record.read_text())
+    content["files"]["../x.parquet"] = content["files"].popitem()[1]
+    record.write_text(json.dumps(content))
+    with pytest.raises(DataError, match="outside of its folder"):
+        open_benchmark("sums")
+    record.write_text("{}")
+    with pytest.raises(DataError, match="is damaged"):
+        open_benchmark("sums")
+
+
+def test_a_model_is_fetched_whole_and_loads_from_there(hub: Hub, tmp_path: Path) -> None:
+    from choicewise.models.load import load_model
+
+    hub.add("models", "merrow/byte", {**MODEL, "pytorch_model.bin": b"pickle"})
+    delivery = fetch_model(HubName("merrow/byte"), tmp_path)
+    assert delivery.folder == tmp_path / "models/merrow/byte"
+    assert load_model(delivery.folder).digest == load_model("merrow/byte").digest
+    assert not (delivery.folder / "pytorch_model.bin").exists()
+    assert fetch_model(HubName("merrow/byte"), tmp_path).new == 0
+
+
+def test_protocols_families_and_benchmarks_name_what_is_needed() -> None:
+    assert needed_benchmarks(["winogrande", "mmlu/original", "mmlu", "arc-challenge"]) == [
+        "winogrande",
+        "mmlu",
+        "arc-challenge",
+    ]
+    with pytest.raises(UsageError, match="options/cloze fits every dataset"):
+        needed_benchmarks(["options/cloze"])

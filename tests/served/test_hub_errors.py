@@ -1,0 +1,252 @@
+"""All that goes wrong between here and the Hub: what users read, and what is never shown to anybody."""
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from choicewise.data import hub as hub_access
+from choicewise.data.open import open_dataset
+from choicewise.errors import DataError, ModelError, StoreError
+from choicewise.models.load import load_model
+from choicewise.results.rows import Row
+from choicewise.running.evaluate import evaluate
+from tests.helpers import hub_server
+from tests.helpers.hub_server import Hub, hub_of_this_process
+from tests.served.test_hub_data import jsonl, parquet
+from tests.served.test_hub_models import FILES as MODEL
+
+SECRET = "hf_notforanybody"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # huggingface_hub waits between tries
+    with hub_of_this_process(monkeypatch, tmp_path / "home") as server:
+        server.add("datasets", "org/sums", {"test.jsonl": jsonl(1), "data/train-0.parquet": parquet(2)})
+        server.add("models", "merrow/byte", MODEL)
+        yield server
+
+
+OPEN: dict[str, Callable[[str], object]] = {"models": load_model, "datasets": open_dataset}
+ERRORS = {"models": ModelError, "datasets": DataError}
+
+
+def refused(kind: str, name: str) -> str:
+    """What users read when ``name`` is opened."""
+    with pytest.raises(ERRORS[kind]) as raised:
+        OPEN[kind](name)
+    assert raised.value.__cause__ is None
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["models", "datasets"])
+def test_each_refusal_says_what_to_do(hub: Hub, kind: str) -> None:
+    name = {"models": "merrow/byte", "datasets": "org/sums"}[kind]
+    page = {"models": "merrow/byte", "datasets": "datasets/org/sums"}[kind]
+    assert re.search("there is no .*folder of that name here, and .* has no such", refused(kind, "no/where"))
+    assert f"has no revision v9; {hub.endpoint}/{page}/tree/main lists" in refused(kind, f"{name}@v9")
+    hub.repositories[kind, name].gated = True
+    assert f"ask for access at {hub.endpoint}/{page}, then run `hf auth login`" in refused(kind, name)
+
+
+def test_a_token_that_opens_is_used(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.repositories["models", "merrow/byte"].gated = True
+    monkeypatch.setenv("HF_TOKEN", "hf_opens")
+    assert load_model("merrow/byte").name == "merrow/byte"
+
+
+@pytest.mark.parametrize("kind", ["models", "datasets"])
+def test_without_network_the_cache_is_used_or_its_lack_is_named(
+    hub: Hub, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    name = {"models": "merrow/byte", "datasets": "org/sums"}[kind]
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert "HF_HUB_OFFLINE forbids to fetch it" in refused(kind, name)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    before = OPEN[kind](name)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    hub.requests.clear()
+    assert getattr(OPEN[kind](name), "source", "") == getattr(before, "source", None)
+    assert hub.requests == []
+
+
+def test_a_configuration_that_is_not_in_the_cache_needs_the_network(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    hub.add("datasets", "org/two", {"a/test-0.parquet": parquet(1), "b/test-0.parquet": parquet(2)})
+    open_dataset("org/two:a")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    open_dataset("org/two:a")
+    assert "HF_HUB_OFFLINE forbids" in refused("datasets", "org/two:b")
+
+
+def test_a_cache_without_listings_serves_models_alone(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import _tree_cache, constants
+
+    for kind, name in (("models", "merrow/byte"), ("datasets", "org/sums")):
+        OPEN[kind](name)
+    for listing in tmp_path.glob("home/hub/*/trees/*"):
+        listing.unlink()
+    monkeypatch.setattr(_tree_cache, "_IN_MEMORY_TREE_CACHE", {})
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert load_model("merrow/byte").name == "merrow/byte"
+    assert "open it once with network" in refused("datasets", "org/sums")
+
+
+def test_a_cache_that_cannot_be_written_is_named(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    hub.add("datasets", "org/sums", {"test.jsonl": jsonl(1), "README.md": "words"})
+    (tmp_path / "taken").write_text("")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "taken"))
+    assert re.search("taken/.* can't be written or read: .*; set HF_HOME", refused("datasets", "org/sums"))
+
+
+def test_a_hub_that_nobody_reaches_is_named(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants, hf_api
+
+    nowhere = "http://user:password@127.0.0.1:1"
+    monkeypatch.setattr(constants, "ENDPOINT", nowhere)
+    monkeypatch.setattr(hf_api.api, "endpoint", nowhere)
+    message = refused("datasets", "org/sums")
+    assert "http://127.0.0.1:1 can't be reached" in message
+    assert "password" not in message
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_was(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1 << 16)  # what is kept of a download is a number of these
+    hub.broken = {"model.safetensors": 2}
+    assert load_model("merrow/byte").digest
+    ranges = [each.headers["range"] for each in hub.requests if "range" in each.headers]
+    assert len(ranges) == 2
+    assert int(ranges[1][6:-1]) > int(ranges[0][6:-1]) > 0
+
+
+def test_a_download_that_never_ends_is_given_up_and_can_be_repeated(hub: Hub) -> None:
+    hub.broken = {"model.safetensors": 10**6}
+    message = refused("models", "merrow/byte")
+    assert "run the same again" in message
+    hub.broken = {}
+    assert load_model("merrow/byte").digest
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_hub_is_asked_again(hub: Hub, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(hub_access.time, "sleep", pauses.append)
+    hub.busy = [(status, "7"), (status, "")]
+    open_dataset("org/sums")
+    assert pauses[:2] == [7, 2]
+    hub.busy = [(status, "3600")]
+    asked = len(pauses)
+    if status == 429:  # what is in the cache is used where the Hub fails
+        assert "asked too often" in refused("datasets", "org/sums")
+        assert len(pauses) == asked
+
+
+def test_a_file_that_is_listed_and_not_there(hub: Hub) -> None:
+    hub.lost = {"test.jsonl"}
+    assert "a file that it lists is not there" in refused("datasets", "org/sums")
+
+
+def test_a_moved_branch_does_not_go_on_with_other_data(hub: Hub, tmp_path: Path) -> None:
+    def run() -> None:
+        evaluate(model="fake:hash", data="org/sums", protocols=["options/cloze"], out=tmp_path / "run")
+
+    hub.add("datasets", "org/sums", {"test.jsonl": jsonl(1, 2)})
+    repository = hub.repositories["datasets", "org/sums"]
+    first = repository.refs["main"]
+    run()
+    repository.commit({"test.jsonl": jsonl(1, 2), "README.md": "words"})
+    run()
+    second = repository.commit({"test.jsonl": jsonl(1, 3)})
+    with pytest.raises(
+        StoreError, match=f"another dataset.*from org/sums@{first} on the Hub, where this is org/sums@{second}"
+    ):
+        run()
+    rows = json.loads(json.dumps([row.as_json() for row in _rows(tmp_path / "run")]))
+    assert {row["dataset_source"] for row in rows} == {f"org/sums@{first}"}
+
+
+def test_the_token_goes_to_the_hub_and_nowhere_else(
+    hub: Hub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    load_model("merrow/byte")
+    evaluate(model="fake:hash", data="org/sums", protocols=["options/cloze"], out=tmp_path / "run")
+    messages = [refused("models", "merrow/byte@v9"), refused("datasets", "no/where")]
+    hub.broken = {"test.jsonl": 10**6}
+    hub.add("datasets", "org/more", {"test.jsonl": jsonl(1)})
+    messages.append(refused("datasets", "org/more"))
+    sent = {host: [each for each in hub.requests if each.host == host] for host in ("hub", "other")}
+    whether_there, *_ = sent["hub"]
+    assert "authorization" not in whether_there.headers
+    asked = [each for each in sent["hub"] if "org/" in each.path or "merrow/" in each.path]
+    assert asked, "what else its package asks, once a process, is about no repository"
+    assert all(each.headers.get("authorization") == f"Bearer {SECRET}" for each in asked)
+    assert sent["other"]
+    assert not any("authorization" in each.headers for each in sent["other"])
+    output = capfd.readouterr()
+    for text in (*messages, output.out, output.err, caplog.text):
+        assert SECRET not in text
+        assert "SIGNED" not in text
+    for file in tmp_path.rglob("*"):
+        assert not file.is_file() or SECRET.encode() not in file.read_bytes()
+
+
+def test_nothing_is_shown_in_passing(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+    hub.broken = {"model.safetensors": 1}
+    load_model("merrow/byte")
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.costly("servers and boards on loopback")
+def test_a_hub_that_is_down_is_not_told_in_the_words_of_its_package(hub: Hub, tmp_path: Path) -> None:
+    """They repeat what the Hub said.  In a new process, as the package sets up its log at some first use."""
+    open_dataset("org/sums")
+    hub.busy += [(500, "0")] * 99
+    hub.echoing = True
+    code = "from choicewise.data.open import open_dataset; open_dataset('org/sums')"
+    environment = {**os.environ, **hub_server.environment(hub, tmp_path / "home"), "HF_TOKEN": SECRET}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_progress_hears_of_every_byte(hub: Hub) -> None:
+    heard: list[tuple[str, int, int]] = []
+    load_model("merrow/byte", progress=lambda *each: heard.append(each))
+    names, done, total = zip(*heard, strict=True)
+    assert {*names} == {"merrow/byte"}
+    assert [*done] == sorted(done)
+    assert done[-1] == total[-1] >= len(MODEL["model.safetensors"])
+
+
+def test_without_the_package_the_line_that_installs_it(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_access, "find_spec", lambda name: None)
+    assert "pip install 'choicewise[hub]'" in refused("datasets", "org/sums")
+
+
+def _rows(folder: Path) -> list[Row]:
+    from choicewise.results.run import open_run
+    from choicewise.results.summary import keep_summary
+
+    return list(keep_summary(open_run(folder)).rows)

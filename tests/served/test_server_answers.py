@@ -1,0 +1,145 @@
+"""What servers must not answer: each ends in a missing answer with a reason, or in the true one, never in another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from choicewise.models.fake import HashModel
+from choicewise.models.server import routes as fields
+from choicewise.models.server.address import ServerAddress
+from choicewise.models.server.faults import ServerFailed, Unanswerable
+from choicewise.models.server.http import Client
+from choicewise.models.server.next_token_routes import bound, check_listed
+from choicewise.models.server.server_model import ServerModel
+from choicewise.questions import Ids, Question, Span
+from tests.helpers.misbehaving_server import Fault, Server, serving
+from tests.helpers.served_model import JSON, LLAMA_CPP, TOP_ONLY, VLLM
+from tests.helpers.server_faults import ANSWER_FAULTS
+
+HASH = HashModel()
+
+
+def ids(*tokens: int) -> Ids:
+    return np.asarray(tokens, dtype=np.int32)
+
+
+def model_at(server: Server) -> ServerModel:
+    address = ServerAddress.parse(server.address)
+    return ServerModel(address, tokenizer="bytes", client=Client(address, None, timeout=5.0, patience=0.5))
+
+
+CONTEXT = ids(256, *b"Where does it live? Answer:")
+QUESTIONS: list[Question] = [
+    Span(CONTEXT, ids(*b" a")),
+    Span(CONTEXT, ids(*b" the sea, in which there are many fish, and ships too")),
+    *(Span(CONTEXT, ids(token)) for token in b"ABCD"),
+]
+
+
+@pytest.fixture(scope="module", params=[VLLM, LLAMA_CPP, TOP_ONLY], ids=lambda ability: ability.name)
+def served(request: pytest.FixtureRequest) -> Iterator[tuple[Server, ServerModel]]:
+    with serving(request.param) as server:
+        model = model_at(server)
+        assert model.chosen.score is not None
+        yield server, model
+
+
+@pytest.mark.parametrize("name", ANSWER_FAULTS)
+def test_a_wrong_answer_is_never_a_score(name: str, served: tuple[Server, ServerModel]) -> None:
+    """Half of the answers are right; "all equal" numbers of one next token alone can't be told from true ones."""
+    server, model = served
+    server.next(*[None, ANSWER_FAULTS[name]] * 50)
+    try:
+        given = dict(model.answer(QUESTIONS))
+    except ServerFailed:
+        return  # nothing is scored
+    finally:
+        server._next.clear()
+    assert len(given) == len(QUESTIONS)
+    for index, true in HASH.answer(QUESTIONS):
+        answer = given[index]
+        if answer.missing is not None:
+            assert np.isnan(answer.logprobs).all()
+            assert answer.missing
+        elif answer.at_most:
+            assert answer.logprobs[0] >= true.logprobs[0] - 1e-6 or name in ("all 0.0", "all equal")
+        elif name not in ("all equal", "all 0.0"):
+            np.testing.assert_allclose(answer.logprobs, true.logprobs, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["all 0.0", "all equal", "positive", "-9999", "NaN", "empty lists", "lists of null"])
+def test_a_server_that_always_answers_so_is_refused(name: str) -> None:
+    """No way of asking about spans is left, and each says why."""
+    with serving(VLLM) as server:
+        model = model_at(server)
+        server.when(lambda request: request.path == "/v1/completions", ANSWER_FAULTS[name])
+        assert model.chosen.score is None
+        refused = [trial.refused for trial in model.selfcheck.trials]
+    assert any(refused)
+
+
+@pytest.mark.parametrize("value", [0.5, math.nan, -math.inf, -9999.0, None, "-1.5", True, [-1.5]])
+def test_what_is_no_log_probability(value: object) -> None:
+    with pytest.raises(Unanswerable):
+        fields.number(value)
+
+
+@pytest.mark.parametrize(("value", "nats"), [(-1.5, -1.5), (0, 0.0), (5e-7, 0.0), (-3, -3.0)])
+def test_what_is_one(value: float, nats: float) -> None:
+    assert fields.number(value) == nats
+
+
+def test_an_answer_has_one_choice_with_index_0_or_is_none() -> None:
+    first, second = {"index": 0, "text": "a"}, {"index": 1, "text": "b"}
+    assert fields.choice({"choices": [first]}) == first
+    wrong: list[Any] = [[], [second], [second, first], [first, first], [{"index": False}], [{}], [None], None]
+    for choices in wrong:
+        with pytest.raises(Unanswerable):
+            fields.choice({"choices": choices})
+
+
+def test_another_number_of_tokens_than_was_sent_is_no_answer() -> None:
+    fields.check_prompt({"usage": {"prompt_tokens": 5}}, 5)
+    fields.check_prompt({}, 5)
+    with pytest.raises(Unanswerable, match="an added BOS"):
+        fields.check_prompt({"usage": {"prompt_tokens": 6}}, 5)
+    with pytest.raises(Unanswerable, match="read 4 tokens where 5 were sent"):
+        fields.check_prompt({"usage": {"prompt_tokens": 4}}, 5)
+
+
+def test_a_bound_is_the_lesser_of_two() -> None:
+    assert bound([math.log(0.5), math.log(0.3)]) == pytest.approx(math.log(0.2), abs=1e-4)
+    assert bound([math.log(0.5), math.log(0.01)]) == pytest.approx(math.log(0.01), abs=1e-4)
+    assert bound([-1e-9]) <= math.log(1e-5)
+    with pytest.raises(Unanswerable):
+        check_listed({b"a": 0.0, b"b": 0.0})
+    with pytest.raises(Unanswerable):
+        check_listed({})
+
+
+def change(path: Callable[[JSON], Any]) -> Fault:
+    def changed(answer: JSON) -> JSON:
+        path(answer)
+        return answer
+
+    return Fault(answer=changed)
+
+
+@pytest.mark.costly("servers and boards on loopback")
+def test_a_token_that_was_not_asked_for_is_no_answer() -> None:
+    def renamed(answer: JSON) -> None:
+        top = answer["choices"][0]["logprobs"]["top_logprobs"]
+        answer["choices"][0]["logprobs"]["top_logprobs"] = [{f"{name}0": value for name, value in top[0].items()}]
+
+    with serving(VLLM) as server:
+        model = model_at(server)
+        assert model.chosen.score is not None
+        server.next(change(renamed))
+        given = dict(model.answer([Span(CONTEXT, ids(97)), Span(ids(*CONTEXT, 97), ids(98))]))
+    assert sorted(answer.missing is None for answer in given.values()) == [False, True]
+    assert next(answer.missing for answer in given.values() if answer.missing).startswith("the server gives no log")

@@ -1,0 +1,132 @@
+"""The client of a server where nothing fails: what is sent, what is kept, and that it ends."""
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import stamina
+
+from choicewise.models.server.address import ServerAddress
+from choicewise.models.server.faults import ServerFailed, Unanswerable
+from choicewise.models.server.http import Client
+from tests.helpers.misbehaving_server import Server
+from tests.helpers.server_faults import stall, status
+
+BODY = {"prompt": "abc", "max_tokens": 1, "temperature": 0}
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with Client(ServerAddress.parse(server.address), "sk-planted", timeout=30.0) as one:
+        yield one
+
+
+def test_requests_go_below_the_address_or_below_the_root(client: Client, server: Server) -> None:
+    assert client.get("models")["data"][0]["id"] == "hash"
+    assert client.post("/tokenize", {"prompt": "ab"})["tokens"] == [256, 97, 98]
+    assert [(each.method, each.path) for each in server.requests] == [("GET", "/v1/models"), ("POST", "/tokenize")]
+
+
+def test_what_is_sent(client: Client, server: Server) -> None:
+    client.post("completions", BODY | {"prompt": "é\u202e\U0001f600\ud800", "stop": ["\n"]})
+    (received,) = server.requests
+    assert received.body == BODY | {"prompt": "é\u202e\U0001f600\ud800", "stop": ["\n"]}
+    assert received.headers["content-type"] == received.headers["accept"] == "application/json"
+    assert received.headers["authorization"] == "Bearer sk-planted"
+    assert received.headers["user-agent"] == "choicewise"
+    assert "cookie" not in received.headers
+
+
+def test_no_number_that_json_has_not_is_sent(client: Client, server: Server) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        client.post("completions", BODY | {"temperature": float("nan")})
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("key", [None, "", "  "])
+def test_without_a_key_none_is_sent(key: str | None, server: Server) -> None:
+    with Client(ServerAddress.parse(server.address), key) as client:
+        client.get("models")
+    assert "authorization" not in server.requests[0].headers
+
+
+def test_connections_are_kept(client: Client, server: Server) -> None:
+    for _ in range(10):
+        client.post("completions", BODY)
+    assert len(server.connections) == 1
+
+
+def test_the_name_of_the_model_is_checked_where_it_is_given(client: Client, server: Server) -> None:
+    assert client.post("/tokenize", {"prompt": "ab"}, model="another")["count"] == 3
+    with pytest.raises(ServerFailed, match="of model 'hash', not 'another'; serve 'another' again"):
+        client.post("completions", BODY, model="another")
+
+
+def test_whether_the_server_still_answers_is_asked_path_by_path(client: Client, server: Server) -> None:
+    assert client.objection("completions") == "and none was ever answered"
+    client.post("/tokenize", {"prompt": "ab"})
+    client.get("models")
+    assert client.objection("completions") == "and none was ever answered"
+    client.post("completions", BODY)
+    assert client.objection("completions") is None
+    server.when(lambda request: request.path == "/v1/completions", status(400))
+    assert client.objection("completions") == (
+        "and one that was answered before has none now (the server refuses the request, status 400: 'no luck')"
+    )
+    assert client.objection("/tokenize") is None
+
+
+def test_closing_ends_a_request_of_another_thread(server: Server) -> None:
+    server.always(stall)
+    ended = list[Exception]()
+    client = Client(ServerAddress.parse(server.address))
+
+    def run() -> None:
+        try:
+            client.post("completions", BODY)
+        except Exception as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while server.at_once < 1 and thread.is_alive():
+        time.sleep(0.01)
+    client.close()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert len(server.requests) == 1
+    with pytest.raises(ServerFailed, match="is closed"):
+        client.get("models")
+    assert isinstance(ended[0], Unanswerable | ServerFailed)
+
+
+def test_many_clients_leave_nothing_in_the_log(server: Server) -> None:
+    names = ["httpx2", "httpcore2.connection", "httpcore2.http11", "httpcore2.proxy"]
+    before = [{*logging.getLogger(name).filters} for name in names]  # of clients that earlier tests left
+    for _ in range(3):
+        with Client(ServerAddress.parse(server.address), "sk-planted") as client:
+            client.get("models")
+            assert all(logging.getLogger(name).filters for name in names)
+    assert all({*logging.getLogger(name).filters} <= known for name, known in zip(names, before, strict=True))
+
+
+def test_a_host_that_wants_no_retries_has_none(server: Server) -> None:
+    """``stamina.set_active(False)`` is for all of a program."""
+    server.always(status(500))
+    stamina.set_active(False)
+    try:
+        with Client(ServerAddress.parse(server.address)) as client, pytest.raises(Unanswerable, match="'no luck'$"):
+            client.post("completions", BODY)
+    finally:
+        stamina.set_active(True)
+    assert len(server.requests) == 1
+
+
+def test_an_address_is_read_without_loading_anything_heavy() -> None:
+    code = "import choicewise.models.server.address, sys; print({'httpx2', 'stamina', 'tenacity'} & {*sys.modules})"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "set()\n"

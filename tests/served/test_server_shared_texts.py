@@ -1,0 +1,254 @@
+"""Tokens that share their names: numbers of the wrong row are refused all the same, and true ones are not.
+
+The servers are simulated below HTTP: tokenizers of characters, words and byte pieces, named as servers name them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from choicewise.models.server.address import ServerAddress
+from choicewise.models.server.http import Client
+from choicewise.models.server.many_requests import ask_now
+from choicewise.models.server.next_token_routes import TopTokens
+from choicewise.models.server.probe import ChosenRoutes, Probe, ServerFacts
+from choicewise.models.server.routes import TextPrompts
+from choicewise.questions import Ids, Span
+
+pytestmark = pytest.mark.usefixtures("no_pauses")
+
+CHARACTERS = tuple(chr(code).encode() for code in (9, 10, *range(32, 127)))
+WORDS = tuple(
+    word.encode()
+    for word in (
+        *(" Paris", " Madrid", " Spain", " France", " capital", " the", " of", " is", " and", " What", " The", " Who"),
+        *("Question", "Answer", " which", " river", " castle", " green", " seven", " they", "\n\n", "ing", "ed", "ion"),
+        *(" a", " I", " Rome", " Lisbon", " Berlin", " city", " large", " small", " it", " was", " has", " in", " at"),
+    )
+)
+BYTES = tuple(bytes([byte]) for byte in range(256))
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A tokenizer of ``pieces`` (the longest that fits is taken) and of ``pieces_of_bytes`` for all other bytes."""
+
+    pieces: tuple[bytes, ...] = (*CHARACTERS, *WORDS)
+    pieces_of_bytes: tuple[bytes, ...] = BYTES
+    bos_id = eos_id = unknown_id = mask_id = chat = None
+    digest = "1" * 64
+
+    @cached_property
+    def token_bytes(self) -> list[bytes]:
+        return [*self.pieces, *self.pieces_of_bytes]
+
+    @cached_property
+    def _ids(self) -> dict[bytes, int]:
+        return {piece: token for token, piece in reversed([*enumerate(self.token_bytes)])}
+
+    def encode(self, texts: list[str], *, special: bool) -> list[Ids]:
+        return [np.asarray(self._encoded(text.encode()), dtype=np.int32) for text in texts]
+
+    def _encoded(self, text: bytes) -> list[int]:
+        tokens, at = list[int](), 0
+        while at < len(text):
+            length = next(n for n in range(12, 0, -1) if text[at : at + n] in self._ids and at + n <= len(text))
+            tokens.append(self._ids[text[at : at + length]])
+            at += length
+        return tokens
+
+    def decode(self, ids: Ids) -> str:
+        return b"".join(self.token_bytes[token] for token in ids).decode(errors="replace")
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A server with ``tokenizer``, an echo, and at most ``top`` next tokens.
+
+    ``names``: how it names tokens; ``late``: log-probabilities of the echo are of the row one too late; ``scale``: how
+    far logits are apart.
+    """
+
+    tokenizer: Pieces = Pieces()
+    names: str = "decoded"
+    late: bool = False
+    top: int = 100
+    seed: int = 0
+    scale: float = 3.0
+
+    def row(self, context: list[int]) -> np.ndarray:
+        logits = np.random.default_rng([self.seed, *context]).normal(size=len(self.tokenizer.token_bytes)) * self.scale
+        return logits - np.logaddexp.reduce(logits)
+
+    def name(self, token: int) -> str:
+        spelled = self.tokenizer.token_bytes[token]
+        match self.names:
+            case "of bytes" if token >= len(self.tokenizer.pieces):
+                return f"<0x{spelled[0]:02X}>"
+            case "without what is no text":
+                return spelled.decode(errors="ignore")
+            case "without spaces":
+                return spelled.decode(errors="replace").removeprefix(" ")
+            case "of the vocabulary":
+                return spelled.decode(errors="replace").replace(" ", "▁")
+        return spelled.decode(errors="replace")
+
+    def answer(self, request: httpx2.Request) -> httpx2.Response:
+        body = json.loads(request.content)
+        if not request.url.path.endswith("/v1/completions"):
+            return httpx2.Response(404, json={})
+        if not isinstance(body["prompt"], str) or (body.get("logprobs") or 0) > self.top:
+            return httpx2.Response(400, json={"error": {"message": "not taken"}})
+        sent = self.tokenizer.encode([body["prompt"]], special=False)[0].tolist()
+        tokens = list(sent)
+        for _ in range(body["max_tokens"]):
+            tokens.append(int(self.row(tokens).argmax()))
+        first = 0 if body.get("echo") else len(sent)
+        text = self.tokenizer.decode(np.asarray(tokens[first:]))
+        choice: dict[str, Any] = {"index": 0, "text": text, "finish_reason": "length"}
+        if body.get("logprobs"):
+            choice["logprobs"] = self._arrays(tokens, first, len(sent), body["logprobs"])
+        return httpx2.Response(200, json={"choices": [choice], "usage": {"prompt_tokens": len(sent)}})
+
+    def _arrays(self, tokens: list[int], first: int, sent: int, top: int) -> dict[str, Any]:
+        names, numbers, tops = list[str](), list[float | None](), list[dict[str, float] | None]()
+        for place in range(first, len(tokens)):
+            names.append(self.name(tokens[place]))
+            if place == 0:
+                numbers.append(None)
+                tops.append(None)
+                continue
+            row = self.row(tokens[: place + (self.late and place < sent)])
+            numbers.append(float(row[tokens[place]]))
+            tops.append({self.name(token): float(row[token]) for token in [*np.argsort(-row)[:top], tokens[place]]})
+        return {"tokens": names, "token_logprobs": numbers, "top_logprobs": tops}
+
+
+def probed(server: Simulated) -> tuple[Client, ChosenRoutes, str | None]:
+    """The ways that are taken, and why the echo is not."""
+    address = ServerAddress.parse("server:http://127.0.0.1:9/v1#pieces")
+    client = Client(address, patience=2.0, transport=httpx2.MockTransport(server.answer))
+    chosen = Probe(client, ServerFacts("pieces"), server.tokenizer, "pieces").chosen_routes(completions=True)
+    echoes = [trial.refused for trial in chosen.check.trials if trial.rung.startswith("echo")]
+    return client, chosen, echoes[-1] if echoes else "no echo was tried"
+
+
+SHARING = Pieces()
+"""As SentencePiece has it: every character is a byte piece, too."""
+
+HIGH = Pieces(pieces_of_bytes=BYTES[128:])
+"""Half of the bytes, all with the replacement character for a name."""
+
+UNNAMED = Pieces(pieces=(*CHARACTERS, *WORDS, "\ufffd".encode()), pieces_of_bytes=BYTES[128:])
+"""One token is the replacement character itself."""
+
+TWINS = Pieces((*CHARACTERS, *WORDS, *(word[1:] for word in WORDS if len(word) < 7)), BYTES[128:])
+"""Some words are tokens with a space in front and without it."""
+
+
+@pytest.mark.costly("servers and boards on loopback")
+@pytest.mark.parametrize("names", ["decoded", "of bytes", "without what is no text"])
+@pytest.mark.parametrize("tokenizer", [SHARING, HIGH, UNNAMED], ids=["bytes and characters", "high bytes", "U+FFFD"])
+@pytest.mark.parametrize("top", [5, 100])
+def test_an_honest_echo_is_taken_and_a_late_one_refused(tokenizer: Pieces, names: str, top: int) -> None:
+    server = Simulated(tokenizer, names, top=top)
+    client, chosen, refused = probed(server)
+    assert (chosen.score and chosen.score.name, refused) == ("echo, prompts as texts", None)
+    context, after = tokenizer.encode(["Where is it? In", " the castle of Madrid."], special=False)
+    answer = ask_now(client, chosen.score, Span(context, after))
+    tokens = [*context.tolist(), *after.tolist()]
+    true = [server.row(tokens[:place])[tokens[place]] for place in range(len(context), len(tokens))]
+    np.testing.assert_allclose(answer.logprobs, true, rtol=1e-5)
+    for seed in range(3):
+        _, chosen, refused = probed(replace(server, late=True, seed=seed))
+        assert chosen.score is None or not chosen.score.name.startswith("echo")
+        assert refused
+        assert "wrong row" in refused
+
+
+@pytest.mark.costly("servers and boards on loopback")
+@settings(max_examples=15, deadline=None)
+@given(
+    characters=st.sets(st.sampled_from(WORDS), max_size=20),
+    shared=st.integers(128, 256),
+    names=st.sampled_from(["decoded", "of bytes", "without what is no text", "without spaces", "of the vocabulary"]),
+    top=st.sampled_from([1, 5, 20, 100]),
+    seed=st.integers(0, 2**32),
+    scale=st.sampled_from([1.0, 3.0, 30.0]),
+)
+def test_no_late_echo_is_taken_whatever_is_shared(
+    characters: set[bytes], shared: int, names: str, top: int, seed: int, scale: float
+) -> None:
+    """Nor is an honest one called late."""
+    tokenizer = Pieces((*CHARACTERS, *sorted(characters)), BYTES[256 - shared :])
+    honest = Simulated(tokenizer, names, False, top, seed, scale)
+    _, chosen, refused = probed(replace(honest, late=True))
+    assert refused, chosen.routes
+    _, chosen, refused = probed(honest)
+    assert "as if each were read" not in (refused or "")
+
+
+def test_a_token_that_may_be_named_without_its_space_is_not_taken_for_another() -> None:
+    """Neither the likeliest next token nor those that it generates say whether the server leaves out the space."""
+    tokenizer = Pieces((*CHARACTERS, b" I", b" is", b" Paris"), BYTES[128:])
+    client, chosen, refused = probed(Simulated(tokenizer, "without spaces", top=1, seed=464, scale=1.0))
+    assert (chosen.score and chosen.score.name, refused) == ("echo, prompts as texts", None)
+    check = Probe(client, ServerFacts("pieces"), tokenizer, "pieces")
+    top = TopTokens("pieces", tokenizer, TextPrompts(tokenizer, ()), 1)
+    context = check.context(top.prompts)
+    assert context is not None
+    assert check.is_spaceless(top, context) is None
+    top = TopTokens("pieces", tokenizer, TextPrompts(tokenizer, ()), 1, spaceless=None)
+    for text, known in ((" I", False), ("I", False), (" Paris", True), ("a", True)):
+        objection = top.objection(Span(context, tokenizer.encode([text], special=False)[0]))
+        assert (objection is None) is known, text
+        assert known or "maybe without the space in front" in objection
+    (paris,) = tokenizer.encode([" Paris"], special=False)[0].tolist()
+    assert top.scores(paris, {b"Paris": -1.0}).logprobs.tolist() == [-1.0]
+    assert top.scores(paris, {b" Paris": -2.0}).logprobs.tolist() == [-2.0]
+
+
+def test_a_server_whose_next_tokens_are_all_alike_is_refused_with_that_reason() -> None:
+    tokenizer = Pieces(pieces=CHARACTERS, pieces_of_bytes=(*CHARACTERS, *BYTES[128:]))
+    _, chosen, refused = probed(Simulated(tokenizer))
+    assert chosen.score is not None
+    assert str(refused).startswith("only 0 of its log-probabilities can be held against what the server says of next")
+    assert "share their texts" in str(refused)
+
+
+def test_a_server_that_lists_no_next_tokens_is_refused_with_that_reason() -> None:
+    _, chosen, refused = probed(Simulated(top=0))
+    assert chosen.score is None
+    assert refused
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("late", [False, True])
+def test_tokens_named_without_their_space_are_identified_where_no_other_is_named_so(late: bool, seed: int) -> None:
+    _, chosen, refused = probed(Simulated(TWINS, "without spaces", late, seed=seed))
+    if late:
+        assert "wrong row" in str(refused)
+        assert chosen.score is not None
+        (lisbon,), *shared = TWINS.encode([" Lisbon", "Paris", " Paris", "a", " a"], special=False)
+        context = TWINS.encode(["The answer is"], special=False)[0]
+        assert chosen.score.objection(Span(context, np.asarray([lisbon]))) is None
+        for (token,) in shared:
+            objection = str(chosen.score.objection(Span(context, np.asarray([token]))))
+            assert "names tokens by their text without the space that they begin with" in objection
+    else:
+        assert (chosen.score and chosen.score.name, refused) == ("echo, prompts as texts", None)
+
+
+def test_tokens_named_as_in_the_vocabulary_are_no_texts() -> None:
+    _, chosen, _refused = probed(Simulated(HIGH, "of the vocabulary"))
+    assert chosen.score is None
+    assert any("names tokens as its vocabulary spells them ('▁" in str(trial.refused) for trial in chosen.check.trials)

@@ -1,0 +1,457 @@
+"""The queue: nothing is lost, nothing is with two workers, and files that can't be used are left alone."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from choicewise.board import queue as database
+from choicewise.board.queue import ATTEMPTS, PAUSES, SECONDS, Lease, Queue
+from choicewise.board.submission import Busy, LeaseLost, NoSubmission, State, Wanted
+from choicewise.errors import StoreError
+from tests.helpers.submissions import Clock
+
+A, B = Wanted("org/a"), Wanted("org/b", "main", "float32")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def queue(tmp_path: Path, clock: Clock) -> Iterator[Queue]:
+    opened = Queue(tmp_path / "queue.sqlite3", clock)
+    yield opened
+    opened.close()
+
+
+def leased(queue: Queue, worker: str = "worker") -> tuple[str, str]:
+    """The id and the secret of a new lease."""
+    lease = queue.lease(worker)
+    assert lease is not None
+    return lease.submission.id, lease.secret
+
+
+def test_the_same_is_submitted_once(queue: Queue) -> None:
+    first, new = queue.submit(A)
+    assert (new, first.state, first.attempts) == (True, State.WAITING, 0)
+    assert queue.submit(A) == (first, False)
+    other, new = queue.submit(Wanted("org/a", dtype="float32"))
+    assert new
+    assert other.id != first.id
+    assert [each.id for each in queue.submissions()] == [other.id, first.id]
+
+
+def test_what_failed_can_be_submitted_again(queue: Queue) -> None:
+    first, _ = queue.submit(A)
+    name, secret = leased(queue)
+    queue.fail(name, secret, "has no safetensors", again=False)
+    assert (queue.get(first.id).state, queue.get(first.id).reason) == (State.FAILED, "has no safetensors")
+    second, new = queue.submit(A)
+    assert new
+    assert second.id != first.id
+
+
+def test_what_is_done_is_not_done_again(queue: Queue) -> None:
+    first, _ = queue.submit(A)
+    name, secret = leased(queue)
+    shown: list[str] = []
+    with pytest.raises(LeaseLost):
+        queue.finish(name, "another", "submitted/a", lambda: shown.append("another"))
+    queue.finish(name, secret, "submitted/a", lambda: shown.append("own"))
+    with pytest.raises(LeaseLost):
+        queue.finish(name, secret, "submitted/a", lambda: shown.append("own again"))
+    assert shown == ["own"]
+    done, new = queue.submit(A)
+    assert (new, done.id, done.state, done.folder) == (False, first.id, State.DONE, "submitted/a")
+    assert queue.lease("worker") is None
+
+
+def test_what_is_refused_is_listed_and_no_worker_gets_it(queue: Queue) -> None:
+    refused, _ = queue.submit(A, "there is no such model")
+    assert (refused.state, refused.reason) == (State.REFUSED, "there is no such model")
+    assert queue.submit(A, "there is no such model") == (refused, False)
+    assert queue.lease("worker") is None
+    assert queue.submit(A)[1], "the reason may be gone"
+
+
+def test_the_oldest_is_leased_first_and_to_one_alone(queue: Queue) -> None:
+    names = [queue.submit(each)[0].id for each in (A, B)]
+    assert [leased(queue)[0], leased(queue)[0]] == names
+    assert queue.lease("third") is None
+
+
+def test_a_lease_ends_where_it_is_not_renewed_and_somebody_waits(queue: Queue, clock: Clock) -> None:
+    queue.submit(A)
+    name, lost = leased(queue, "first")
+    clock.time += SECONDS - 1
+    queue.renew(name, lost, 3, 10)
+    clock.time += SECONDS - 1
+    assert queue.lease("second") is None
+    assert (queue.get(name).state, queue.get(name).done) == (State.LEASED, 3)
+    clock.time += 2
+    shown = queue.get(name)
+    assert (shown.state, shown.reason) == (State.WAITING, "its worker first was not heard of any more")
+    assert leased(queue, "second")[0] == name
+    for late in (
+        lambda: queue.renew(name, lost, 4, 10),
+        lambda: queue.finish(name, lost, "x", lambda: None),
+        lambda: queue.fail(name, lost, "x", again=True),
+    ):
+        with pytest.raises(LeaseLost):
+            late()
+    assert queue.get(name).worker == "second"
+
+
+def test_a_late_worker_goes_on_where_nobody_else_asked(queue: Queue, clock: Clock) -> None:
+    queue.submit(A)
+    name, secret = leased(queue)
+    clock.time += 10 * SECONDS
+    queue.renew(name, secret, 1, 2)
+    assert queue.get(name).state is State.LEASED
+    assert queue.lease("other") is None
+
+
+def test_workers_that_fail_without_getting_any_further_end_it(queue: Queue, clock: Clock) -> None:
+    queue.submit(A)
+    for attempt in range(ATTEMPTS):
+        name, secret = leased(queue)
+        if attempt % 2:
+            clock.time += SECONDS + 1
+        else:
+            queue.fail(name, secret, "the disk is full", again=True)
+            clock.time += PAUSES[-1]
+    assert queue.lease("worker") is None
+    ended = queue.get(name)
+    assert (ended.state, ended.reason) == (State.FAILED, "the disk is full (after 3 attempts)")
+
+
+def test_what_was_given_back_is_left_alone_for_longer_each_time(queue: Queue, clock: Clock) -> None:
+    """Else one worker without a network would use up all attempts of everything that waits, in seconds."""
+    queue.submit(A)
+    for pause in PAUSES:
+        name, secret = leased(queue)
+        queue.fail(name, secret, "the Hub can't be reached", again=True)
+        assert queue.get(name).after == clock.time + pause
+        later, _ = queue.submit(B)
+        lease = queue.lease("another")
+        assert lease is not None
+        assert lease.submission.id == later.id, "what waits behind it is taken meanwhile"
+        queue.fail(later.id, lease.secret, "no model", again=False)
+        clock.time += pause - 1
+        assert queue.lease("worker") is None
+        assert (queue.get(name).state, queue.get(name).reason) == (State.WAITING, "the Hub can't be reached")
+        clock.time += 1
+        assert queue.get(name).after == 0
+    name, secret = leased(queue)
+    queue.renew(name, secret, 1, 2)
+    queue.fail(name, secret, "the disk is full", again=True)
+    assert queue.get(name).after == clock.time + PAUSES[0], "something was done since"
+
+
+def test_what_a_user_ended_can_be_taken_at_once(queue: Queue) -> None:
+    queue.submit(A)
+    name, secret = leased(queue)
+    queue.fail(name, secret, "its worker was ended", again=True, counts=False)
+    assert queue.get(name).after == 0
+    assert leased(queue)[0] == name
+
+
+def test_a_clock_that_is_put_back_holds_nothing_for_long(queue: Queue, clock: Clock) -> None:
+    queue.submit(A)
+    queue.submit(B)
+    dead, _ = leased(queue)
+    back, secret = leased(queue)
+    queue.fail(back, secret, "the disk is full", again=True)
+    clock.time -= 10 * 365 * 86400
+    assert queue.lease("other") is None
+    clock.time += SECONDS + 1
+    assert {leased(queue)[0], leased(queue)[0]} == {dead, back}
+
+
+def test_a_clock_that_is_put_forward_takes_no_work_away_twice(queue: Queue, clock: Clock) -> None:
+    queue.submit(A)
+    name, first = leased(queue, "first")
+    clock.time += PAUSES[-1]
+    assert queue.lease("second") is not None
+    with pytest.raises(LeaseLost):
+        queue.renew(name, first, 1, 2)
+    assert queue.lease("third") is None
+
+
+def test_who_gets_further_gives_further_attempts(queue: Queue, clock: Clock) -> None:
+    queue.submit(A)
+    for attempt in range(2 * ATTEMPTS):
+        name, secret = leased(queue)
+        queue.renew(name, secret, attempt, 100)
+        queue.renew(name, secret, attempt + 1, 100)
+        clock.time += SECONDS + 1
+    for _ in range(ATTEMPTS):
+        name, secret = leased(queue)
+        queue.renew(name, secret, 2 * ATTEMPTS, 100)
+        clock.time += SECONDS + 1
+    assert queue.lease("worker") is None
+    assert queue.get(name).attempts == 3 * ATTEMPTS
+
+
+def test_nothing_is_forgotten_when_the_board_starts_again(tmp_path: Path, clock: Clock) -> None:
+    queue = Queue(tmp_path / "q", clock)
+    queue.submit(A)
+    queue.submit(B)
+    name, secret = leased(queue)
+    del queue  # as a kill leaves it, with its log
+    again = Queue(tmp_path / "q", clock)
+    assert [each.state for each in again.submissions()] == [State.WAITING, State.LEASED]
+    again.renew(name, secret, 1, 2)
+    assert again.submit(A)[0].id == name
+
+
+def test_a_clock_that_was_ahead_holds_no_lease_for_ever(tmp_path: Path, clock: Clock) -> None:
+    queue = Queue(tmp_path / "q", clock)
+    queue.submit(A)
+    leased(queue)
+    queue.close()
+    clock.time -= 10 * 365 * 86400
+    again = Queue(tmp_path / "q", clock)
+    clock.time += SECONDS + 1
+    assert again.lease("other") is not None
+
+
+def test_the_secret_of_a_lease_is_not_kept(tmp_path: Path, queue: Queue) -> None:
+    queue.submit(A)
+    _, secret = leased(queue)
+    kept = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert secret.encode() not in kept
+
+
+def test_ten_threads_never_lease_the_same(queue: Queue) -> None:
+    names = [queue.submit(Wanted(f"org/{number}"))[0].id for number in range(40)]
+    ready = Barrier(10)
+
+    def take(worker: int) -> list[str]:
+        ready.wait()
+        taken = []
+        while (lease := queue.lease(str(worker))) is not None:
+            taken.append(lease.submission.id)
+        return taken
+
+    with ThreadPoolExecutor(10) as threads:
+        taken = [name for names in threads.map(take, range(10)) for name in names]
+    assert sorted(taken) == sorted(names)
+
+
+def test_ten_threads_submit_the_same_once(queue: Queue) -> None:
+    ready = Barrier(10)
+
+    def submit(_: int) -> tuple[str, bool]:
+        ready.wait()
+        submission, new = queue.submit(A)
+        return submission.id, new
+
+    with ThreadPoolExecutor(10) as threads:
+        told = [*threads.map(submit, range(10))]
+    assert len({name for name, _ in told}) == 1
+    assert sum(new for _, new in told) == 1
+
+
+@pytest.mark.costly("another process holds the queue")
+def test_a_queue_that_another_process_holds_is_said_and_can_be_read(
+    tmp_path: Path, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.submit(A)
+    monkeypatch.setattr(database, "_SETTINGS", ("PRAGMA busy_timeout = 100", *database._SETTINGS[1:]))
+    code = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN EXCLUSIVE');"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "queue.sqlite3")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(Busy, match="another process holds it; ask again"):
+            queue.submit(B)
+        with pytest.raises(Busy):
+            queue.lease("worker")
+        assert [each.wanted for each in queue.submissions()] == [A]
+        holder.communicate()
+    assert queue.submit(B)[1]
+
+
+def test_a_full_disk_is_said_and_nothing_is_lost(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    submitted = [queue.submit(A)[0].id]
+    with monkeypatch.context() as full:
+        full.setattr(database, "_SETTINGS", (*database._SETTINGS, "PRAGMA max_page_count = 1"))
+        with pytest.raises(Busy, match="its disk is full"):
+            for number in range(1000):
+                submitted.append(queue.submit(Wanted(f"org/{number}", "r" * 90))[0].id)  # noqa: PERF401 up to the error
+    assert [each.id for each in queue.submissions()] == submitted[::-1]
+    assert queue.submit(B)[1]
+
+
+def test_a_queue_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "queue.sqlite3"
+    Queue(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {database.VERSION + 1}")
+    connection.close()
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(StoreError, match="has version 3, and this Choicewise knows 2; nothing of it was changed"):
+        Queue(path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "queue.sqlite3"
+    connection = sqlite3.connect(path)
+    connection.executescript("CREATE TABLE x (y); PRAGMA user_version = 1;")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="is a database of something else; name another folder"):
+        Queue(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("harm", ["text", "short", "pages", "zeros"])
+def test_a_damaged_queue_is_said_at_start(tmp_path: Path, harm: str) -> None:
+    path = tmp_path / "queue.sqlite3"
+    queue = Queue(path)
+    for number in range(200):
+        queue.submit(Wanted(f"org/{number}"))
+    queue.close()
+    content = path.read_bytes()
+    assert not path.with_name("queue.sqlite3-wal").exists()
+    half = len(content) // 2
+    harmed = {
+        "text": b"hello" * 100,
+        "short": content[:50],
+        "pages": content[:4096] + b"\xff" * half + content[4096 + half :],
+        "zeros": bytes(len(content)),
+    }
+    path.write_bytes(harmed[harm])
+    with pytest.raises(StoreError, match="is damaged") as raised:
+        Queue(path)
+    assert "move it elsewhere and start again" in raised.value.message
+    assert path.read_bytes() == harmed[harm]
+
+
+def test_a_folder_that_can_not_be_written_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="can't be used"):
+        Queue(tmp_path / "nowhere" / "queue.sqlite3")
+
+
+def test_what_is_not_there_is_said(queue: Queue) -> None:
+    with pytest.raises(NoSubmission):
+        queue.get("x")
+    with pytest.raises(NoSubmission):
+        queue.renew("x", "y", 0, 0)
+
+
+@given(st.text(max_size=3000), st.booleans())
+@settings(max_examples=20)
+def test_any_reason_is_kept_as_text(tmp_path_factory: pytest.TempPathFactory, reason: str, again: bool) -> None:
+    reason = reason.encode("utf-8", "replace").decode()
+    folder = tmp_path_factory.mktemp("queue")
+    queue = Queue(folder / "q")
+    queue.submit(A)
+    name, secret = leased(queue)
+    queue.fail(name, secret, reason, again)
+    assert queue.get(name).reason == reason[:2000]
+    queue.close()
+    shutil.rmtree(folder)
+
+
+def test_workers_that_are_ended_do_not_use_up_the_attempts(tmp_path: Path) -> None:
+    clock = Clock()
+    queue = Queue(tmp_path / "queue.sqlite3", clock)
+    queue.submit(Wanted("bundled:merrow-byte"))
+    for _ in range(2 * ATTEMPTS):
+        lease = queue.lease("worker")
+        assert lease is not None
+        queue.fail(lease.submission.id, lease.secret, "its worker was ended", again=True, counts=False)
+    for number in range(ATTEMPTS):
+        lease = queue.lease("worker")
+        assert lease is not None, number
+        queue.fail(lease.submission.id, lease.secret, "out of memory", again=True)
+        clock.time += PAUSES[-1]
+    assert queue.get(lease.submission.id).state is State.FAILED
+    assert queue.lease("worker") is None
+    queue.close()
+
+
+class Workers(RuleBasedStateMachine):
+    """Workers that take, renew, fail, finish and vanish in any order, beside a plain list of what must hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        import tempfile
+
+        self.folder, self.clock = Path(tempfile.mkdtemp()), Clock()
+        self.queue = Queue(self.folder / "q", self.clock)
+        self.wanted: set[Wanted] = set()
+        self.leases: list[Lease] = []
+        self.holder: dict[str, str] = {}
+        self.finished: list[str] = []
+
+    def teardown(self) -> None:
+        self.queue.close()
+        shutil.rmtree(self.folder)
+
+    @rule(number=st.integers(0, 5))
+    def submit(self, number: int) -> None:
+        self.queue.submit(Wanted(f"org/{number}"))
+        self.wanted.add(Wanted(f"org/{number}"))
+
+    @rule()
+    def lease(self) -> None:
+        lease = self.queue.lease("worker")
+        if lease is not None:
+            assert lease.submission.id not in self.finished
+            self.leases.append(lease)
+            self.holder[lease.submission.id] = lease.secret
+
+    @rule(seconds=st.sampled_from([1.0, 30.0, 61.0]))
+    def wait(self, seconds: float) -> None:
+        self.clock.time += seconds
+
+    @rule(data=st.data(), what=st.sampled_from(["renew", "finish", "fail", "again"]))
+    def tell(self, data: st.DataObject, what: str) -> None:
+        if not self.leases:
+            return
+        lease = data.draw(st.sampled_from(self.leases))
+        name, secret = lease.submission.id, lease.secret
+        try:
+            if what == "renew":
+                self.queue.renew(name, secret, 0, 0)
+            elif what == "finish":
+                self.queue.finish(name, secret, "folder", lambda: None)
+                assert name not in self.finished
+                self.finished.append(name)
+            else:
+                self.queue.fail(name, secret, "x", what == "again")
+        except LeaseLost:
+            return
+        assert self.holder[name] == secret, "only the last lease counts"
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        kept = self.queue.submissions()
+        assert {each.wanted for each in kept} == self.wanted
+        live = [each.wanted for each in kept if each.state not in (State.FAILED, State.REFUSED)]
+        assert len(live) == len(set(live))
+        assert {each.id for each in kept if each.state is State.DONE} == set(self.finished)
+
+
+Workers.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestWorkers = pytest.mark.costly("many histories of a queue in a database")(Workers.TestCase)

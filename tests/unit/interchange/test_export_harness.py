@@ -1,0 +1,296 @@
+"""Exports in the files of LM Evaluation Harness: names, numbers, hashes and lines."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import choicewise
+from choicewise.data.dataset import Dataset
+from choicewise.data.items import Item
+from choicewise.interchange.write.common import LONGEST, file_name, free_name
+from choicewise.interchange.write.harness_names import HARNESS_METRICS as METRICS
+from choicewise.interchange.write.harness_names import TASKS, known_task, metric_key, own_task
+from choicewise.protocols.catalogue import resolve
+from choicewise.results.run import Run
+from choicewise.store.folder import read_manifest, write_manifest
+from tests.helpers.commands import choicewise as command
+from tests.helpers.export_runs import HARNESS, lines, questions, quiz, strict
+from tests.helpers.page_runs import write_hostile_run
+
+OWN = "choicewise"
+
+
+def exported(run: Run | list[Run], out: Path, **about: Any) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+    """The results file, and the lines of every samples file by its task."""
+    choicewise.export(run, "harness", out, **about)
+    (file,) = out.rglob("results_*.json")
+    samples = {each.name[8 : each.name.rindex("_")]: lines(each) for each in out.rglob("samples_*.jsonl")}
+    return strict(file.read_text(encoding="utf-8")), samples
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_the_five_metrics_of_the_harness_have_its_names_and_our_numbers(tmp_path: Path) -> None:
+    run = quiz(questions(20), tmp_path / "run")
+    results, samples = exported(run, tmp_path / "out")
+    rows = {row.protocol.partition(":")[2]: row for row in run.rows()}
+    (entry,) = results["results"].values()
+    assert rows.keys() == {"acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match"}
+    for metric, row in rows.items():
+        assert (entry[f"{metric},none"], entry[f"{metric}_stderr,none"]) == (row.value, row.se)
+    (task,) = results["configs"]
+    assert results["n-samples"] == {task: {"original": 20, "effective": 20}}
+    assert results["higher_is_better"][task] == dict.fromkeys(rows, True)
+    told = results["configs"][task]["metadata"][OWN]["metrics"]
+    assert {key: each["signature"] for key, each in told.items()} == {
+        f"{metric},none": row.signature for metric, row in rows.items()
+    }
+    for metric, row in rows.items():
+        assert np.mean([line[metric] for line in samples[task]]) == pytest.approx(row.value)
+
+
+def test_lines_have_the_log_likelihoods_as_text_and_hashes_by_the_harness_formulae(tmp_path: Path) -> None:
+    run = quiz(questions(5), tmp_path / "run")
+    results, samples = exported(run, tmp_path / "out")
+    (task,) = samples
+    table = run.scores(f"{HARNESS}:acc")
+    sums = iter(table["score"].to_pylist())
+    after = iter((np.array(table["score"]) - np.array(run.scores(f"{HARNESS}:acc_mutual_info")["score"])).tolist())
+    hashes = ""
+    for number, line in enumerate(samples[task]):
+        assert (line["doc_id"], line["filter"], line["target"]) == (number, "none", str(number % 3))
+        assert [float(answer[0][0]) for answer in line["resps"][:3]] == [next(sums) for _ in range(3)]
+        assert [float(answer[0][0]) for answer in line["resps"][3:]] == pytest.approx([next(after) for _ in range(3)])
+        assert line["filtered_resps"] == [answer[0] for answer in line["resps"]]
+        assert {answer[1] for answer in line["filtered_resps"][:3]} <= {"True", "False"}
+        texts = [line["arguments"][f"gen_args_{place}"] for place in range(6)]
+        assert [text["arg_0"] for text in texts[3:]] == [""] * 3
+        assert [text["arg_1"] for text in texts] == [" red", " very tall", " salty"] * 2
+        assert line["doc_hash"] == sha256(json.dumps(line["doc"], indent=2, ensure_ascii=False))
+        assert line["prompt_hash"] == sha256(texts[0]["arg_0"])
+        assert line["target_hash"] == sha256(line["target"])
+        hashes += line["doc_hash"] + line["prompt_hash"] + line["target_hash"]
+    assert results["task_hashes"] == {task: sha256(hashes)}
+
+
+def test_a_group_of_subjects(tmp_path: Path) -> None:
+    subjects = {"tides": 4, "high seas/2": 6}
+    items = [
+        replace(item, id=f"{subject}{item.id}", subject=subject)
+        for subject, count in subjects.items()
+        for item in questions(count)
+    ]
+    run = quiz(items, tmp_path / "run")
+    results, samples = exported(run, tmp_path / "out")
+    group = "quiz@compat-lm-eval"
+    leaves = [f"{group}_tides", f"{group}_high-seas-2"]
+    assert results["group_subtasks"] == {group: leaves}
+    assert results["groups"] == {group: results["results"][group]}
+    assert [len(samples[leaf]) for leaf in leaves] == [4, 6]
+    assert sorted(results["configs"]) == sorted(leaves)
+    by_subject = {(row.protocol, row.subject): row for row in run.rows("subjects")}
+    for subject, leaf in zip(subjects, leaves, strict=True):
+        row = by_subject[f"{HARNESS}:acc_norm", subject]
+        entry = results["results"][leaf]
+        assert (entry["alias"], entry["acc_norm,none"]) == (subject, row.value)
+        assert entry["acc_norm_stderr,none"] == row.se
+    assert results["results"][group]["acc,none"] == next(
+        row.value for row in run.rows() if row.protocol.endswith(":acc")
+    )
+    assert results["results"][group]["sample_count"]["acc,none"] == 10
+
+
+def test_missing_items_have_no_line_and_are_counted_with_their_reasons(tmp_path: Path) -> None:
+    items = [*questions(3), *(replace(item, id=f"{item.id}-four") for item in questions(2, choices=4))]
+    results, samples = exported(quiz(items, tmp_path / "run", choices=3), tmp_path / "out")
+    (task,) = samples
+    assert results["n-samples"][task] == {"original": 5, "effective": 3}
+    assert [line["doc_id"] for line in samples[task]] == [0, 1, 2]
+    told = results["configs"][task]["metadata"][OWN]["metrics"]["acc,none"]
+    assert (told["n"], told["missing"], told["missing_reasons"][0]["count"]) == (3, 2, 2)
+
+
+def test_a_subject_without_a_number_has_no_metric(tmp_path: Path) -> None:
+    items = [
+        *questions(3, subject="three"),
+        *(replace(item, id=f"{item.id}-four") for item in questions(2, choices=4, subject="four")),
+    ]
+    results, samples = exported(quiz(items, tmp_path / "run", choices=3), tmp_path / "out")
+    entry = results["results"]["quiz@compat-lm-eval_four"]
+    assert entry == {"name": "quiz@compat-lm-eval_four", "alias": "four", "sample_len": 0}
+    assert samples.keys() == {"quiz@compat-lm-eval_three"}
+    assert results["results"]["quiz@compat-lm-eval_three"]["acc,none"] >= 0
+
+
+def test_several_runs_of_a_model_are_one_file_and_other_models_others(tmp_path: Path) -> None:
+    one = quiz(questions(3), tmp_path / "one")
+    two = quiz(questions(4), tmp_path / "two", name="other")
+    far = quiz(questions(4), tmp_path / "far", name="other", model="fake:oracle")
+    same = quiz(questions(5), tmp_path / "same", name="other")
+    choicewise.export([one, two, far, same], "harness", tmp_path / "out")
+    files = sorted(tmp_path.glob("out/*/results_*.json"))
+    assert [file.parent.name for file in files] == ["fake__hash", "fake__oracle"]
+    tasks = list(strict(files[0].read_text())["results"])
+    assert tasks[:2] == ["quiz@compat-lm-eval", "other@compat-lm-eval"]
+    assert len(tasks) == 3
+    assert tasks[2].startswith("other@compat-lm-eval-P")
+
+
+def test_tasks_of_the_harness_that_were_asked_here_keep_their_names(tmp_path: Path) -> None:
+    asked = quiz(questions(4), tmp_path / "one", name="lm-eval:isles", benchmark="lm-eval:isles")
+    results, samples = exported(asked, tmp_path / "one-out")
+    assert (list(results["results"]), list(samples)) == (["isles"], ["isles"])
+    assert results["results"]["isles"]["acc_norm,none"] == asked.rows()[1].value
+    items = [replace(item, subject=f"isles_{number % 2}") for number, item in enumerate(questions(6))]
+    group = quiz(items, tmp_path / "two", name="lm-eval:isles", benchmark="lm-eval:isles", aggregation="macro")
+    results, samples = exported(group, tmp_path / "two-out")
+    assert results["group_subtasks"] == {"isles": ["isles_0", "isles_1"]}
+    assert results["groups"]["isles"]["acc,none"] == group.rows()[0].value
+    assert {*samples} == {"isles_0", "isles_1"}
+
+
+def test_what_is_imported_again_is_the_same(tmp_path: Path) -> None:
+    run = quiz(questions(30), tmp_path / "run", name="isles")
+    _, samples = exported(run, tmp_path / "out")
+    back = command("import", tmp_path / "out" / "fake__hash", "--out", tmp_path / "back")
+    assert (back.code, "not used" in back.stderr) == (0, False), back.stderr
+    again = choicewise.open_run(tmp_path / "back")
+    ours = {row.protocol.partition(":")[2]: row for row in run.rows()}
+    names = {"sum": "acc", "char_mean_bare": "acc_norm", "byte_mean_bare": "acc_bytes", "pmi": "acc_mutual_info"}
+    rows = {row.protocol.rpartition(":")[2]: row for row in again.rows()}
+    for score, metric in names.items():
+        assert (rows[score].value, rows[score].n, rows[score].se) == (ours[metric].value, 30, ours[metric].se)
+    results, same = exported(again, tmp_path / "again")
+    ((task, entry),) = results["results"].items()
+    assert task == next(iter(samples))
+    for metric in names.values():
+        assert entry[f"{metric},none"] == ours[metric].value
+    for line, first in zip(same[task], samples[task], strict=True):
+        assert line["resps"][:3] == first["resps"][:3]
+        assert line["arguments"]["gen_args_0"] == first["arguments"]["gen_args_0"]
+
+
+def test_generated_answers(tmp_path: Path) -> None:
+    recipes = resolve("options/free-simple-evals")
+    data = Dataset("quiz", {"test": tuple(questions(4))})
+    run = choicewise.evaluate(model="fake:oracle", data=data, protocols=recipes, out=tmp_path / "run")
+    results, samples = exported(run, tmp_path / "out")
+    (task,) = samples
+    (metric,) = (key for key in results["results"][task] if key.endswith(",none") and "_stderr" not in key)
+    assert results["results"][task][metric] == run.rows()[0].value
+    assert results["configs"][task]["output_type"] == "generate_until"
+    for line in samples[task]:
+        assert line["arguments"].keys() == {"gen_args_0"}
+        assert isinstance(line["resps"][0][0], str)
+
+
+@pytest.mark.costly("runs are written and read again")
+def test_texts_that_could_do_harm_stay_texts(tmp_path: Path) -> None:
+    run = choicewise.open_run(write_hostile_run(tmp_path / "run"))
+    results, samples = exported(run, tmp_path / "out")
+    root = (tmp_path / "out").resolve()
+    assert all(file.resolve().is_relative_to(root) for file in root.rglob("*"))
+    assert results["model_name"].startswith("</script>")
+    documents = {line["doc"]["question"] for each in samples.values() for line in each}
+    assert "a\u2028b\u2029c \u202ereversed\u202c" in documents
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+
+
+@pytest.mark.costly("runs are written and read again")
+@settings(max_examples=12)
+@given(st.lists(st.tuples(texts, st.lists(texts, min_size=2, max_size=4, unique=True), texts), min_size=1, max_size=5))
+def test_any_texts(rows: list[tuple[str, list[str], str]]) -> None:
+    items = [
+        Item(f"{number}{question}", question, tuple(choices), (0,), subject)
+        for number, (question, choices, subject) in enumerate(rows)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        run = quiz(items, Path(folder, "run"), name=rows[0][0])
+        _, samples = exported(run, Path(folder, "out"))
+        row = next(row for row in run.rows() if row.protocol.endswith(":acc"))
+        seen = {line["doc"]["id"]: line for each in samples.values() for line in each}
+    for item in items:
+        if item.id in seen:
+            document = seen[item.id]["doc"]
+            assert (document["question"], document["choices"]) == (item.question, list(item.choices))
+    counted = [line["acc"] for line in seen.values() if "acc" in line]
+    assert len(counted) == row.n
+    assert math.isnan(row.value) or np.mean(counted) == pytest.approx(row.value)
+
+
+@given(texts, texts)
+def test_names_of_files_are_safe_and_stay_apart(one: str, other: str) -> None:
+    first = file_name(one * 40)
+    second = free_name(file_name(other * 40), [first], "told")
+    for name in (first, second):
+        assert name
+        assert not name.startswith(".")
+        assert "/" not in name
+        assert "\0" not in name
+        assert len(name.encode()) <= LONGEST + 10
+        assert name.isprintable()
+    assert first.casefold() != second.casefold()
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_of_the_harness_is_a_protocol_of_the_catalogue(name: str) -> None:
+    for each, protocol in resolve(name).items():
+        assert known_task(each, protocol, protocol.benchmark) == TASKS[name]
+        assert known_task(each, protocol, "my-own-data") is None
+        assert known_task(each, replace(protocol, rev=protocol.rev + 1), protocol.benchmark) is None
+        key = metric_key(each, protocol, TASKS[name], [])
+        assert key.partition(",")[0] in {*METRICS.values()}
+
+
+def test_the_number_of_shots_is_no_part_of_a_task() -> None:
+    ((name, five),) = resolve("arc-challenge/harness:acc@shots=5").items()
+    assert known_task(name, five, "arc-challenge") == TASKS["arc-challenge/harness"]
+    ((name, other),) = resolve("arc-challenge/harness:acc@ties=split").items()
+    assert known_task(name, other, "arc-challenge") is None
+    assert own_task(name, other, "arc-challenge") == "arc-challenge@harness@ties-split"
+    assert metric_key(name, other, None, []) == "choicewise_acc_acc,none"
+
+
+@pytest.mark.parametrize(
+    "name", ["options/cloze", "mmlu/cloze", "options/pride", "options/yes-no", "masked-lm/minicons"]
+)
+def test_no_other_number_has_a_name_of_the_harness(name: str) -> None:
+    theirs = {f"{metric},none" for metric in METRICS.values()}
+    expected = {f"{HARNESS}:{metric}": metric for metric in METRICS.values()}
+    means = {
+        (recipe.score, recipe.decision, recipe.metric, recipe.ties): expected[each]
+        for each, recipe in resolve(HARNESS).items()
+    }
+    keys: list[str] = []
+    for each, protocol in resolve(name).items():
+        key = metric_key(each, protocol, None, keys)
+        keys.append(key)
+        if key in theirs:
+            usual = (protocol.score, protocol.decision, protocol.metric, protocol.ties)
+            assert means[usual] == key.partition(",")[0]
+            assert (protocol.calibration, protocol.views, protocol.reading) == ("none", "given", "loglikelihood")
+    assert len({*keys}) == len(keys)
+
+
+def test_the_date_is_the_runs_and_a_models_name_leads_nowhere(tmp_path: Path) -> None:
+    run = quiz(questions(3), tmp_path / "run")
+    manifest = read_manifest(run.folder)
+    write_manifest(run.folder, replace(manifest, model=replace(manifest.model, name="../../etc/passwd")))
+    results, _ = exported(choicewise.open_run(run.folder), tmp_path / "out")
+    assert results["date"] == pytest.approx((run.folder / "manifest.json").stat().st_mtime)
+    assert {file.parent.parent for file in (tmp_path / "out").rglob("*.json*")} == {tmp_path / "out"}

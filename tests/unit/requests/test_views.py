@@ -1,0 +1,289 @@
+"""Items in several orders and without content, as they are run, against runs of items that stand so in the data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from choicewise import evaluate
+from choicewise.data.dataset import Dataset
+from choicewise.data.items import Item
+from choicewise.errors import DataError, ProtocolError
+from choicewise.models.fake import HashModel
+from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.readings import CALIBRATIONS, CONTENT_FREE, DRAWING, PERMUTED, VIEWS
+from choicewise.protocols.shots import drawn_items
+from choicewise.requests.render import render
+from choicewise.requests.request import View
+from choicewise.results.measurement import Measurement
+from choicewise.results.run import Run
+from choicewise.scoring.calibrate import NOISE, batch, calibrated, contextual, order_predictions
+from tests.helpers.protocols import mmlu_protocol
+
+ITEMS = tuple(
+    Item(
+        f"{number}", f"Which is {number}?", tuple(f"{number}{mark}" for mark in "pqrs"[: 4 - number % 2]), (number % 3,)
+    )
+    for number in range(22)
+)
+"""Of four and of three options in turn; PriDe draws one of each kind."""
+
+NAMES = ("permuted-cyclic", "permuted-full", "pride", "batch-calibrated", "contextual-calibrated")
+
+
+def protocol(name: str) -> Protocol:
+    return resolve(f"options/{name}")[f"options/{name}"]
+
+
+def run(protocols: dict[str, Protocol], items: tuple[Item, ...], out: Path, model: Any = None, **how: Any) -> Run:
+    return evaluate(model=model or HashModel(), data=Dataset("d", {"test": items}), protocols=protocols, out=out, **how)
+
+
+def scores(found: Run) -> dict[str, list[float]]:
+    seen: dict[str, list[float]] = {}
+    for row in found.scores().to_pylist():
+        seen.setdefault(row["item"], []).append(row["score"])
+    return seen
+
+
+def turned(item: Item, order: tuple[int, ...]) -> Item:
+    """The item with option ``order[place]`` in each place."""
+    return replace(
+        item, choices=tuple(item.choices[option] for option in order), gold=tuple(map(order.index, item.gold))
+    )
+
+
+class Plain:
+    """Shares of the labels, of items that are asked one by one as they stand."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.asked = 0
+
+    def shares(self, item: Item) -> list[float]:
+        plain = replace(protocol("permuted-cyclic"), views="given", calibration="none")
+        self.asked += 1
+        (found,) = scores(run({"plain": plain}, (item,), self.out / str(self.asked))).values()
+        return [math.exp(score) / sum(map(math.exp, found)) for score in found]
+
+    def permuted(self, item: Item, orders: list[tuple[int, ...]]) -> list[float]:
+        total = [0.0] * len(item.choices)
+        for order in orders:
+            for share, option in zip(self.shares(turned(item, order)), order, strict=True):
+                total[option] += share / len(orders)
+        return [math.log(share) for share in total]
+
+    def contextual(self, item: Item) -> list[float]:
+        empty = [replace(item, question=text, choices=(text,) * len(item.choices)) for text in ("N/A", "", "[MASK]")]
+        prior = np.mean([self.shares(each) for each in empty], axis=0)
+        return [math.log(share / like) for share, like in zip(self.shares(item), prior, strict=True)]
+
+    def pride(self, item: Item, sample: list[Item]) -> list[float]:
+        priors = []
+        for each in sample:
+            observed = [self.shares(turned(each, order)) for order in rotations(len(each.choices))]
+            geometric = np.exp(np.mean(np.log(observed), axis=0))
+            priors.append(geometric / geometric.sum())
+        prior = np.mean(priors, axis=0)
+        return [math.log(share / like) for share, like in zip(self.shares(item), prior, strict=True)]
+
+
+def rotations(options: int) -> list[tuple[int, ...]]:
+    return [tuple((turn + place) % options for place in range(options)) for turn in range(options)]
+
+
+@pytest.mark.costly("runs are evaluated")
+def test_permutations_and_content_free_inputs_equal_items_that_stand_so(tmp_path: Path) -> None:
+    plain, items = Plain(tmp_path / "plain"), ITEMS[:2]
+    found = {name: scores(run({name: protocol(name)}, items, tmp_path / name)) for name in NAMES}
+    for item in items:
+        every = list(permutations(range(len(item.choices))))
+        assert found["permuted-cyclic"][item.id] == pytest.approx(plain.permuted(item, rotations(len(item.choices))))
+        assert found["permuted-full"][item.id] == pytest.approx(plain.permuted(item, every))
+        assert found["contextual-calibrated"][item.id] == pytest.approx(plain.contextual(item), abs=1e-6)
+        assert found["batch-calibrated"][item.id] == pytest.approx([0.0] * len(item.choices), abs=1e-9)
+
+
+@pytest.mark.costly("runs are evaluated")
+def test_pride_takes_the_prior_of_each_kind_from_the_items_drawn(tmp_path: Path) -> None:
+    drawn = drawn_items(Dataset("d", {"test": ITEMS}), "test", 0)
+    of_kind = [[item for item in ITEMS if item.id in drawn and len(item.choices) == kind] for kind in (4, 3)]
+    assert [len(items) for items in of_kind] == [1, 1]
+    seen, plain = scores(run({"pride": protocol("pride")}, ITEMS, tmp_path / "pride")), Plain(tmp_path / "plain")
+    for item in ITEMS[:4]:
+        assert seen[item.id] == pytest.approx(plain.pride(item, of_kind[len(item.choices) == 3]), abs=1e-6)
+
+
+def test_the_draw_is_of_the_seed_and_the_ids_alone(tmp_path: Path) -> None:
+    many = tuple(replace(ITEMS[0], id=f"{number}", subject=f"s{number % 3}") for number in range(400))
+    data = Dataset("d", {"test": many, "dev": ITEMS})
+    drawn = drawn_items(data, "test", 0)
+    assert len(drawn) == 20
+    assert drawn_items(Dataset("e", {"test": many[::-1]}), "test", 0) == drawn
+    assert drawn_items(data, "dev", 0) < {item.id for item in ITEMS}
+    others = [drawn_items(data, "test", seed) for seed in range(1, 60)]
+    assert len(set(others)) == 59
+    places = [int(item) for each in others for item in each]
+    assert scipy.stats.kstest(places, scipy.stats.randint(0, 400).cdf).pvalue > 0.01  # not some places more than others
+    recipes, orders = {"p": protocol("pride")}, {}
+    for name, how in {"whole": {}, "limit": {"limit": 50}, "subject": {"subjects": ["s1"]}}.items():
+        spans = evaluate(model=HashModel(), data=data, protocols=recipes, out=tmp_path / name, **how).tables.spans
+        orders[name] = set(spans.filter(pc.greater(spans["part"], 0))["item"].to_pylist())
+    assert orders["whole"] == drawn
+    assert orders["limit"] == drawn & {item.id for item in many[:150]}
+    assert orders["subject"] == drawn & {item.id for item in many[1::3]}
+    with pytest.raises(ProtocolError, match="views cyclic-5% draws items at random and needs a seed"):
+        replace(protocol("pride"), seed=None)
+
+
+def test_batch_calibration_takes_off_the_mean_of_the_items_of_a_kind(tmp_path: Path) -> None:
+    seen, plain = scores(run({"b": protocol("batch-calibrated")}, ITEMS[:4], tmp_path / "b")), Plain(tmp_path / "plain")
+    shares = np.array([plain.shares(ITEMS[0]), plain.shares(ITEMS[2])])
+    np.testing.assert_allclose([seen["0"], seen["2"]], np.log(shares / shares.mean(axis=0)), atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "order"), [("permuted-cyclic", (1, 2, 3, 0)), ("permuted-full", (2, 0, 3, 1))])
+def test_turning_the_options_turns_the_averages_and_nothing_else(
+    name: str, order: tuple[int, ...], tmp_path: Path
+) -> None:
+    items = ITEMS[:6:2]
+    one = scores(run({name: protocol(name)}, items, tmp_path / "one"))
+    other = scores(run({name: protocol(name)}, tuple(turned(item, order) for item in items), tmp_path / "other"))
+    for item in items:
+        assert [one[item.id][option] for option in order] == pytest.approx(other[item.id], rel=1e-9)
+
+
+def test_what_pride_asks_is_among_what_the_rotations_ask(tmp_path: Path) -> None:
+    cyclic, pride = protocol("permuted-cyclic"), protocol("pride")
+    both = run({"cyclic": cyclic, "pride": pride, "same": replace(pride, views="cyclic")}, ITEMS, tmp_path / "both")
+    alone = run({"cyclic": cyclic}, ITEMS, tmp_path / "alone")
+    assert both.tables.observations.num_rows == alone.tables.observations.num_rows
+    missing = {name: each.decisions.missing.sum() for name, each in both.measurements.items()}
+    assert missing == {"cyclic": 0, "pride": 0, "same": 0}
+    consistent = {row.protocol: row.diagnosis.permutation_sibling for row in both.rows()}
+    assert (consistent["cyclic"], consistent["pride"]) == ("cyclic", "cyclic")
+
+
+def test_views_start_with_the_order_as_given() -> None:
+    assert {name for names in CALIBRATIONS.values() for name in names} == set(VIEWS)
+    assert set(NOISE) == set(CALIBRATIONS)
+    assert {*PERMUTED, *DRAWING} < set(VIEWS)
+    for options in (1, 3, 4):
+        assert VIEWS["cyclic"](options, False) == rotations(options)
+        assert VIEWS["full"](options, False) == list(permutations(range(options)))
+        assert VIEWS["cyclic-5%"](options, True) == rotations(options)
+        for name in ("given", "content-free"):
+            assert VIEWS[name](options, True) == VIEWS["cyclic-5%"](options, False) == [tuple(range(options))]
+
+
+def test_a_view_stands_after_the_same_shots_with_the_continuation_of_each_option() -> None:
+    item = Item("1", "Which?", ("x", "y"), (0,), fields={"hint": "no"})
+    recipe = mmlu_protocol(views="cyclic", choices=2, shots=1, header="H:", question="{hint} {question}\n{options}")
+    request = render(recipe, item, [replace(item, question="Shot?")])
+    assert request.views == (View("no Which?\nA. y\nB. x\n", (" B", " A")),)
+    empty = render(replace(recipe, views="content-free"), item, [])
+    assert [view.query for view in empty.views] == [f"{text} {text}\nA. {text}\nB. {text}\n" for text in CONTENT_FREE]
+    assert {(view.continuations, view.content) for view in empty.views} == {((" A", " B"), False)}
+
+
+def test_more_than_four_options_have_too_many_orders(tmp_path: Path) -> None:
+    items, recipes = (*ITEMS[:2], Item("5", "Which?", tuple("vwxyz"), (0,))), {"full": protocol("permuted-full")}
+    with pytest.raises(DataError, match=r"5 choices, and views full shows every order of at most 4.*views cyclic"):
+        run(recipes, items, tmp_path / "refused")
+    (row,) = run(recipes, items, tmp_path / "skipped", skip_bad_items=True).rows()
+    assert (row.n, row.missing) == (2, 1)
+
+
+def test_a_view_that_does_not_fit_leaves_its_item_missing_with_a_reason(tmp_path: Path) -> None:
+    model, item = HashModel(), Item("1", "Q", ("a", "b"), (0,))
+    model.window = 1 + len("Question: Q\nA. a\nB. b\nAnswer: A") + 3  # [MASK] for each of them takes 15 bytes more
+    found = run({"c": protocol("contextual-calibrated")}, (item,), tmp_path / "c", model)
+    assert [row.missing for row in found.rows()] == [1]
+    reasons = {row["missing"] for row in found.observations().to_pylist() if row["key"] is None}
+    assert reasons
+    assert all("window" in reason for reason in reasons)
+
+
+def measured(found: Run, name: str) -> Measurement:
+    return found.measurements[name]
+
+
+@pytest.mark.costly("runs are evaluated")
+def test_permutation_consistency_is_told_of_every_protocol_that_asks_the_same(tmp_path: Path) -> None:
+    cyclic = protocol("permuted-cyclic")
+    recipes = {"plain": replace(cyclic, views="given", calibration="none"), "cyclic": cyclic}
+    recipes |= {"other": replace(recipes["plain"], question="{options}{question}")}
+    found = run(recipes, ITEMS[:6], tmp_path / "hash")
+    rows = {row.protocol: row.diagnosis for row in found.rows()}
+    plain, alike = Plain(tmp_path / "alone"), 0
+    for item in ITEMS[:6]:
+        orders = rotations(len(item.choices))
+        alike += len({order[int(np.argmax(plain.shares(turned(item, order))))] for order in orders}) == 1
+    assert rows["plain"].permutation_consistency == rows["cyclic"].permutation_consistency == alike / 6
+    assert rows["plain"].permutation_sibling == "cyclic"
+    assert ("permutation" in rows["plain"].warnings) == (alike / 6 <= 0.7)
+    assert rows["other"].permutation_sibling is None
+    sure = run(recipes, ITEMS[:6], tmp_path / "oracle", "fake:oracle")
+    assert {row.protocol: row.diagnosis.permutation_consistency for row in sure.rows()}["plain"] == 1
+    assert measured(sure, "cyclic").decisions.credit.tolist() == [1.0] * 6
+
+
+def test_choices_only_shows_no_question_and_is_set_beside_the_labels(tmp_path: Path) -> None:
+    recipes = {name: protocol(name) for name in ("choices-only", "permuted-cyclic")}
+    assert render(recipes["choices-only"], ITEMS[1], []).context() == "A. 1p\nB. 1q\nC. 1r\nAnswer:"
+    rows = {row.protocol: row.diagnosis for row in run(recipes, ITEMS, tmp_path, "fake:oracle").rows()}
+    assert rows["permuted-cyclic"].choices_sibling == "choices-only"
+    assert "choices-only" in rows["permuted-cyclic"].warnings
+
+
+SEEN = arrays(np.float64, (4, 5, 3), elements=st.floats(-30, 0))
+
+
+@given(seen=SEEN)
+def test_calibrated_takes_items_of_a_kind_together(seen: np.ndarray) -> None:
+    items = np.array([0, 3, 4, 7, 10, 13])  # the second has one option
+    single = np.arange(13) == 3
+    parts = [np.insert(view.ravel(), 3, -1.0) for view in seen.swapaxes(0, 1)]
+    found = calibrated("batch", "given", parts, items)
+    np.testing.assert_allclose(found[~single].reshape(4, 3), batch(seen[:, 0]), atol=1e-9)
+    found = calibrated("contextual", "content-free", parts, items)
+    each = [contextual(item[:1], item[1:])[0] for item in seen]
+    np.testing.assert_allclose(found[~single].reshape(4, 3), each, atol=1e-9)
+    assert np.isnan(calibrated("permutation", "full", parts, items)[~single]).all()  # five views of six orders
+
+
+@given(seen=SEEN, noise=st.floats(0, 0.1), data=st.data())
+@pytest.mark.parametrize("name", [name for name in NOISE if name != "none"])
+def test_noise_moves_a_calibrated_score_no_further_than_said(
+    name: str, seen: np.ndarray, noise: float, data: st.DataObject
+) -> None:
+    moved = seen + data.draw(arrays(np.float64, seen.shape, elements=st.floats(-noise, noise)))
+    views, items = CALIBRATIONS[name][0], np.arange(0, 13, 3)
+    one, other = (
+        calibrated(name, views, [view.ravel() for view in each.swapaxes(0, 1)], items) for each in (seen, moved)
+    )
+    change = (other - one).reshape(4, 3)
+    change -= change.mean(axis=1, keepdims=True)  # what all options of an item have in common decides nothing
+    apart = change.max(axis=1) - change.min(axis=1)
+    assert (apart <= 2 * NOISE[name] * noise + 1e-9).all()
+
+
+def test_order_predictions_follow_the_options_and_miss_what_was_not_seen() -> None:
+    items = np.array([0, 3, 5])
+    parts = [[0.0, 1, 2, 1, 0], [2.0, 1, 0, 1, 0], [0.0, 0, 1, math.nan, math.nan]]
+    found = order_predictions("cyclic", [np.array(part) for part in parts], items)
+    assert found.tolist() == [[2, 0], [0, 0], [2, 0]]
+    parts[1][4] = math.nan
+    assert order_predictions("cyclic", [np.array(part) for part in parts], items)[:, 1].tolist() == [0, -1, 0]

@@ -1,0 +1,148 @@
+"""The agreement report: what differs is found, counted and put down to its cause."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from choicewise import evaluate, open_run
+from choicewise.cli.report import report
+from choicewise.data.dataset import Dataset
+from choicewise.data.items import Item
+from choicewise.models.fake import HashModel
+from choicewise.protocols.catalogue import resolve
+from choicewise.report.comparison import agreement_tables
+from choicewise.results.agreement import CAUSES, TOLERANCE, Agreement, agreement, retrievals
+from choicewise.results.run import Run
+from tests.helpers.protocols import mmlu_protocol
+from tests.unit.tokens.test_char_span import Merging
+
+ITEMS = (
+    Item("1", "She said:", ("red", "a long green one", "blue"), (0,)),
+    Item("2", "They say", ("yes, often", "no"), (1,)),
+)
+BASE = mmlu_protocol(
+    split="test", question="{question}", continuation='"{choice}"', shots=0, choices=None, letters="ABC", ties="first"
+)
+RECIPES = {
+    "sum": BASE,
+    "mean": replace(BASE, score="token_mean"),
+    "masked": replace(BASE, reading="masked", score="token_mean"),
+    "span": replace(BASE, reading="surprisal"),
+    "package": replace(BASE, reading="surprisal-package", score="char_mean_bare"),
+    "apart": replace(BASE, boundary="separate"),
+    "bare": replace(BASE, bos="none"),
+    "other": replace(BASE, question="So {question}"),
+    "odds": replace(BASE, reading="yes-no", proposal="{choice}", continuation="yes\nno"),
+}
+
+
+class Endless(HashModel):
+    """Speaks bytes with a merge, and calls one of them the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokenizer = Merging()
+        self.tokenizer.eos_id = 10
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    data = Dataset("quiz", {"test": ITEMS})
+    return evaluate(model=Endless(), data=data, protocols=RECIPES, out=tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def pairs(run: Run) -> dict[tuple[str, str], Agreement]:
+    return {(pair.left, pair.right): pair for pair in agreement(run)}
+
+
+def test_only_retrievals_of_the_same_texts_are_compared(pairs: dict[tuple[str, str], Agreement]) -> None:
+    names = [name for name in RECIPES if name not in ("other", "odds")]
+    assert list(pairs) == [(left, right) for place, left in enumerate(names) for right in names[place + 1 :]]
+
+
+def test_the_same_sum_differs_by_its_divisor_alone(pairs: dict[tuple[str, str], Agreement]) -> None:
+    pair = pairs["sum", "mean"]
+    assert (pair.n, pair.missing, pair.largest, pair.beyond, dict(pair.causes)) == (5, 0, 0.0, 0, {})
+    assert pair.items - pair.same == pair.decided.get("divisor", 0) == 1
+    masked = pairs["mean", "masked"]
+    assert masked.largest < TOLERANCE
+    assert (masked.beyond, masked.same) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "causes"),
+    [
+        ("sum", "span", {"boundary merge": 3}),  # the first item's context ends in a colon
+        ("sum", "apart", {"boundary merge": 3}),
+        ("span", "package", {"context": 5}),
+        ("masked", "span", {"boundary merge": 3}),
+    ],
+)
+def test_what_differs_has_a_cause(
+    left: str, right: str, causes: dict[str, int], pairs: dict[tuple[str, str], Agreement]
+) -> None:
+    pair = pairs[left, right]
+    assert dict(pair.causes) == causes
+    assert pair.beyond == sum(causes.values())
+    assert pair.worst[0].difference == pytest.approx(pair.worst[0].left - pair.worst[0].right)
+    assert abs(pair.worst[0].difference) == pair.largest
+    assert set(causes) <= set(CAUSES)
+
+
+def test_a_hash_model_reads_text_so_that_a_missing_bos_is_no_difference(
+    pairs: dict[tuple[str, str], Agreement],
+) -> None:
+    assert pairs["sum", "bare"].beyond == 0
+
+
+def test_generated_options_are_compared_where_they_were_generated(tmp_path: Path) -> None:
+    data = Dataset("quiz", {"test": (Item("1", "Q", ("a", "b"), (0,)), Item("2", "R", ("c", "d"), (1,)))})
+    made = resolve("options/quoted-mean-generate")["options/quoted-mean-generate"]
+    found = evaluate(
+        model="fake:oracle",
+        data=data,
+        protocols={
+            "made": made,
+            "asked": replace(made, reading="loglikelihood", new_tokens=None, decision="argmax", ties="first"),
+        },
+        out=tmp_path,
+    )
+    (pair,) = agreement(found)
+    assert (pair.n, pair.missing, pair.items, pair.same) == (2, 2, 2, 2)
+    assert dict(pair.causes) == {}  # the space in front is no token of the generated text, but all are as likely
+
+
+def test_a_protocol_without_likelihoods_retrieves_nothing(run: Run) -> None:
+    assert "odds" not in retrievals(run)
+    assert "sum" in retrievals(run)
+
+
+@pytest.mark.costly("runs are evaluated and compared")
+def test_agreement_is_shown_as_tables_and_json(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(width=200, record=True, file=StringIO())
+    for part in agreement_tables("here", agreement(run)):
+        console.print(part)
+    shown = console.export_text()
+    assert "here: retrievals of the same options" in shown
+    assert "boundary merge: a token straddles" in shown
+    report([run.folder], agreement=True, json=True)
+    listed = json.loads(capsys.readouterr().out)
+    assert len(listed) == 21
+    assert {"run", "left", "right", "n", "median", "largest", "causes", "decided", "worst"} <= set(listed[0])
+    report([run.folder], agreement=True)
+    assert "where they differ most" in capsys.readouterr().out
+
+
+def test_a_run_of_one_retrieval_says_so(tmp_path: Path) -> None:
+    data = Dataset("quiz", {"test": ITEMS})
+    evaluate(model=HashModel(), data=data, protocols=["options/cloze"], out=tmp_path)
+    assert agreement(open_run(tmp_path)) == []
+    (said,) = agreement_tables("here", [])
+    assert "no two protocols" in str(said)

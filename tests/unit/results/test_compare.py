@@ -1,0 +1,347 @@
+"""Same measurement, comparable or not, and what the difference is made of."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from choicewise import evaluate, open_run
+from choicewise.errors import UsageError
+from choicewise.models.fake import HashModel
+from choicewise.questions import Question, TokenScores
+from choicewise.report.comparison import comparison_lines
+from choicewise.results.compare import VERDICTS, Agreeing, Comparison, comparisons
+from choicewise.results.evidence import Evidence
+from choicewise.results.rows import TEXTS, read_texts, text_digests, text_id
+from choicewise.results.run import Run
+from choicewise.results.spans import ObservedPortion
+from choicewise.scoring.significance import SignFlip
+from choicewise.util.jsonio import json_value
+from tests.helpers.commands import choicewise
+from tests.helpers.mmlu_data import set_block_size, write_mmlu
+from tests.helpers.toy_tokenizers import ToyTokenizer
+from tests.whole.test_portions import Dying
+
+pytestmark = pytest.mark.costly("runs are evaluated and compared")
+
+NAMES = ["mmlu/original", "mmlu/harness-v1", "mmlu/cloze:sum"]
+
+
+class Shaken(HashModel):
+    """The same hash model, were it not for a little noise."""
+
+    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+        for index, seen in super().answer(questions):
+            yield index, replace(seen, logprobs=seen.logprobs + np.float32(0.01 * (index % 3)))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_mmlu(tmp_path_factory.mktemp("data"), tuple(f"subject{n}" for n in range(12)), questions=4)
+
+
+@pytest.fixture(scope="module")
+def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return evaluate(model=HashModel(), data=data, protocols=NAMES, out=tmp_path_factory.mktemp("run") / "one")
+
+
+def one(left: Run, right: Run | None, *protocols: str) -> Comparison:
+    (found,) = comparisons(left, right, protocols)
+    return found
+
+
+def told(found: Comparison) -> str:
+    return " ".join(" ".join(comparison_lines(found)).split())
+
+
+def test_a_repetition_is_the_same_measurement(run: Run, data: Path, tmp_path: Path) -> None:
+    again = evaluate(model=HashModel(), data=data, protocols=NAMES, out=tmp_path / "again")
+    for found in comparisons(run, again, []):
+        assert (found.verdict, found.axes, found.parting) == ("same measurement", (), None)
+        assert (found.difference.value, found.flips.predicted_differently, found.furthest) == (0, 0, 0)
+        assert "deterministic here: the scores of all 48 items agree exactly" in told(found)
+        assert "A - B = +0.00 points over 48 items no item differs in its credit, so nothing can be said" in told(found)
+        assert not any(word in told(found) for word in ("interval", "McNemar", "probability"))
+        content = json_value(found)
+        assert content["difference"]["ci_low"] is content["difference"]["ci_high"] is content["detectable"] is None
+    assert len(comparisons(run, again, [])) == 3
+
+
+def test_noise_between_repetitions_is_reported(run: Run, data: Path, tmp_path: Path) -> None:
+    again = evaluate(model=Shaken(), data=data, protocols=NAMES, out=tmp_path / "again")
+    found = one(run, again, "mmlu/cloze:sum")
+    assert found.verdict == "same measurement"
+    assert (found.furthest, found.moved) == (pytest.approx(0.38, abs=0.01), 48)
+    assert "not deterministic: the scores of 48 of 48 items differ by up to 0.38" in told(found)
+
+
+def test_two_models_are_compared_item_by_item(run: Run, data: Path, tmp_path: Path) -> None:
+    other = evaluate(model=HashModel(1), data=data, protocols=NAMES[:2], out=tmp_path / "other")
+    found = one(run, other, "mmlu/original")
+    assert found.verdict == "comparable"
+    assert {axis.axis for axis in found.axes} == {"model name", "model digest"}
+    assert found.left.i == found.right.i
+    left, right = (each.measurements["mmlu/original"] for each in (run, other))
+    a, b = left.decisions.credit, right.decisions.credit
+    assert found.difference.value == pytest.approx(np.mean(a - b))
+    only = int(((a == 1) & (b == 0)).sum()), int(((a == 0) & (b == 1)).sum())
+    assert found.test.p == pytest.approx(scipy.stats.binomtest(only[0], sum(only)).pvalue)
+    assert (found.flips.left_better, found.flips.right_better) == only
+    differently = sum(x != y for x, y in zip(left.decisions.prediction, right.decisions.prediction, strict=True))
+    assert found.flips.predicted_differently == differently
+    assert found.detectable == pytest.approx((1.959964 + 0.841621) * np.std(a - b, ddof=1) / math.sqrt(48), rel=1e-5)
+    by_subject = (a - b - np.mean(a - b)).reshape(12, 4)
+    assert found.clusters == 12
+    assert found.difference.se == pytest.approx(math.sqrt((by_subject.sum(axis=1) ** 2).sum() / 48**2 * 12 / 11))
+    half = scipy.stats.t.ppf(0.975, 11) * found.difference.se
+    assert found.difference.ci_high - found.difference.value == pytest.approx(half)
+    assert [each.left.protocol for each in comparisons(run, other, [])] == NAMES[:2]
+
+
+def test_a_lead_on_every_item_is_no_certainty_either(data: Path, tmp_path: Path) -> None:
+    oracle, anti = (
+        evaluate(model=f"fake:{name}", data=data, protocols=NAMES[:1], out=tmp_path / name)
+        for name in ("oracle", "anti-oracle")
+    )
+    words = told(one(oracle, anti))
+    assert "A - B = +100.00 points over 48 items McNemar's exact test: only A right 48, only B right 0" in words
+    assert "all items differ by the same, so nothing can be said" in words
+
+
+def test_the_test_is_called_what_it_is(run: Run) -> None:
+    found = one(run, None, "mmlu/original", "mmlu/harness-v1")
+    tied = replace(found, test=SignFlip(56, 19, 215, 0.09092, exact=True))
+    expected = (
+        "paired sign-flip test of the credits, exact: only A right 56, only B right 19, 215 differ by part of a "
+        "credit, p = 0.09092"
+    )
+    assert expected in told(tied)
+    limit = replace(found, test=SignFlip(56, 19, 0, 0.01, exact=False))
+    assert "sign-flip test of the credits, in the normal limit: only A right 56, only B right 19, p = 0.01" in told(
+        limit
+    )
+
+
+def test_other_questions_are_other_inputs(run: Run, tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data", tuple(f"subject{n}" for n in range(12)), questions=5)
+    path = data / "test" / "subject3_test.csv"
+    path.write_text(path.read_text().replace("number 1", "number one"))
+    other = evaluate(model=HashModel(), data=data, protocols=NAMES, out=tmp_path / "other")
+    found = one(run, other, "mmlu/cloze:sum")
+    assert found.verdict == "other inputs"
+    assert found.left.p == found.right.p
+    assert found.parting is not None
+    assert found.parting.item == "subject3/test/1"
+    assert "number 1 of test?" in found.parting.left
+    assert "number one of test?" in found.parting.right
+    assert (found.flips.shared, found.flips.left_only, found.flips.right_only) == (48, 0, 12)
+    assert "12 only in B" in told(found)
+
+
+def test_two_protocols_of_one_run_differ_by_their_axes(run: Run) -> None:
+    found = one(run, None, "mmlu/original", "mmlu/harness-v1")
+    assert found.verdict == "not comparable"
+    assert {"header", "bos", "fit"} <= {axis.axis for axis in found.axes}
+    assert not any(axis.axis.startswith("model") for axis in found.axes)
+    assert found.parting is not None
+    assert math.isnan(found.furthest)
+    assert "what differs" in told(found)
+    assert found.verdict in VERDICTS
+
+
+def test_protocols_that_differ_only_in_the_score_send_the_same_texts(run: Run) -> None:
+    recipe = run.protocols["mmlu/cloze:sum"]
+    both = run.under({"a": recipe, "b": replace(recipe, score="char_mean")})
+    left, right = both.measurements.values()
+    read_texts(both.evidence, [left.protocol.prompt_digest])
+    assert text_id(left.evidence, left.protocol) == text_id(right.evidence, right.protocol)
+    found = one(both, None, "a", "b")
+    assert [axis.axis for axis in found.axes] == ["score"]
+    assert (found.verdict, found.parting) == ("not comparable", None)
+
+
+def test_the_text_digest_moves_with_every_text(run: Run) -> None:
+    prompt = run.protocols["mmlu/original"].prompt_digest
+    whole, items = ObservedPortion(replace(run.tables, items=run.evidence.items), prompt), run.evidence.items
+
+    def digest() -> str:
+        evidence = Evidence(run.folder, whole.items, items)
+        evidence.columns[TEXTS] = text_digests(whole)
+        return text_id(evidence, run.protocols["mmlu/original"])
+
+    before = digest()
+    read_texts(run.evidence, [prompt])
+    measured = run.measurements["mmlu/original"]
+    assert text_id(measured.evidence, measured.protocol) == before
+    context = whole.requests["context"].to_pylist()
+    position = whole.requests.schema.get_field_index("context")
+    whole.requests = whole.requests.set_column(position, "context", [[context[0] + " ", *context[1:]]])
+    assert digest() != before
+
+
+def test_fewer_items_are_compared_on_what_both_have(run: Run, data: Path, tmp_path: Path) -> None:
+    few = evaluate(model=HashModel(), data=data, protocols=NAMES, out=tmp_path / "few", limit=2)
+    compared = one(few, run, "mmlu/original")
+    assert (compared.verdict, compared.parting, compared.moved) == ("same measurement", None, 0)
+    assert compared.left.i != compared.right.i  # of all items of each side
+    assert (compared.left.items, compared.right.items, compared.left.selection) == (24, 48, "first 2 of each subject")
+    flips = compared.flips
+    assert (flips.shared, flips.left_only, flips.right_only) == (24, 0, 24)
+    assert compared.left.paired == compared.right.paired == compared.left.value
+    assert compared.right.value == run.measurements["mmlu/original"].overall
+    line = "A covers 24 items, B 48 (0 only in A, 24 only in B); compared on the 24 that both have: A "
+    assert line + f"{100 * compared.left.paired:.1f} %" in told(compared)
+    other = evaluate(model=HashModel(1), data=data, protocols=NAMES, out=tmp_path / "other", limit=3)
+    compared = one(other, few, "mmlu/original")
+    assert compared.verdict == "comparable"
+    assert "(12 only in A, 0 only in B)" in told(compared)
+    both = compared.left.paired - compared.right.paired
+    assert both == pytest.approx(compared.difference.value)
+    assert compared.difference.n == 24
+
+
+def test_an_unfinished_run_is_compared_on_what_it_has(
+    run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_block_size(monkeypatch, 2)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(model=Dying(200), data=data, protocols=NAMES, out=tmp_path / "part")
+    compared = one(open_run(tmp_path / "part"), run, "mmlu/cloze:sum")
+    assert compared.verdict == "same measurement"
+    assert 0 < compared.left.items == compared.flips.shared < 48
+    assert compared.left.selection == f"incomplete: {compared.left.items} of 48 items"
+    assert f"(incomplete: {compared.left.items} of 48 items)" in told(compared)
+
+
+def test_runs_about_other_items_are_not_compared(run: Run, tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data", ("elsewhere",))
+    other = evaluate(model=HashModel(), data=data, protocols=NAMES, out=tmp_path / "other")
+    compared = one(run, other, "mmlu/original")
+    assert compared.verdict == "no shared items"
+    assert math.isnan(compared.difference.value)
+    words = told(compared)
+    assert "(48 only in A, 6 only in B)" in words
+    assert not any(word in words for word in ("compared on", "A - B", "the same t", "predicted differently"))
+    assert json_value(compared)["left"]["paired"] is None
+
+
+class Pairs(HashModel):
+    """The same weights with tokens that can be two bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokenizer = ToyTokenizer([bytes([byte]) for byte in range(256)] + [b" a", b"th", b""])
+
+
+def test_the_same_texts_in_other_tokens(run: Run, data: Path, tmp_path: Path) -> None:
+    other = evaluate(model=Pairs(), data=data, protocols=NAMES, out=tmp_path / "other")
+    compared = one(run, other, "mmlu/original")
+    assert compared.agree == Agreeing(p=True, i=True, t=False, r=True)
+    assert compared.verdict == "comparable"  # the engine's id alone does not make it the same measurement
+    assert "the same texts in other tokens: another tokenizer or window" in told(compared)
+    weights = evaluate(model=HashModel(1), data=data, protocols=NAMES, out=tmp_path / "weights")
+    compared = one(run, weights, "mmlu/original")
+    assert compared.agree == Agreeing(p=True, i=True, t=True, r=False)
+    assert "the same texts in the same tokens" in told(compared)
+    bos = run.under({"a": run.protocols["mmlu/cloze:sum"]})
+    pmi = evaluate(model=HashModel(), data=data, protocols=["mmlu/cloze:pmi-answer"], out=tmp_path / "pmi")
+    compared = one(bos, pmi, "a", "mmlu/cloze:pmi-answer")
+    assert compared.agree == Agreeing(p=False, i=True, t=False, r=True)
+    assert "other tokens are asked or scored: by the protocols what differs" in told(compared)
+    other = one(run, weights, "mmlu/original", "mmlu/harness-v1")
+    assert "by the protocols or by the tokenizers" in told(replace(other, agree=replace(other.agree, i=True)))
+
+
+DEV, TEST, CHANGE = "dev/subject3_dev.csv", "test/subject3_test.csv", ("first one of 1", "last one of 1")
+PLACES = [
+    (DEV, ("number 2 of", "number two of"), "mmlu/original", "prompt", ("number 2 of", "number two of")),
+    (TEST, CHANGE, "mmlu/original", "prompt", ("D. the first", "D. the last")),
+    (TEST, CHANGE, "mmlu/cloze", "continuations", ("the first", "the last")),
+    (TEST, CHANGE, "options/yes-no", "choices as shown", ("the first", "the last")),
+    (TEST, ("one of 1,B", "one of 1,A"), "mmlu/original", "right answers", ("1", "0")),
+]
+
+
+@pytest.mark.parametrize(("file", "change", "name", "part", "shown"), PLACES)
+def test_the_first_text_that_differs(
+    file: str, change: tuple[str, str], name: str, part: str, shown: tuple[str, str], tmp_path: Path
+) -> None:
+    runs = []
+    for folder, new in zip(("one", "other"), change, strict=True):
+        path = write_mmlu(tmp_path / folder, ("subject3", "tides")) / file
+        assert change[0] in path.read_text()
+        path.write_text(path.read_text().replace(change[0], new))
+        out = tmp_path / f"run-{folder}"
+        runs.append(evaluate(model=HashModel(), data=tmp_path / folder, protocols=[name], out=out))
+    compared = comparisons(*runs, [])[0]
+    parting, words = compared.parting, told(compared)
+    assert (compared.verdict, compared.agree.i) == ("other inputs", False)
+    assert parting is not None
+    assert (parting.part, parting.item, parting.items) == (
+        (part, "subject3/test/0", 6) if file == DEV else (part, "subject3/test/1", 1)
+    )
+    assert shown[0] in parting.left
+    assert shown[1] in parting.right
+    if part == "prompt":  # the place is that of the first other character
+        one, other = (_context(run, parting.item) for run in runs)
+        assert one[: parting.place] == other[: parting.place]
+        assert one[parting.place] != other[parting.place]
+        assert one[parting.place - 20 :].startswith(parting.left)
+    same = "the same tokens were asked: only the right answers or choices that are not scored differ"
+    assert (same in words) == (part == "right answers")
+    assert f"texts differ for {parting.items} of 12 items; first the {part} of item {parting.item}, after" in words
+
+
+def _context(run: Run, item: str) -> str:
+    prompt = next(iter(run.protocols.values())).prompt_digest
+    rows = run.tables.requests.to_pylist()
+    (context,) = [row["context"] for row in rows if (row["item"], row["prompt"]) == (item, prompt)]
+    return str(context)
+
+
+def test_the_last_character_of_a_prompt_is_told(run: Run, data: Path, tmp_path: Path) -> None:
+    recipe = run.protocols["mmlu/original"]
+    protocols = {"spaced": replace(recipe, question=recipe.question + " ", answer="{letter}", continuation="{letter}")}
+    other = evaluate(model=HashModel(), data=data, protocols=protocols, out=tmp_path / "other")
+    parting = one(run, other, "mmlu/original", "spaced").parting
+    assert parting is not None
+    assert (parting.part, parting.items, parting.left[20:], parting.right[20:]) == ("prompt", 48, "", " ")
+    assert parting.place == len(_context(run.under({"a": recipe}), parting.item))
+
+
+@pytest.mark.parametrize(
+    ("protocols", "two", "reason"),
+    [
+        ([], False, "name another run, or two of its protocols"),
+        (["mmlu/original"], False, "name another run"),
+        (["a", "b", "c"], True, "3 protocols were named"),
+        (["mmlu/cloze", "mmlu/original"], False, r"not asked what|stands for"),
+    ],
+)
+def test_wrong_use_is_told(run: Run, protocols: list[str], two: bool, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        comparisons(run, run if two else None, protocols)
+
+
+def test_runs_that_share_no_protocol_say_what_to_name(run: Run, data: Path, tmp_path: Path) -> None:
+    other = evaluate(model=HashModel(), data=data, protocols=["mmlu/helm"], out=tmp_path / "other")
+    with pytest.raises(UsageError, match="such as mmlu/original and mmlu/helm"):
+        comparisons(run, other, [])
+    assert one(run, other, "mmlu/original", "mmlu/helm").verdict == "not comparable"
+
+
+def test_the_command_prints_both_forms(run: Run) -> None:
+    arguments = ["compare", str(run.folder), "--protocol", "mmlu/original", "--protocol", "mmlu/cloze:sum"]
+    found = choicewise(*arguments)
+    assert "McNemar's exact test" in found.stdout
+    (content,) = json.loads(choicewise(*arguments, "--json").stdout)
+    assert content["verdict"] == "not comparable"
+    assert {"p", "i", "r"} <= set(content["left"])
+    assert content["furthest"] is None

@@ -1,0 +1,277 @@
+"""The statistics against scipy, against brute force, and on two real models' answers to WinoGrande."""
+
+import json
+import math
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from choicewise.results.measurement import interval
+from choicewise.scoring.decide import Decisions, argmax, gold_rows
+from choicewise.scoring.intervals import clustered_error, micro, rank_intervals, ranks, standard_error
+from choicewise.scoring.significance import (
+    exact_tail,
+    holm,
+    integer_differences,
+    minimum_detectable_effect,
+    normal_tail,
+    paired_difference,
+    sign_flip,
+)
+
+CREDIT = st.sampled_from([0.0, 1.0, 0.5, math.nan])
+
+
+@given(n=st.integers(1, 2000), data=st.data())
+def test_beta_binomial_interval_is_that_of_the_posterior_under_a_uniform_prior(n: int, data: st.DataObject) -> None:
+    right = data.draw(st.integers(0, n))
+    bounds = interval("beta-binomial", np.repeat([1.0, 0.0], [right, n - right]), ["s"] * n, macro=False)
+    assert bounds == pytest.approx(scipy.stats.beta(right + 1, n - right + 1).interval(0.95), abs=1e-9)
+
+
+@given(values=st.lists(st.tuples(st.floats(0, 1), st.sampled_from("abcd")), min_size=2, max_size=20))
+def test_clustered_error_equals_matrices(values: list[tuple[float, str]]) -> None:
+    credits, clusters = np.array([value for value, _ in values]), [cluster for _, cluster in values]
+    error, n = clustered_error(credits, clusters), len(values)
+    if len(set(clusters)) == 1:
+        assert math.isnan(error.se)
+        assert math.isnan(error.freedom)
+        return
+    of, centred = np.array(clusters), np.eye(n) - 1 / n
+    parts = []
+    for cluster in sorted(set(clusters)):
+        own = np.flatnonzero(of == cluster)
+        values_, vectors = np.linalg.eigh(centred[np.ix_(own, own)])
+        adjusted = vectors @ np.diag(values_**-0.5) @ vectors.T  # (I - H)^(-1/2) of the cluster, which makes it CR2
+        parts.append(centred[own].T @ adjusted @ np.ones(len(own)) / n)
+    products = np.array(parts) @ np.array(parts).T
+    assert error.se**2 == pytest.approx(sum((part @ credits) ** 2 for part in parts), abs=1e-12)
+    assert error.freedom == pytest.approx(np.trace(products) ** 2 / (products**2).sum())  # Satterthwaite 1946
+
+
+@given(sizes=st.integers(1, 5), clusters=st.integers(2, 8))
+def test_clusters_of_one_size_leave_a_degree_of_freedom_less_than_there_are(sizes: int, clusters: int) -> None:
+    names = [str(number) for number in range(clusters)] * sizes
+    assert clustered_error(np.arange(sizes * clusters, dtype=np.float64), names).freedom == pytest.approx(clusters - 1)
+
+
+@given(values=st.lists(st.floats(0, 1), min_size=2, max_size=20))
+def test_every_item_its_own_cluster_is_no_clustering(values: list[float]) -> None:
+    credits = np.array(values)
+    assert standard_error(credits) == pytest.approx(scipy.stats.sem(credits), abs=1e-12)
+    own = clustered_error(credits, [str(index) for index in range(len(values))])
+    assert own.se == pytest.approx(standard_error(credits), abs=1e-9)
+
+
+def test_repeating_every_item_adds_nothing_once_the_repeats_are_one_cluster() -> None:
+    credits = np.array([0.0, 1.0, 1.0, 0.0, 1.0] * 40)
+    repeated, clusters = np.tile(credits, 5), [str(index) for index in range(200)] * 5
+    assert standard_error(repeated) < 0.5 * standard_error(credits)
+    assert clustered_error(repeated, clusters).se == pytest.approx(standard_error(credits))
+
+
+@given(pairs=st.lists(st.tuples(CREDIT, CREDIT, st.sampled_from("abc")), max_size=20))
+def test_paired_difference_equals_a_one_sample_computation(pairs: list[tuple[float, float, str]]) -> None:
+    left, right = (np.array([pair[side] for pair in pairs], dtype=np.float64) for side in (0, 1))
+    kept = [(a - b, cluster) for a, b, cluster in pairs if not math.isnan(a + b)]
+    differences, clusters = np.array([value for value, _ in kept]), [cluster for _, cluster in kept]
+    result = paired_difference(left, right)
+    assert (result.n, result.missing) == (len(kept), len(pairs) - len(kept))
+    if len(kept) > 1:
+        assert result.value == pytest.approx(differences.mean())
+        if len(set(differences)) == 1:
+            assert all(map(math.isnan, (result.se, result.ci_low, result.ci_high)))
+            return
+        assert result.se == pytest.approx(scipy.stats.sem(differences))
+        assert result.ci_high == pytest.approx(min(1, result.value + 1.959963984540054 * result.se))
+        grouped = paired_difference(left, right, [pair[2] for pair in pairs])
+        error = clustered_error(differences, clusters)
+        assert grouped.se == pytest.approx(error.se, nan_ok=True)
+        half = scipy.stats.t.ppf(0.975, error.freedom) * error.se
+        assert grouped.ci_high == pytest.approx(half if math.isnan(half) else min(1, grouped.value + half), nan_ok=True)
+    else:
+        assert math.isnan(result.se)
+
+
+def test_items_that_all_differ_alike_have_no_interval() -> None:
+    thirds = paired_difference(np.array([1 / 3, 1.0]), np.array([0.0, 2 / 3]), ["a", "b"])
+    assert thirds.value == pytest.approx(1 / 3)
+    assert all(map(math.isnan, (thirds.se, thirds.ci_low, thirds.ci_high)))
+
+
+@given(pairs=st.lists(st.tuples(*[st.sampled_from([0.0, 1.0, math.nan])] * 2), max_size=40))
+def test_sign_flip_is_mcnemars_exact_test_without_ties(pairs: list[tuple[float, float]]) -> None:
+    result = sign_flip(*(np.array([pair[side] for pair in pairs], dtype=np.float64) for side in (0, 1)))
+    assert (result.left_only, result.right_only) == (pairs.count((1.0, 0.0)), pairs.count((0.0, 1.0)))
+    assert (result.by_tie, result.exact) == (0, True)
+    n = result.left_only + result.right_only
+    assert result.differing == n
+    if all(math.isnan(a + b) for a, b in pairs):
+        assert math.isnan(result.p)
+    else:
+        assert result.p == pytest.approx(scipy.stats.binomtest(result.left_only, n).pvalue if n else 1.0, rel=1e-12)
+
+
+def test_sign_flip_stays_exact_for_thousands_of_items() -> None:
+    left, right = np.repeat([1.0, 0.0], [4200, 3900]), np.repeat([0.0, 1.0], [4200, 3900])
+    assert sign_flip(left, right).p == pytest.approx(scipy.stats.binomtest(4200, 8100).pvalue, rel=1e-9)
+
+
+SHARE = st.integers(1, 6).flatmap(lambda tied: st.integers(0, tied).map(lambda right: Fraction(right, tied)))
+
+
+@given(pairs=st.lists(st.tuples(SHARE, SHARE), min_size=1, max_size=9))
+def test_sign_flip_equals_the_enumeration_of_all_signs(pairs: list[tuple[Fraction, Fraction]]) -> None:
+    differences = [a - b for a, b in pairs]
+    sums = [sum(map(Fraction.__mul__, differences, map(Fraction, s))) for s in product((1, -1), repeat=len(pairs))]
+    expected = sum(abs(each) >= abs(sum(differences)) for each in sums) / len(sums)
+    left, right = (np.array([float(pair[side]) for pair in pairs]) for side in (0, 1))
+    result = sign_flip(left, right)
+    assert result.p == pytest.approx(expected, rel=1e-12)
+    only = [sum(pair == each for pair in pairs) for each in ((1, 0), (0, 1))]
+    assert [result.left_only, result.right_only] == only
+    assert result.by_tie == sum(a != b for a, b in pairs) - sum(only)
+    wholes = integer_differences(left, right)
+    assert math.gcd(*wholes) in (0, 1)
+    assert (
+        [each * Fraction(wholes[0]) for each in differences if each]
+        == [each * next(filter(None, differences)) for each in wholes]
+        if wholes
+        else not any(differences)
+    )
+
+
+@pytest.mark.parametrize("shares", [(0.0, 1.0), (0.0, 1.0, 1 / 2, 1 / 3, 1 / 5)])
+def test_sign_flips_normal_limit_is_close_to_the_exact_distribution(shares: tuple[float, ...]) -> None:
+    rng = np.random.default_rng(5)
+    for lead in (0.0, 0.03, 0.06):
+        left, right = rng.choice(shares, size=(2, 1500))
+        left = np.where(rng.random(1500) < lead, 1.0, left)
+        exact, limit = sign_flip(left, right), sign_flip(left, right, steps=0)
+        assert (exact.exact, limit.exact) == (True, False)
+        assert limit.p == pytest.approx(exact.p, rel=0.02, abs=1e-4)
+        differences = integer_differences(left, right)
+        assert exact_tail(differences) == pytest.approx(exact.p, rel=1e-9)  # binomial where no tie is split
+        assert normal_tail(differences) == limit.p
+
+
+@pytest.mark.costly("many random draws")
+def test_a_lead_that_ties_outweigh_is_not_significant() -> None:
+    left = np.repeat([1.0, 0.0, 0.25, 0.0], [56, 19, 465, 60])
+    right = np.repeat([0.0, 1.0, 0.25, 0.5], [56, 19, 465, 60])
+    result = sign_flip(left, right)
+    assert (result.left_only, result.right_only, result.by_tie) == (56, 19, 60)
+    assert scipy.stats.binomtest(56, 75).pvalue < 1e-4  # what dropping the ties claimed
+    assert result.p > 0.05
+    flipped = np.random.default_rng(1).choice([-1.0, 1.0], size=(20000, 600)) @ (left - right)
+    assert result.p == pytest.approx((np.abs(flipped) >= 7).mean(), abs=0.015)
+    assert math.isnan(sign_flip(left[:0], right[:0]).p)
+
+
+@given(p=st.lists(st.floats(0, 1), max_size=8))
+def test_holm_rejects_what_the_step_down_procedure_rejects(p: list[float]) -> None:
+    adjusted = holm(p)
+    for alpha in (0.01, 0.05, 0.3):
+        rejected = set()
+        for step, index in enumerate(sorted(range(len(p)), key=p.__getitem__)):
+            if p[index] * (len(p) - step) > alpha:
+                break
+            rejected.add(index)
+        assert {index for index in range(len(p)) if adjusted[index] <= alpha} == rejected
+    assert (adjusted >= np.array(p)).all()
+
+
+def test_minimum_detectable_effect_is_found_with_the_power_it_promises() -> None:
+    effect = minimum_detectable_effect(sd=0.5, n=400)
+    se = 0.5 / math.sqrt(400)
+    assert scipy.stats.norm.sf(1.959963984540054 - effect / se) == pytest.approx(0.8)
+
+
+def test_rank_intervals_are_certain_where_models_are_far_apart_and_repeat_with_the_seed() -> None:
+    rng = np.random.default_rng(3)
+    credits = (rng.random((3, 400)) < np.array([[0.9], [0.5], [0.51]])).astype(float)
+    credits[0, :7] = math.nan
+    result = rank_intervals(credits, draws=500, seed=1)
+    assert (result.rank[0], result.low[0], result.high[0]) == (1, 1, 1)
+    assert (result.low[1:].tolist(), result.high[1:].tolist()) == ([2, 2], [3, 3])
+    assert (result.n, result.missing) == (393, 7)
+    again = rank_intervals(credits, draws=500, seed=1)
+    assert (again.low.tolist(), again.high.tolist()) == (result.low.tolist(), result.high.tolist())
+
+
+def test_rank_intervals_of_equal_models_share_the_first_rank() -> None:
+    credits = np.tile([1 / 3, 0.0, 1.0, 2 / 3], (2, 5))
+    result = rank_intervals(credits, draws=50)
+    assert [values.tolist() for values in (result.rank, result.low, result.high)] == [[1, 1]] * 3
+    nothing = rank_intervals(np.full((2, 3), math.nan))
+    assert (nothing.n, nothing.missing, nothing.low.tolist(), nothing.high.tolist()) == (0, 3, [1, 1], [2, 2])
+
+
+@given(st.lists(st.lists(st.integers(0, 12), min_size=5, max_size=5), min_size=1, max_size=6), st.data())
+def test_the_order_of_the_sum_never_changes_a_rank(models: list[list[int]], data: st.DataObject) -> None:
+    """Means of five subjects of 13, 7, 11, 3 and 12 items, and the same mean summed in any other order."""
+    sizes = (13, 7, 11, 3, 12)
+    shares = [[right % (size + 1) / size for right, size in zip(own, sizes, strict=True)] for own in models]
+    exact = [sum(Fraction(right % (size + 1), size) for right, size in zip(own, sizes, strict=True)) for own in models]
+    plain = [1 + sum(other > own for other in exact) for own in exact]
+    for _ in range(3):
+        drawn = [sum(data.draw(st.permutations(own))) / 5 for own in shares]
+        assert ranks(drawn).tolist() == plain
+        assert ranks([drawn, [-each for each in drawn]])[0].tolist() == plain
+
+
+def test_ranks_of_what_is_no_number_and_of_no_end() -> None:
+    assert ranks([math.nan, -math.inf, 0.5, math.nan, -math.inf, math.inf]).tolist() == [0, 3, 2, 0, 3, 1]
+    assert ranks([]).tolist() == []
+    assert ranks([-1e6, -1e6 - 1e-8, -1e6 - 1]).tolist() == [1, 1, 3]  # perplexities, the least the best
+
+
+def test_a_rank_lies_in_its_interval_where_means_are_equal_but_for_rounding() -> None:
+    """Means over two subjects of ten items, in weights that do not add up exactly."""
+    rights = np.array([[7, 1], [4, 4]])
+    credits = np.array([np.concatenate([np.arange(10) < right for right in own]) for own in rights]) * (1 / 3)
+    result = rank_intervals(credits, draws=200)
+    assert result.rank.tolist() == [1, 1]
+    assert (result.low <= result.rank).all()
+    assert (result.rank <= result.high).all()
+
+
+def winogrande(folder: Path, model: str) -> Decisions:
+    rows = [json.loads(line) for line in (folder / f"{model}.jsonl").read_text().splitlines()]
+    items = np.arange(len(rows) + 1) * 2
+    scores = np.array([[row["logit_0"], row["logit_1"]] for row in rows]).ravel()
+    decisions = argmax(scores, items, gold_rows([[row["truth"]] for row in rows], items), "first")
+    assert decisions.credit.tolist() == [float(row["acc"] == "True") for row in rows]
+    return decisions
+
+
+def test_two_real_models_on_winogrande(shared_data: Path) -> None:
+    folder = shared_data / "goldens" / "winogrande_real_llms"
+    llama, mistral = winogrande(folder, "llama-2-7b"), winogrande(folder, "mistral-7b-v0.1")
+    published = {(0.7380, 0.0124), (0.7814, 0.0116)}
+    assert {(round(value.value, 4), round(value.se, 4)) for value in map(micro, (llama, mistral))} == published
+    difference = paired_difference(mistral.credit, llama.credit)
+    test = sign_flip(mistral.credit, llama.credit)
+    b, c, n = test.left_only, test.right_only, 1267
+    table = [[int(((mistral.credit == x) & (llama.credit == y)).sum()) for y in (1, 0)] for x in (1, 0)]
+    assert [table[0][1], table[1][0]] == [b, c]
+    assert difference.value == pytest.approx((b - c) / n)
+    assert difference.se == pytest.approx(math.sqrt((b + c - (b - c) ** 2 / n) / n / (n - 1)))
+    t_test = scipy.stats.ttest_rel(mistral.credit, llama.credit)
+    assert difference.value / difference.se == pytest.approx(t_test.statistic)
+    assert test.p == pytest.approx(scipy.stats.binomtest(b, b + c).pvalue)
+    assert difference.ci_low > 0
+    assert test.p < 0.001
+
+
+def test_the_interval_of_a_difference_stays_among_differences() -> None:
+    left, right = np.array([1.0, 1.0, 1.0, 0.5]), np.zeros(4)
+    assert paired_difference(left, right).ci_high == 1
+    assert paired_difference(right, left).ci_low == -1
+    assert math.isnan(paired_difference(left[:2], right[:2]).ci_high)

@@ -1,0 +1,211 @@
+"""What ``docs/design/adding.md`` promises: each kind of thing is added in the few files that it names."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from choicewise import evaluate
+from choicewise.data.benchmarks import PLACE, open_benchmark
+from choicewise.data.dataset import Dataset
+from choicewise.data.files import ROW_READERS
+from choicewise.data.items import Item
+from choicewise.data.open import open_dataset
+from choicewise.errors import ModelError
+from choicewise.models.fake import HashModel
+from choicewise.protocols import protocol, readings
+from choicewise.protocols import protocol as consistency
+from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.readings import READINGS, Reading
+from choicewise.questions import Question, Span, TokenScores
+from choicewise.requests.ask import ASKERS, ChoiceAsker
+from choicewise.scoring.combine import COMBINERS, Combiner
+from choicewise.tokens.tokenizer import ByteTokenizer
+from tests.places import GOLDENS, ROOT
+
+PACKAGE = ROOT / "src" / "choicewise"
+QUIZ = Dataset("quiz", {"test": (Item("1", "Where do birds live?", ("in a tree", "in the sea"), (0,)),)})
+
+
+def test_a_reading_is_one_row_in_each_of_three_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A reading that prefers the less likely choice: declared, asked and combined."""
+    declared = {**READINGS, "contrary": Reading("minus the log-likelihood", ("sum",))}
+    for module in (readings, consistency, protocol):
+        monkeypatch.setattr(module, "READINGS", MappingProxyType(declared))
+    allowed = next(field for field in protocol.fields(protocol.Protocol) if field.name == "reading")
+    monkeypatch.setattr(allowed, "metadata", {**allowed.metadata, "allowed": tuple(declared)})
+    for module in list(sys.modules.values()):
+        if module.__name__.startswith("choicewise.") and getattr(module, "READINGS", None) is READINGS:
+            monkeypatch.setattr(module, "READINGS", MappingProxyType(declared))
+    monkeypatch.setitem(ASKERS, "contrary", ChoiceAsker())
+    monkeypatch.setitem(COMBINERS, "contrary", Combiner(lambda protocol, observed: -observed.scores("sum")))
+
+    plain = resolve("options/cloze")["options/cloze:sum"]
+    both = {"plain": plain, "contrary": replace(plain, reading="contrary")}
+    run = evaluate(model=HashModel(), data=QUIZ, protocols=both, out=tmp_path)
+    scores = {name: [row["score"] for row in run.scores().to_pylist() if row["protocol"] == name] for name in both}
+    np.testing.assert_allclose(scores["contrary"], [-score for score in scores["plain"]])
+    assert [row.value for row in run.rows()] in ([0.0, 1.0], [1.0, 0.0])
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_no_other_file_knows_a_reading_by_its_name(reading: str) -> None:
+    """But its rows in the three tables; where a name is also a word of the field, only comparisons count."""
+    assert reading in ASKERS
+    assert reading in COMBINERS
+    own = {PACKAGE / "protocols/readings.py", PACKAGE / "requests/ask.py", PACKAGE / "scoring/combine.py"}
+    for file in PACKAGE.rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        assert file in own or f'reading == "{reading}"' not in text, file
+        assert file in own or f'reading != "{reading}"' not in text, file
+
+
+def test_a_data_format_is_a_reader_and_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Files of tab-separated values, with columns that are recognised as in every other format."""
+
+    def tsv_rows(path: Path) -> Iterator[dict[str, Any]]:
+        header, *rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+        yield from (dict(zip(header, row, strict=True)) for row in rows)
+
+    monkeypatch.setitem(ROW_READERS, ".tsv", tsv_rows)  # type: ignore[arg-type]
+    file = tmp_path / "quiz.tsv"
+    file.write_text("question\tA\tB\tanswer\nWhere do birds live?\tin a tree\tin the sea\tA\n", encoding="utf-8")
+    (item,) = open_dataset(file).splits["test"]
+    assert (item.question, item.choices, item.gold) == ("Where do birds live?", ("in a tree", "in the sea"), (0,))
+
+
+def test_a_protocol_is_one_file_that_states_what_differs(tmp_path: Path) -> None:
+    file = tmp_path / "short.toml"
+    file.write_text('name = "mine/short"\nbase = "mmlu/original"\n\n[protocol]\nshots = 1\n', encoding="utf-8")
+    assert resolve(str(file)) == {"mine/short": replace(resolve("mmlu/original")["mmlu/original"], shots=1)}
+
+
+def blocks(heading: str) -> list[str]:
+    """The TOML texts under a heading of the page about adding."""
+    page = (ROOT / "docs" / "design" / "adding.md").read_text(encoding="utf-8")
+    section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"```toml\n(.*?)```", section, re.DOTALL)
+
+
+def test_a_benchmark_is_two_files_that_the_page_shows() -> None:
+    data, recipe = blocks("A benchmark")
+    for shown, file in ((data, "data/benchmarks/swag.toml"), (recipe, "protocols/catalog/swag/harness.toml")):
+        assert tomllib.loads(shown) == tomllib.loads((PACKAGE / file).read_text(encoding="utf-8"))
+    assert max(len(data.splitlines()), len(recipe.splitlines())) < 25
+
+
+def test_a_benchmark_of_two_files_is_opened_and_scored_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """From rows in the Hub's field names, in the folder where fetched data are."""
+    goldens = GOLDENS / "exams" / "rows.json"
+    (tmp_path / "data" / "swag").mkdir(parents=True)
+    for split, rows in json.loads(goldens.read_text(encoding="utf-8"))["swag"][""].items():
+        lines = "\n".join(map(json.dumps, rows))
+        (tmp_path / "data" / "swag" / f"{split}.jsonl").write_text(lines, encoding="utf-8")
+    monkeypatch.setenv(PLACE, str(tmp_path / "data"))
+    run = evaluate(model=HashModel(), data=open_benchmark("swag"), protocols=["swag/harness"], out=tmp_path / "run")
+    assert {row.protocol for row in run.rows()} == {"swag/harness:acc", "swag/harness:acc_norm"}
+
+
+def test_a_users_own_entry_inherits_what_the_benchmarks_share(tmp_path: Path) -> None:
+    """The second file of a benchmark, before it has its place in the catalogue."""
+    file = tmp_path / "own.toml"
+    file.write_text(
+        'base = "harness-texts"\n[protocol]\nbenchmark = "own"\nquestion = "{question}"\n', encoding="utf-8"
+    )
+    ((name, protocol),) = resolve(str(file)).items()
+    shown = resolve("swag/harness:acc")["swag/harness:acc"]
+    assert (name, replace(protocol, benchmark="swag", split="validation", sampler="harness-spare")) == ("own", shown)
+
+
+class Recorded:
+    """A kind of model: it repeats the answers of another one, and supports nothing but spans."""
+
+    name, digest, dtype, device, window = "recorded", "0" * 64, "float32", "cpu", 4096
+    supports = frozenset({Span})
+    selfcheck = computed = planned = recipe = None
+
+    def __init__(self, answers: dict[str, TokenScores]) -> None:
+        self.tokenizer = ByteTokenizer()
+        self._answers = answers
+
+    def check(self, depth: int) -> None:
+        """Nothing to choose from."""
+
+    def objection(self, question: Question) -> None:
+        """Every span has an answer."""
+
+    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+        yield from ((index, self._answers[question.key]) for index, question in enumerate(questions))
+
+
+class Recording(HashModel):
+    """Answers, and remembers what it answered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: dict[str, TokenScores] = {}
+
+    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+        for index, answer in super().answer(questions):
+            self.answers[questions[index].key] = answer
+            yield index, answer
+
+
+def test_a_kind_of_model_is_one_class(tmp_path: Path) -> None:
+    source, protocols = Recording(), ["options/cloze"]
+    first = evaluate(model=source, data=QUIZ, protocols=protocols, out=tmp_path / "first")
+    again = evaluate(model=Recorded(source.answers), data=QUIZ, protocols=protocols, out=tmp_path / "again")
+    assert again.scores().to_pylist() == first.scores().to_pylist()
+    with pytest.raises(ModelError, match="recorded does not support Cosine, which reading embedding needs"):
+        evaluate(model=Recorded({}), data=QUIZ, protocols=["options/embedding"], out=tmp_path / "other")
+
+
+@pytest.mark.costly("commands of a changed copy of the package")
+def test_the_changes_that_the_page_shows_work_together(tmp_path: Path) -> None:
+    """The score, reading, data format and kind of model of the page, put into a copy of the package as they stand."""
+    if shutil.which("git") is None:
+        pytest.skip("git applies the changes")
+    page = (ROOT / "docs" / "design" / "adding.md").read_text(encoding="utf-8")
+    shown = re.findall(r"```diff\n(.*?)```", page, re.DOTALL)
+    assert len(shown) == 4
+    copy = tmp_path / "src" / "choicewise"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "bundled"))
+    shutil.copytree(PACKAGE / "bundled", copy / "bundled", ignore=shutil.ignore_patterns("*.safetensors"))
+    for change in shown:
+        applied = subprocess.run(
+            ["git", "apply", "-"], cwd=tmp_path, input=change, capture_output=True, text=True, encoding="utf-8"
+        )
+        assert applied.returncode == 0, f"{applied.stderr}\nwrite the change anew:\n{change}"
+    (tmp_path / "quiz.tsv").write_text("question\tA\tB\tanswer\nWhere?\tin a tree\tin the sea\tA\n", encoding="utf-8")
+
+    def values(model: str) -> dict[str, float]:
+        names = ("sum", "sum@score=likeliest", "sum@reading=contrary")
+        asked = [word for name in names for word in ("--protocol", f"options/cloze:{name}")]
+        line = ["run", "--model", model, "--data", "quiz.tsv", *asked, "--out", model.replace(":", "-"), "--json"]
+        ended = subprocess.run(
+            [sys.executable, "-m", "choicewise", *line],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path / "src")},
+            capture_output=True,
+            text=True,
+        )
+        assert ended.returncode == 0, ended.stderr
+        return {row["protocol"]: row["value"] for row in json.loads(ended.stdout)}
+
+    hashed = values("fake:hash")
+    assert len(hashed) == 3
+    assert hashed["options/cloze:sum"] == 1 - hashed["options/cloze:sum@reading=contrary"]
+    assert [*values("fake:uniform").values()] == [1.0, 0.5, 0.0]  # the shorter one, both, the longer one

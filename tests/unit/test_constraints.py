@@ -1,0 +1,33 @@
+"""Whoever installs with constraints.txt has what the tests ran with; CI tries the lower bounds, too."""
+
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from tests.helpers.constraints import CONSTRAINTS, pins, unlike
+
+OLDEST = CONSTRAINTS.with_name("constraints-oldest.txt")
+TRIED = ("hub", "hf", "adapters", "sentencepiece", "page", "serve", "server")
+"""Extras that CI installs with the oldest versions; other tools are tried with those of constraints.txt alone."""
+TORCH = "torch"
+"""Of older versions there is no build for machines without a GPU that a registry has, so its bound is not tried."""
+
+
+@pytest.mark.parametrize("extra", ["hf", "serve", "server", "dev"])
+def test_what_is_installed_is_what_is_pinned(extra: str) -> None:
+    assert unlike(extra) == {}
+
+
+def test_the_oldest_versions_are_the_lower_bounds() -> None:
+    about = tomllib.loads(CONSTRAINTS.with_name("pyproject.toml").read_text(encoding="utf-8"))
+    extras = about["project"]["optional-dependencies"]
+    lines = about["build-system"]["requires"] + about["project"]["dependencies"]
+    wanted = [Requirement(line) for line in lines + [line for name in TRIED for line in extras[name]]]
+    bounds = {canonicalize_name(each.name): str(each.specifier) for each in wanted if each.name != "choicewise"}
+    del bounds[TORCH]
+    assert {name: Version(bound.removeprefix(">=")) for name, bound in bounds.items()} == {
+        name: Version(version) for name, version in pins(OLDEST).items()
+    }

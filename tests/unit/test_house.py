@@ -1,0 +1,373 @@
+"""The rules of the source tree: which room imports which, how long a file may be, and words that have their place."""
+
+import ast
+import re
+from collections.abc import Collection, Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from typing import Any
+
+import pytest
+import typer
+
+from choicewise.cli import app
+from tests.places import ROOT
+
+pytestmark = pytest.mark.costly("the whole source tree")
+
+PACKAGE = ROOT / "src" / "choicewise"
+ROOMS = [
+    *(
+        "errors",
+        "util",
+        "records",
+        "questions",
+        "data",
+        "protocols",
+        "tokens",
+        "scoring",
+        "store",
+        "requests",
+        "engine",
+    ),
+    *("models", "results", "running", "report", "page", "integrations", "interchange", "board", "cli"),
+]
+"""In the order of the way of the data: a room imports only itself and the rooms before it."""
+
+FOR_ALL = {"bundled", "__version__"}
+"""What any room may import, and what imports nothing of the package itself."""
+
+ALONE = {"reference"}
+"""What imports nothing of the package, and what nothing of the package imports."""
+
+FRONT = {"__init__", "__main__"}
+"""What may import every room."""
+
+DATABASES = {"board/queue.py": {"sqlite3"}}
+"""Where a database is kept after all: the queue of a board has several writers at once and must not lose what it has
+answered for.  No result lies in it, and a queue that is lost costs no run."""
+
+LONGEST = 600
+"""Lines of a file."""
+
+LEVELS = 6
+"""Of imports inside a room."""
+
+MECHANISMS = {
+    "file replacement": {"util/files.py"},
+    "child process": {"util/isolate.py"},
+    "thread": {"util/background.py"},
+    "JSON writer": {"util/jsonio.py"},
+    "table writer": {"util/tables.py"},
+    "HTTP client": {"models/server/http.py"},
+    "private name": set(),
+}
+"""What there is one of, and the file that has it."""
+
+OTHERS = {
+    "file replacement": {"board/queue.py": "shows a folder that is done", "running/doctor.py": "sets aside"},
+    "child process": {"running/replica.py": "the pool of models"},
+    "thread": {
+        "board/library.py": "reads runs in the background",
+        "board/server.py": "the event loop of the server",
+        "models/server/http.py": "the event loop of all clients",
+        "running/ray.py": "reads what a cluster says",
+        "running/replica.py": "reads what a child process says",
+        "util/isolate.py": "the inside of a child process",
+    },
+    "JSON writer": {
+        "board/runs.py": "what a child process says",
+        "cli/terminal.py": "a result of the command line",
+        "data/files.py": "one cell in the spelling of its file",
+        "integrations/lm_eval/engine.py": "a digest",
+        "integrations/lm_eval/model.py": "a digest",
+        "interchange/export.py": "the mark of an export",
+        "interchange/harness_tasks/as_protocols.py": "a digest",
+        "interchange/harness_tasks/load.py": "what a template is filled with",
+        "interchange/logs/import_log.py": "a digest",
+        "interchange/write/every_eval_ever.py": "as its schema has it",
+        "interchange/write/harness.py": "a digest of the harness",
+        "interchange/write/tables.py": "a cell",
+        "models/local/files.py": "a digest",
+        "models/local/folder_model.py": "a name in quotes",
+        "models/local/networks.py": "the key and the text of a cache",
+        "models/local/tokenizer.py": "a digest",
+        "models/server/http.py": "the body of a request",
+        "page/charts/chart.py": "a specification of Vega-Lite",
+        "page/embed.py": "the key of a table",
+        "results/rows.py": "a digest",
+        "results/summary.py": "a digest, and rows in a column",
+        "running/evaluate.py": "fields of an item",
+        "running/job.py": "a digest",
+        "running/sweep.py": "a digest",
+        "util/isolate.py": "a line of ASCII between processes",
+    },
+    "table writer": {
+        "interchange/write/tables.py": "CSV by pyarrow, for millions of rows",
+        "page/study.py": "the only CSV of rows",
+    },
+    "HTTP client": {},
+    "private name": {},
+}
+"""Where there is another one after all, and what for."""
+
+ONE_IMPORTER = {
+    *("board/server.py", "board/submission_routes.py", "board/worker.py", "integrations/lm_eval/__init__.py"),
+    *("integrations/lm_eval/model.py", "integrations/lm_eval/requests.py", "interchange/harness_tasks/rows.py"),
+    *(
+        "interchange/logs/harness_samples.py",
+        "interchange/write/harness_names.py",
+        "interchange/write/paper.py",
+        "interchange/write/tables.py",
+    ),
+    *("models/fake.py", "models/local/attention.py", "models/local/paths.py", "models/server/probe.py"),
+    *("models/server/server_model.py", "page/sections.py", "report/explain.py"),
+    *("running/doctor.py", "running/fetch.py", "running/plan.py", "scoring/extract.py", "running/doctor.py"),
+}
+"""Files that one other file imports: entries of a registry, the end of a command, or half of what is too long."""
+
+FILES = sorted(str(file.relative_to(PACKAGE)) for file in PACKAGE.rglob("*.py"))
+
+
+@cache
+def tree(file: str) -> ast.Module:
+    return ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
+
+
+def room_of(file: str) -> str:
+    return file.split("/")[0].removesuffix(".py")
+
+
+@cache
+def imports(file: str) -> list[tuple[int, str]]:
+    """(line, file) of everything that a file imports from the package, inside functions and for types as well."""
+    named = []
+    for node in ast.walk(tree(file)):
+        if isinstance(node, ast.Import):
+            assert all(not alias.name.startswith("choicewise.") for alias in node.names), f"{file}:{node.lineno}"
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno} imports relatively"
+            if node.module is not None and node.module.split(".")[0] == "choicewise":
+                named += [(node.lineno, file_of(f"{node.module}.{alias.name}")) for alias in node.names]
+    return named
+
+
+def file_of(name: str) -> str:
+    """The file that a dotted name is of."""
+    parts = name.split(".")[1:]
+    for end in (len(parts), len(parts) - 1):
+        for place in ("/".join(parts[:end]) + ".py", "/".join([*parts[:end], "__init__.py"])):
+            if place in FILES:
+                return place
+    raise AssertionError(name)
+
+
+def levels(files: Collection[str]) -> dict[str, int]:
+    """How many files deep the imports of each go within ``files``; raises CycleError for a circle."""
+    inside = {file: {other for _, other in imports(file) if other in files} - {file} for file in files}
+    depth: dict[str, int] = {}
+    for file in TopologicalSorter(inside).static_order():
+        depth[file] = 1 + max((depth[other] for other in inside[file]), default=0)
+    return depth
+
+
+def public(node: ast.AST) -> Iterator[ast.FunctionDef | ast.ClassDef]:
+    """The classes, functions and methods that others may use."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.ClassDef) and not child.name.startswith("_"):
+            yield child
+            if isinstance(child, ast.ClassDef):
+                yield from public(child)
+
+
+def texts(file: str) -> Iterator[tuple[int, str]]:
+    """(line, text) of every string that is no docstring."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    bodies = [node.body for node in ast.walk(tree(file)) if isinstance(node, documented)]
+    docstrings = {id(line.value) for body in bodies for line in body if isinstance(line, ast.Expr)}
+    for node in ast.walk(tree(file)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.lineno, node.value
+
+
+def names(file: str) -> Iterator[tuple[int, str]]:
+    """(line, name) of every variable, argument, function and class."""
+    for node in ast.walk(tree(file)):
+        match node:
+            case ast.Name(ctx=ast.Store()):
+                yield node.lineno, node.id
+            case ast.arg():
+                yield node.lineno, node.arg
+            case ast.FunctionDef() | ast.ClassDef():
+                yield node.lineno, node.name
+
+
+def options(command: Any) -> set[str]:
+    """Every ``--option`` of a command and of those below it."""
+    own = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+    return own.union(*(options(below) for below in getattr(command, "commands", {}).values()))
+
+
+def test_every_file_is_in_a_room() -> None:
+    assert {room_of(file) for file in FILES} <= {*ROOMS, *FOR_ALL, *ALONE, *FRONT}
+
+
+def test_a_room_imports_only_the_rooms_before_it() -> None:
+    may_import = {room: {*ROOMS[: place + 1], *FOR_ALL, "__init__"} for place, room in enumerate(ROOMS)}
+    may_import |= {front: {*ROOMS, *FOR_ALL} for front in FRONT}
+    lines = [(file, line, other) for file in FILES for line, other in imports(file)]
+    assert len(lines) > len(FILES)
+    wrong = [
+        f"{file}:{line} imports {other}"
+        for file, line, other in lines
+        if room_of(other) not in may_import.get(room_of(file), ())
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_there_is_no_circle() -> None:
+    """Imports for types and inside functions count."""
+    assert len(levels([file for file in FILES if file != "__init__.py"])) > 100
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_inside_a_room_are_not_deep(room: str) -> None:
+    depth = levels([file for file in FILES if room_of(file) == room])
+    assert max(depth.values()) <= LEVELS, sorted(depth.items(), key=lambda each: -each[1])
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {file: len((PACKAGE / file).read_text(encoding="utf-8").splitlines()) for file in FILES}
+    assert {file: length for file, length in lengths.items() if length > LONGEST} == {}
+
+
+def test_every_file_and_public_name_has_a_docstring() -> None:
+    bare = [file for file in FILES if not ast.get_docstring(tree(file))]
+    bare += [
+        f"{file}:{node.lineno} {node.name}"
+        for file in FILES
+        for node in public(tree(file))
+        if not ast.get_docstring(node)
+    ]
+    assert not bare, "\n".join(bare)
+
+
+def test_options_of_the_command_line_are_spelled_in_its_room_alone() -> None:
+    """Errors say what is wrong; which option changes it is for ``cli`` to say, as not everybody comes from there."""
+    known = options(typer.main.get_command(app))
+    assert {"--model", "--out"} <= known
+    spelled = [
+        f"{file}:{line} {option}"
+        for file in FILES
+        if room_of(file) != "cli"
+        for line, text in texts(file)
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)
+        if option in known
+    ]
+    assert not spelled, "\n".join(spelled)
+
+
+def test_no_name_says_only_that_something_was_found() -> None:
+    vague = [f"{file}:{line}" for file in FILES for line, name in names(file) if name == "found"]
+    assert not vague, "\n".join(vague)
+
+
+def mechanisms(file: str) -> Iterator[tuple[int, str]]:
+    """(line, mechanism) of whatever a file does by itself that is done in one place for all."""
+    foreign = set()
+    for node in ast.walk(tree(file)):
+        if isinstance(node, ast.Import):
+            foreign |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] != "choicewise":
+            foreign |= {alias.asname or alias.name for alias in node.names}
+    for node in ast.walk(tree(file)):
+        match node:
+            case ast.Import(names=aliases):
+                named = {alias.name.split(".")[0] for alias in aliases}
+            case ast.ImportFrom(module=str(module), names=aliases):
+                named = {module.split(".")[0]} | {f"{module}.{alias.name}" for alias in aliases}
+                if module.split(".")[0] not in ("choicewise", "__future__") and any(
+                    alias.name.startswith("_") and not alias.name.startswith("__") for alias in aliases
+                ):
+                    yield node.lineno, "private name"
+            case ast.Attribute(value=ast.Name(id=owner), attr=attr):
+                named = {f"{owner}.{attr}"}
+                if owner in foreign and attr.startswith("_") and not attr.startswith("__") and attr != "_exit":
+                    yield node.lineno, "private name"
+            case _:
+                named = set()
+        if isinstance(node, ast.Attribute) and node.attr in ("__bases__", "__mro__"):
+            yield node.lineno, "private name"
+        match node:
+            case ast.Call(func=ast.Attribute(attr="replace" | "rename"), args=[_], keywords=[]):
+                yield node.lineno, "file replacement"
+            case ast.Attribute(attr="write_table" | "ParquetWriter" | "CSVWriter" | "write_csv" | "DictWriter"):
+                yield node.lineno, "table writer"
+        for name in named:
+            if name in BY_NAME:
+                yield node.lineno, BY_NAME[name]
+
+
+BY_NAME = {
+    **dict.fromkeys(("os.replace", "os.rename", "shutil.move"), "file replacement"),
+    **dict.fromkeys(("subprocess", "multiprocessing", "os.fork", "os.posix_spawn"), "child process"),
+    **dict.fromkeys(("threading.Thread", "threading.Timer", "_thread"), "thread"),
+    **dict.fromkeys(("json.dumps", "json.dump", "json.JSONEncoder"), "JSON writer"),
+    "csv.writer": "table writer",
+    **dict.fromkeys(("httpx2.Client", "httpx2.AsyncClient"), "HTTP client"),
+}
+"""A module or a name in one → the mechanism that it is a part of."""
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_there_is_one_of_each_mechanism(mechanism: str) -> None:
+    """A second one is written where the first one is, so that all have what either can do."""
+    allowed = MECHANISMS[mechanism] | {*OTHERS[mechanism]}
+    second = [
+        f"{file}:{line}"
+        for file in FILES
+        if file not in allowed
+        for line, which in mechanisms(file)
+        if which == mechanism
+    ]
+    assert second == []
+
+
+def test_no_file_serves_one_other_alone() -> None:
+    """Such a file is a part of the other; but the entries of a registry."""
+    importers: dict[str, set[str]] = {file: set() for file in FILES if not file.endswith("__main__.py")}
+    for file in FILES:
+        for _, other in imports(file):
+            if other != file:
+                importers.setdefault(other, set()).add(file)
+    single = {file for file, by in importers.items() if len(by) == 1 and room_of(file) != "cli"}
+    assert single - ONE_IMPORTER == set()
+
+
+def test_what_a_package_is_takes_more_than_a_line() -> None:
+    packages = [file for file in FILES if file.endswith("__init__.py")]
+    short = [file for file in packages if len((PACKAGE / file).read_text(encoding="utf-8").splitlines()) == 1]
+    assert short == []
+
+
+def test_nothing_is_unpickled_evaluated_or_kept_in_a_database() -> None:
+    """What is read as a pickle or evaluated is code of whoever wrote it; a database is damaged by a kill or a copy."""
+    modules = {"pickle", "cPickle", "shelve", "marshal", "dill", "cloudpickle", "joblib", "sqlite3", "dbm", "diskcache"}
+    wrong = []
+    for file in FILES:
+        for node in ast.walk(tree(file)):
+            match node:
+                case ast.Import(names=names):
+                    named = {alias.name.split(".")[0] for alias in names} & modules
+                case ast.ImportFrom(module=str(module)):
+                    named = {module.split(".")[0]} & modules
+                case ast.Call(func=ast.Name(id="eval" | "exec" | "compile" as name)):
+                    named = {name}
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr="load")):
+                    named = {"torch.load"}
+                case ast.keyword(arg="allow_pickle", value=ast.Constant(value=True)):
+                    named = {"allow_pickle"}
+                case _:
+                    continue
+            wrong += [f"{file} has {name}" for name in named if name not in DATABASES.get(file, ())]
+    assert wrong == []

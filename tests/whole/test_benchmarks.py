@@ -1,0 +1,183 @@
+"""The benchmarks ask every program the same, and count what they say they count."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.places import ROOT
+
+BENCHMARKS = ROOT / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The benchmarks import each other as scripts do; their short names must not stay behind."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "") or "").startswith(str(BENCHMARKS)):
+            del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("work")
+
+
+@pytest.mark.costly("networks are computed")
+def test_made_up_data_serves_in_place_of_the_real(made: Path) -> None:
+    from data import prepare
+    from workload import WORKLOADS, spans, texts
+
+    from choicewise.models.local.tokenizer import HfTokenizer
+
+    folder, tokenizer = prepare(made, Path("nowhere"))
+    for workload in (WORKLOADS["mmlu-null"], WORKLOADS["hellaswag-100"]):
+        pairs, asked = texts(workload, folder), spans(workload, folder, HfTokenizer(tokenizer))
+        assert len(asked) <= len(pairs)
+        assert {context == "" for _, _, context, _ in pairs} == ({False, True} if workload.null else {False})
+        contexts = {context for _, _, context, _ in pairs}
+        assert len(contexts) <= 3 * workload.questions + workload.null
+
+
+def test_flips_count_items_whose_likeliest_choice_differs() -> None:
+    from compare import flips, spread
+
+    pairs = [(item, choice, context, "x") for context in ("c", "") for item in "pq" for choice in range(2)]
+    left = np.asarray([0.0, 1.0, 3.0, 2.0, 0.0, 1.0, 0.0, 1.0])
+    right = np.asarray([0.0, 1.0, 2.0, 3.0, 1.0, 0.0, 1.0, 0.0])
+    assert flips(pairs, left, left) == 0
+    assert flips(pairs, left, right) == 1
+    assert spread([3.0, 1.0, 2.0]) == {"median": 2.0, "low": 1.0, "high": 3.0}
+
+
+def test_a_process_is_measured_and_its_failure_told() -> None:
+    from process import measure
+
+    found = measure([sys.executable, "-c", "x = bytearray(50_000_000)"], {})
+    assert found.seconds > 0
+    assert found.peak > 0.05
+    with pytest.raises(RuntimeError, match="nonsense"):
+        measure([sys.executable, "-c", "raise SystemExit('nonsense')"], {})
+
+
+@pytest.mark.costly("networks are computed")
+def test_the_report_of_a_small_run_is_measured(made: Path) -> None:
+    from page import report
+    from report import pairs, timed
+
+    run = pairs(made, 50)
+    measured = list(timed("pairs", run, 2))
+    assert [one["verb"] for one in measured] == ["report", "report of 2", "multiverse", "compare"]
+    assert {(one["items"], one["numbers"], one["blocks"]) for one in measured} == {(50, 3, 1)}
+    assert all(0 < one["peak GB"] < 5 for one in measured)
+    assert report(measured).count("| pairs |") == 4
+
+
+def test_the_loop_and_the_limit_count_the_same_tokens() -> None:
+    from limit import Cost
+    from padded import loop
+
+    from choicewise.engine import build
+    from choicewise.models.local import plain
+    from choicewise.questions import Span
+    from tests.helpers.tiny_models import tiny
+
+    context = np.arange(5, dtype=np.int32)
+    spans = [Span(context, np.asarray([token, 3], dtype=np.int32)) for token in (1, 2)]
+    assert Cost(2.0, 10.0).limit(build(spans)) == 2.0 * 7 + 10.0 * 3
+    model = tiny("llama")
+    sums, tokens = loop(model, spans, 2)
+    assert tokens == 12
+    assert sums == pytest.approx([plain.score(model, 96, span).logprobs.sum() for span in spans], abs=1e-4)
+
+
+def test_a_gpu_benchmark_without_a_gpu_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import gpu
+    import torch
+
+    monkeypatch.setattr(sys, "argv", ["gpu.py"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    gpu.main()
+    assert "no CUDA device" in capsys.readouterr().out
+    spans = gpu.made("letters", 2)
+    assert len(spans) == 3 * 2 * 4
+
+
+def test_made_up_items_are_the_same_in_every_format(tmp_path: Path) -> None:
+    from items import ENDINGS, made, steps
+
+    from choicewise import open_dataset
+
+    digests = set()
+    for ending in ENDINGS:
+        with made(tmp_path, 7, ending) as path:
+            data = open_dataset(path)
+            assert [len(item.choices) for item in data.splits["test"]] == [2] * 7
+            digests.add(data.digest)
+        assert not path.exists()
+    assert len(digests) == 1
+    assert list(steps(tmp_path / "x.jsonl", tmp_path / "run", ["options/cloze:sum"])) == [
+        "import",
+        "open",
+        "run",
+        "report",
+    ]
+
+
+def test_tasks_of_the_harness_are_put_on_local_rows(made: Path, tmp_path: Path) -> None:
+    import json
+
+    from data import prepare
+    from tasks import TASKS, write_task
+
+    from choicewise.data.open import open_dataset
+    from choicewise.protocols.catalogue import resolve
+
+    folder, _ = prepare(made, Path("nowhere"))
+    names = []
+    for task in TASKS.values():
+        (recipe, *_) = resolve(task.protocol).values()
+        assert recipe.split == task.split
+        for subject in task.subjects:
+            names.append(write_task(task, subject, tmp_path / "released", folder, tmp_path))
+            told = json.loads((tmp_path / f"{names[-1]}.yaml").read_text())
+            assert told["include"].startswith(str(tmp_path / "released" / task.file.partition("/")[0]))
+            for path in told["dataset_kwargs"]["data_files"].values():
+                assert len(Path(path).read_text().splitlines()) >= task.shots
+        assert open_dataset(folder / task.data).choose(recipe.split, task.subjects if subject else None)
+    assert len(set(names)) == 9
+
+
+def test_programs_that_differ_are_noticed() -> None:
+    from side_by_side import differences
+
+    left = {("", question, choice): -float(choice) for question in range(2) for choice in range(3)}
+    assert differences(left, left) == (0, 0)
+    assert differences(left, left | {("", 1, 2): 0.5}) == (2.5, 1)
+    with pytest.raises(RuntimeError, match="1 choices of 6"):
+        differences(left, {key: value for key, value in left.items() if key != ("", 1, 2)})
+
+
+def test_the_readme_has_the_ratios_that_were_measured() -> None:
+    import json
+
+    from page import in_readme, peer, side_by_side
+
+    page = (BENCHMARKS.parent / "docs" / "benchmarks.md").read_text()
+    readme = (BENCHMARKS.parent / "README.md").read_text()
+    measured = json.loads((BENCHMARKS / "results" / "harness.json").read_text())
+    assert peer("harness", measured) in page
+    assert side_by_side(json.loads((BENCHMARKS / "results" / "side_by_side.json").read_text())) in page
+    if not any("questions" in one for one in measured):
+        pytest.skip("not measured yet: python benchmarks/harness.py")
+    assert in_readme(readme, measured) == readme
+    with pytest.raises(ValueError, match="no place"):
+        in_readme("no marks", measured)

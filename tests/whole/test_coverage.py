@@ -1,0 +1,233 @@
+"""How often 95 % intervals hold what they are about, and warnings are raised of nothing: simulated."""
+
+import math
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from choicewise import evaluate
+from choicewise.errors import UsageError
+from choicewise.models.fake import HashModel
+from choicewise.results.measurement import interval
+from choicewise.scoring.decide import Decisions, argmax
+from choicewise.scoring.intervals import macro, stratified, wilson
+from choicewise.scoring.observed import Floats, Integers
+from choicewise.scoring.significance import guessing_p, length_correlations, length_p, position_bias, validity
+from tests.helpers.mmlu_data import write_mmlu
+
+MMLU = np.array(
+    [
+        *(100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 102, 103, 108, 110, 112, 114, 121, 126, 131),
+        *(135, 144, 145, 151, 152, 163, 165, 166, 171, 173, 193, 198, 201, 203, 204, 216, 223, 234, 235),
+        *(237, 238, 245, 265, 270, 272, 282, 306, 310, 311, 324, 346, 378, 390, 545, 612, 783, 895, 1534),
+    ]
+)
+"""Test questions of MMLU's 57 subjects."""
+
+SIZES = {
+    "ten of 20": np.full(10, 20),
+    "2 to 29": np.arange(2, 30, 3),
+    "57 of 5": np.full(57, 5),
+    "57 of 1": np.full(57, 1),
+    "MMLU": MMLU,
+}
+
+
+def credit_of(rights: Floats, sizes: Integers) -> tuple[Floats, list[str]]:
+    """The credit of every item, and its subject."""
+    credit = np.concatenate([np.arange(size) < right for right, size in zip(rights, sizes, strict=True)])
+    return credit.astype(np.float64), np.repeat(np.arange(len(sizes)).astype(str), sizes).tolist()
+
+
+@pytest.mark.parametrize("p", [0.01, 0.1, 0.6])
+@pytest.mark.parametrize("name", SIZES)
+def test_macro_intervals_hold_near_the_ends_and_in_the_middle(name: str, p: float) -> None:
+    """Of 500 intervals that hold 95 % of the time, fewer than 465 do so once in forty times."""
+    sizes, rng = SIZES[name], np.random.default_rng(1)
+    shares = p + rng.permutation(0.6 * min(p, 1 - p) * np.linspace(-1, 1, len(sizes)))
+    drawn = rng.binomial(sizes, shares, (500, len(sizes))).astype(np.float64)
+    bounds = [stratified(rights, sizes) for rights in drawn]
+    assert np.mean([low <= shares.mean() <= high for low, high in bounds]) >= 0.93
+
+
+@pytest.mark.parametrize("p", [0.02, 0.1, 0.5])
+@pytest.mark.parametrize(("name", "enough"), [("wilson", 0.92), ("beta-binomial", 0.92), ("normal", 0.0)])
+def test_fifty_items_in_two_subjects(name: str, enough: float, p: float) -> None:
+    """Exactly, over all outcomes: of so few items Wilson's interval itself holds in 92 % at times."""
+    sizes, held = np.array([25, 25]), 0.0
+    for rights in product(range(26), repeat=2):
+        chance = float(np.prod(scipy.stats.binom.pmf(rights, 25, p)))
+        if chance > 1e-6:
+            credit, subjects = credit_of(np.array(rights), sizes)
+            if name == "normal":
+                value = macro(Decisions.uncompared(np.zeros(50, dtype=np.int64), credit), subjects)
+                low, high = value.value - 1.96 * value.se, value.value + 1.96 * value.se
+            else:
+                low, high = interval(name, credit, subjects, macro=True)
+            held += chance * (low <= p <= high)
+    assert held >= enough
+    if name == "normal" and p == 0.02:
+        assert held == pytest.approx(0.64, abs=0.02)  # what the others are for
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize("p", [0.25, 0.6, 0.8])
+@pytest.mark.parametrize("name", ["ten", "uneven", "MMLU"])
+def test_clustered_intervals_hold_where_subjects_are_drawn(name: str, p: float, rho: float) -> None:
+    """``rho``: the correlation of two items of a subject."""
+    sizes = {"ten": np.full(10, 20), "uneven": np.array([10, 10, 15, 20, 30, 40, 60, 80, 100, 150]), "MMLU": MMLU // 10}
+    rng, among = np.random.default_rng(2), (300, len(sizes[name]))
+    shares = rng.beta(p * (1 / rho - 1), (1 - p) * (1 / rho - 1), among) if rho else np.full(among, p)
+    drawn = [credit_of(rights, sizes[name]) for rights in rng.binomial(sizes[name], shares)]
+    for over_subjects in (False, True):
+        bounds = [interval("clustered", *each, over_subjects) for each in drawn]
+        assert np.mean([low <= p <= high for low, high in bounds]) >= 0.92
+
+
+def test_nothing_right_and_everything_right_have_an_interval() -> None:
+    sizes = np.full(10, 5)
+    for name in ("wilson", "beta-binomial", "clustered"):
+        for over_subjects in (False, True):
+            low, high = interval(name, *credit_of(np.zeros(10), sizes), over_subjects)
+            assert low == pytest.approx(0, abs=1e-3)
+            assert 0.05 < high < 0.12
+            mirrored = interval(name, *credit_of(sizes, sizes), over_subjects)
+            assert mirrored == pytest.approx((1 - high, 1 - low))
+
+
+@given(rights=st.lists(st.integers(0, 8), min_size=1, max_size=5), data=st.data())
+def test_the_macro_interval_is_where_the_score_test_does_not_reject(rights: list[int], data: st.DataObject) -> None:
+    sizes = np.array([right + data.draw(st.integers(2 if right < 2 else 0, 8)) for right in rights])
+    low, high = stratified(np.array(rights, dtype=np.float64), sizes)
+    mean = float((np.array(rights) / sizes).mean())
+    assert 0 <= low <= mean <= high <= 1
+    for bound in (low, high):
+        if 1e-3 < bound < 1 - 1e-3 and abs(bound - mean) > 1e-3:
+            p = likeliest(rights, sizes.tolist(), bound)
+            variance = sum(q * (1 - q) / n for q, n in zip(p, sizes.tolist(), strict=True)) / len(rights) ** 2
+            correction = sizes.sum() / (sizes.sum() - len(rights) + 1)
+            assert (mean - bound) ** 2 == pytest.approx(1.959964**2 * correction * variance, rel=1e-3)
+
+
+def likeliest(rights: list[int], sizes: list[int], mean: float) -> list[float]:
+    """The accuracies with this mean that maximise the likelihood, by bisection of a Lagrange multiplier."""
+
+    def accuracy(right: int, size: int, slope: float) -> float:
+        low, high = 0.0, 1.0
+        for _ in range(80):  # the derivative of the log-likelihood falls
+            p = (low + high) / 2
+            rising = right * (1 - p) - (size - right) * p > slope * p * (1 - p)
+            low, high = (p, high) if rising else (low, p)
+        return (low + high) / 2
+
+    low, high = -1e5, 1e5
+    for _ in range(80):
+        slope = (low + high) / 2
+        accuracies = [accuracy(right, size, slope) for right, size in zip(rights, sizes, strict=True)]
+        low, high = (slope, high) if math.fsum(accuracies) / len(rights) > mean else (low, slope)
+    return accuracies
+
+
+@given(right=st.integers(0, 30), wrong=st.integers(0, 30).filter(bool))
+def test_one_subject_has_the_interval_of_its_items(right: int, wrong: int) -> None:
+    n = right + wrong
+    assert stratified(np.array([float(right)]), np.array([n])) == pytest.approx(wilson(right / n, n), abs=1e-9)
+    singles = np.arange(n) < right
+    assert stratified(singles.astype(np.float64), np.ones(n, dtype=np.int64)) == pytest.approx(
+        wilson(right / n, n), abs=1e-9
+    )
+
+
+def test_few_subjects_have_no_clustered_interval(tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data", subjects=tuple("abcdefghij"), questions=3)
+    run = evaluate(model=HashModel(), data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+    (row,) = run.rows(interval="clustered")
+    assert (row.interval, row.ci_low < row.value < row.ci_high) == ("clustered", True)
+    with pytest.raises(UsageError, match=r"no row .* more than 1 subject; clustered by fewer than 10, .* wilson"):
+        run.rows("subjects", "clustered")
+    few = evaluate(model=HashModel(), data=data, protocols=["mmlu/original"], out=tmp_path / "few", subjects=["a", "b"])
+    with pytest.raises(UsageError, match="2 subjects"):
+        few.report(interval="clustered")
+
+
+def at_most(share: float, draws: int) -> float:
+    """What the share of so many draws exceeds once in a thousand times where it is ``share`` in the long run."""
+    return float(scipy.stats.binom.ppf(0.999, draws, share)) / draws
+
+
+@pytest.mark.parametrize("n", [2, 19, 20, 40, 322, 2000])
+@pytest.mark.parametrize("choices", [(2,), (4,), (10,), (2, 3, 4, 5)])
+@pytest.mark.parametrize("knows", [0.0, 0.6])
+def test_position_warnings_of_models_without_a_preference(n: int, choices: tuple[int, ...], knows: float) -> None:
+    """``knows``: the share of the items that the model does not guess."""
+    rng, raised, draws = np.random.default_rng(3), 0, 300
+    for _ in range(draws):
+        several = rng.choice(choices, n)
+        gold = rng.integers(0, several)
+        predicted = np.where(rng.random(n) < knows, gold, rng.integers(0, several))
+        raised += position_bias(predicted, gold).p < 0.01
+    assert raised / draws <= (at_most(0.01, draws) if n >= 20 else 0)
+
+
+@pytest.mark.parametrize("n", [40, 322])
+@pytest.mark.parametrize("choices", [(2,), (4,), (2, 3, 4, 5)])
+def test_position_warnings_of_models_with_a_preference(n: int, choices: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(4)
+    raised = []
+    for _ in range(50):
+        several = rng.choice(choices, n)
+        gold = rng.integers(0, several)
+        predicted = np.where(rng.random(n) < 0.9, 0, rng.integers(0, several))
+        raised.append(position_bias(predicted, gold).p < 0.01)
+    assert np.mean(raised) > 0.9
+
+
+@pytest.mark.parametrize("n", [1, 4, 8, 20, 60])
+@pytest.mark.parametrize(("most", "lengths"), [(2, 50), (4, 50), (4, 2), (6, 3)])
+def test_length_warnings_of_scores_that_do_not_depend_on_length(n: int, most: int, lengths: int) -> None:
+    """``lengths``: how many different ones there are; with few, many choices are as long as others."""
+    rng, raised, draws = np.random.default_rng(5), 0, 600
+    for _ in range(draws):
+        offsets = np.cumsum([0, *rng.integers(2, most + 1, n)])
+        rho = length_correlations(rng.random(offsets[-1]), rng.integers(0, lengths, offsets[-1]) * 1.0, offsets)
+        known = rho[~np.isnan(rho)]
+        raised += bool(len(known)) and length_p(known) < 0.01
+    assert raised / draws <= at_most(0.01, draws)
+    falling = np.tile([-1.0, -2, -3, -4], n)
+    assert (length_p(length_correlations(falling, -falling, 4 * np.arange(n + 1))) < 0.01) == (n > 8)
+
+
+@pytest.mark.parametrize("knows", [0.0, 0.25, 0.5, 0.8, 1.0])
+@pytest.mark.parametrize("choices", [(2,), (4,), (2, 5)])
+def test_constant_alarms_of_models_without_a_preference(choices: tuple[int, ...], knows: float) -> None:
+    """Exactly: ``knows`` is the probability that the model is right, whatever the item."""
+    rng, told = np.random.default_rng(6), 0
+    for n in range(1, 14):
+        several = rng.choice(choices, n)
+        offsets, gold = np.cumsum([0, *several]), rng.integers(0, several)
+        right, level = np.zeros(offsets[-1], dtype=np.bool_), 0.0
+        right[offsets[:-1] + gold] = True
+        for position in range(min(several)):
+            scores = (np.arange(offsets[-1]) - np.repeat(offsets[:-1], several) == position) * 1.0
+            if validity(argmax(scores, offsets, right, "first"), offsets, right).constant:
+                level += float(np.prod(np.where(gold == position, knows, (1 - knows) / (several - 1))))
+                told += 1
+        assert level < 0.01
+    assert told > 5
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 20, 100])
+@pytest.mark.parametrize("choices", [(4,), (10,), (2, 10)])
+def test_guessing_is_rarely_called_better_than_guessing(n: int, choices: tuple[int, ...]) -> None:
+    """Exactly, over all numbers of right guesses."""
+    chance, rights = 1 / np.resize(choices, n), np.ones(1)
+    for each in chance:
+        rights = np.convolve(rights, [1 - each, each])
+    told = [guessing_p((np.arange(n) < right) * 1.0, chance) < 0.01 for right in range(n + 1)]
+    assert rights[told].sum() < 0.01
+    assert told[-1] == (float(chance.mean()) ** n < 0.0099)

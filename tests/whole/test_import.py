@@ -1,0 +1,141 @@
+"""Nothing heavy is loaded before it is needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import choicewise
+from choicewise.bundled import MODELS
+from choicewise.cli.commands import application
+from choicewise.cli.listing import help_lines
+from choicewise.running.job import job_of
+from choicewise.running.sweep import sweep
+from tests.helpers.mmlu_data import write_mmlu
+
+HEAVY = {"torch", "transformers", "pandas", "scipy", "tokenizers"}
+
+PROBE = "import sys; {}; print(*sorted({!r} & set(sys.modules)))"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "import choicewise",
+        "from choicewise.cli import app",
+        "from choicewise import evaluate, open_run, open_dataset",
+        "from choicewise.protocols.catalogue import resolve; resolve('mmlu')",
+    ],
+)
+def test_light_uses_load_nothing_heavy(use: str) -> None:
+    found = subprocess.run([sys.executable, "-c", PROBE.format(use, HEAVY)], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "loaded"),
+    [("['report', '--help']", "choicewise.cli.report"), ("['protocols']", "choicewise.cli.catalogue")],
+)
+def test_no_command_is_imported_but_the_one_that_is_called(line: str, loaded: str) -> None:
+    files = {f"choicewise.cli.{each}" for each in ("report", "catalogue", "run", "serve", "interchange")}
+    code = f"import sys; from choicewise.cli.commands import invoke; invoke({line})\n"
+    code += f"print(*{files!r} & set(sys.modules), file=sys.stderr)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stderr.split() == [loaded]
+
+
+def test_the_list_of_commands_is_the_one_that_typer_prints() -> None:
+    listed = CliRunner().invoke(application(), ["--help"], prog_name="choicewise", terminal_width=80).output
+    assert [line.strip() for line in listed.splitlines()] == [line.strip() for line in help_lines()]
+
+
+ALL = HEAVY | {"pydantic", "numpy", "pyarrow", "rich", "safetensors"}
+CHECKED = {"pydantic"}
+"""What typer loads to check the values of options."""
+CATALOGUE = CHECKED | {"numpy"}
+STORE = CATALOGUE | {"pyarrow"}
+REPORT = STORE | {"rich", "scipy"}
+LINES = {
+    "--help": set(),
+    "--version": set(),
+    "nonsense": CHECKED,
+    "report --help": CHECKED,
+    "run --modle x": CHECKED,
+    "run --model m --data d --protocol mmlu --out o --limit 0": CHECKED,
+    "run --model fake:hash --data d --protocol mmlu --out o --dtype float32": CHECKED,
+    "report --multiverse --agreement d": CHECKED,
+    "run --model MODEL --data d --protocol nonsense --out o": STORE,
+    "protocols": CATALOGUE,
+    "protocols show nonsense": CATALOGUE,
+    "protocols show mmlu/original": CATALOGUE,
+    "check --model nowhere": CATALOGUE,
+    "data nowhere": STORE,
+    "data DATA": REPORT,
+    "prompts --data nowhere --protocol mmlu": STORE,
+    "prompts --data DATA --protocol mmlu/original --limit 1": STORE,
+    "run --model MODEL --data nowhere --protocol mmlu --out o": STORE,
+    "run --model MODEL --data nowhere --protocol mmlu --out DATA": STORE,
+    "run --model nowhere --data DATA --protocol mmlu/original --out o": STORE,
+    "run --model fake:hash --data DATA --protocol mmlu/original --out RUN": REPORT,
+    "protocols show leaderboard/2023-06": CATALOGUE,
+    "run --model m --protocol leaderboard/nonsense --out o": STORE,
+    "sweep --model m --out o": STORE,
+    "sweep nowhere.toml --out o": STORE,
+    "report SWEEP": REPORT,
+    "report nowhere": STORE,
+    "report RUN": REPORT,
+    "report --effects RUN": REPORT,
+    "ladder mmlu/original mmlu/original:x RUN": STORE,
+    "ladder mmlu/original mmlu/helm": CHECKED,
+    "ladder mmlu/original mmlu/helm RUN": STORE | {"rich"},
+    "ladder mmlu/cloze:sum mmlu/cloze:token_mean RUN": STORE | {"rich"},
+    "ladder --json mmlu/original mmlu/cloze:sum RUN": STORE | {"rich"},
+    "ladder mmlu/original mmlu/hlem --model m --data d --out o": STORE,
+    "report --json RUN": REPORT,
+    "explain RUN --item tides/test/0": STORE | {"rich"},
+    "explain RUN --item nowhere": STORE | {"rich"},
+    "serve nowhere": CHECKED,
+    "serve RUN --host 0.0.0.0": CHECKED,
+}
+"""Line → the most that it may load.  What it takes in seconds follows from that, and is not for a test to say."""
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What stands for the words in capitals."""
+    folder = tmp_path_factory.mktemp("lines")
+    data = write_mmlu(folder / "DATA")
+    choicewise.evaluate(model="fake:hash", data=data, protocols=["mmlu/original", "mmlu/cloze"], out=folder / "RUN")
+    sweep(job_of({"models": ["fake:hash"], "protocols": ["mmlu/original"], "data": [str(data)]}), folder / "SWEEP")
+    named = {"DATA": str(data), "RUN": str(folder / "RUN"), "MODEL": str(min(MODELS))}
+    return named | {"SWEEP": str(folder / "SWEEP")}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_loads_no_more_than_it_needs(line: str, places: dict[str, str], tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "end = os._exit\n"
+        f"said = lambda: print('loaded', *sorted({ALL!r} & set(sys.modules)), file=sys.__stderr__, flush=True)\n"
+        "os._exit = lambda code: end(said() or code)\n"
+        "from choicewise.cli import main; main()"
+    )
+    words = [places.get(word, word) for word in line.split(" ")]
+    told = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    first, *loaded = told.stderr.splitlines()[-1].split(" ")
+    assert first == "loaded"
+    assert set(loaded) <= LINES[line]
+
+
+def test_every_public_name_is_there() -> None:
+    assert set(choicewise.__all__) <= set(dir(choicewise))
+    for name in choicewise.__all__:
+        assert getattr(choicewise, name).__doc__
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = choicewise.nonsense

@@ -1,0 +1,131 @@
+"""A run read portion by portion has the numbers that all of it at once has, whatever its blocks are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from choicewise import evaluate, open_run
+from choicewise.models.fake import HashModel
+from choicewise.protocols.catalogue import resolve
+from choicewise.questions import Question, TokenScores
+from choicewise.records import Manifest
+from choicewise.results import tables as portion
+from choicewise.results.run import Run
+from choicewise.results.spans import ObservedPortion
+from choicewise.results.tables import find_elsewhere, list_portions, places_of
+from choicewise.scoring.combine import COMBINERS
+from tests.helpers.mmlu_data import set_block_size, write_mmlu
+
+FAMILIES = ["mmlu", "options", "compat"]
+
+
+class Dying(HashModel):
+    """A model that is interrupted after so many answers."""
+
+    def __init__(self, answers: int) -> None:
+        super().__init__()
+        self._left = answers
+
+    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+        for answer in super().answer(questions):
+            if not self._left:
+                raise KeyboardInterrupt
+            self._left -= 1
+            yield answer
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several blocks a subject, and every block a portion of its own."""
+    set_block_size(monkeypatch, 5)
+    monkeypatch.setattr(portion, "MOST", 1)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_mmlu(tmp_path / "data", questions=12)
+
+
+def assert_as_at_once(run: Run) -> None:
+    """The plain reference: every protocol on all tables of the run, laid out at once."""
+    tables = replace(run.tables, items=run.evidence.items)
+    for name, protocol in run.protocols.items():
+        whole, measured = ObservedPortion(tables, protocol.prompt_digest), run.measurements[name]
+        scores, decisions, _ = COMBINERS[protocol.reading].decision(protocol, whole)
+        evidence = measured.evidence
+        assert evidence.items.tolist() == whole.items.tolist()
+        for column in ("prediction", "credit", "tied", "margin"):
+            np.testing.assert_array_equal(getattr(measured.decisions, column), getattr(decisions, column), name)
+        np.testing.assert_equal(measured.scores, scores, name)
+        for column in ("right", "lengths"):
+            np.testing.assert_array_equal(getattr(evidence, column), getattr(whole, column), f"{name} {column}")
+        np.testing.assert_equal(evidence.warnings, whole.warnings)
+        if measured.likelihoods:
+            np.testing.assert_array_equal(evidence.mass, whole.mass)
+        if measured.likelihoods and run.noise:
+            axes = (protocol.score, protocol.null, protocol.outside)
+            np.testing.assert_array_equal(evidence.sensitivity(*axes), whole.sensitivity(*axes))
+        unanswered = whole.about["item"].filter(whole.no_number).to_pylist()
+        assert set(unanswered) <= set(run.unanswered)
+
+
+@pytest.mark.costly("runs are evaluated and compared")
+def test_every_family(data: Path, tmp_path: Path) -> None:
+    run = evaluate(model="fake:hash", data=data, protocols=FAMILIES, out=tmp_path / "run")
+    assert len(list_portions(run.folder, run.manifest.blocks, places_of(run.evidence.items))) == 6
+    assert_as_at_once(run)
+    rows = [row.as_json() for row in run.rows()]
+    portion.MOST = 10**9
+    assert [row.as_json() for row in open_run(run.folder).rows()] == rows
+
+
+@pytest.mark.costly("runs are evaluated and compared")
+@pytest.mark.parametrize("answers", [30, 500, 1200])
+def test_an_interrupted_run_that_goes_on_with_other_blocks(
+    answers: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"data": data, "protocols": ["mmlu"], "out": tmp_path / "run"}
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(model=Dying(answers), **asked)
+    assert_as_at_once(open_run(tmp_path / "run"))
+    set_block_size(monkeypatch, 3)
+    evaluate(model=HashModel(), **asked)
+    set_block_size(monkeypatch, 7)
+    asked["protocols"] = ["options/cloze"]
+    run = evaluate(model=HashModel(), **asked)
+    assert_as_at_once(run)
+    whole = evaluate(model=HashModel(), data=data, protocols=["mmlu", "options/cloze"], out=tmp_path / "whole")
+    values = {row.protocol: row.value for row in whole.rows()}
+    assert {row.protocol: row.value for row in run.rows()} == pytest.approx(values, nan_ok=True)
+
+
+def test_what_lies_elsewhere_is_no_more_than_what_is_shared(data: Path, tmp_path: Path) -> None:
+    run = evaluate(model="fake:hash", data=data, protocols=["mmlu/cloze"], out=tmp_path / "run")
+    blocks = run.manifest.blocks
+    portions = list_portions(run.folder, blocks, places_of(run.evidence.items))
+    elsewhere = find_elsewhere(run.folder, blocks, portions)
+    assert 0 < len(elsewhere) < len(run.tables.observations)
+    assert len(set(elsewhere["key"].to_pylist())) == len(elsewhere)
+    assert sorted(np.concatenate([portion.items for portion in portions]).tolist()) == list(range(24))
+
+
+def test_protocols_that_join_later_read_what_they_lack(data: Path, tmp_path: Path) -> None:
+    run = evaluate(model="fake:hash", data=data, protocols=["options/cloze:sum"], out=tmp_path / "run")
+    recipes = resolve("options/cloze:token_mean", "options/cloze:first_divergent")
+    scores = {name: each.scores for name, each in run.under(recipes).measurements.items()}
+    again = {name: each.scores for name, each in open_run(run.folder).under(recipes).measurements.items()}
+    np.testing.assert_equal(scores, again)
+
+
+def test_a_run_without_any_block_has_no_numbers(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(model=Dying(0), data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    assert isinstance(run.manifest, Manifest)
+    (row,) = run.rows()
+    assert (row.n, row.selection) == (0, "incomplete: 0 of 24 items")

@@ -1,0 +1,491 @@
+"""A worker beside the folder of a board: every submission is done once, and what was computed is not computed again."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import choicewise
+from choicewise.board import worker as module
+from choicewise.board.queue import ATTEMPTS, PAUSES, SECONDS, Asked, Queue, SubmissionService
+from choicewise.board.submission import Policy, State, Wanted
+from choicewise.board.worker import MOST, End, Worker, Workplace, is_of_model
+from choicewise.cli.commands import invoke
+from choicewise.errors import ChoicewiseError, DataError, ModelError, StoreError, UsageError
+from choicewise.models.fake import HashModel
+from choicewise.questions import Answers, Question
+from choicewise.records import MANIFEST
+from choicewise.results.run import open_run
+from choicewise.running.doctor import examine
+from choicewise.running.workers import ReplicasLost
+from choicewise.store import folder as store_folder
+from choicewise.store.folder import read_manifest
+from choicewise.util.files import disk_errors
+from tests.helpers.submissions import Clock
+
+BLOCKS = 7
+"""Blocks of a run of the bundled questions: one a subject."""
+
+POLICY = Policy(("bundled:*", "fake:*", "*/*"))
+ASKED = Asked(("mmlu/cloze",), ("bundled:merrowick",), 1, POLICY)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def service(tmp_path: Path, clock: Clock) -> Iterator[SubmissionService]:
+    with opened(tmp_path, clock) as made:
+        yield made
+
+
+@contextmanager
+def opened(folder: Path, clock: Clock, asked: Asked = ASKED) -> Iterator[SubmissionService]:
+    board = folder / "board"
+    board.mkdir(exist_ok=True)
+    made = SubmissionService.begin(board, board / ".submissions", asked)
+    made.queue.close()
+    made.queue = Queue(board / ".submissions" / "queue.sqlite3", clock)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys of all questions that a fake answers from now on."""
+    keys: list[str] = []
+    answer = HashModel.answer
+
+    def counted(self: HashModel, questions: Sequence[Question]) -> Answers:
+        keys.extend(question.key for question in questions)
+        return answer(self, questions)
+
+    monkeypatch.setattr(HashModel, "answer", counted)
+    return keys
+
+
+class Seen:
+    """A worker that works in this process, and what it said."""
+
+    def __init__(
+        self, service: SubmissionService, progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> None:
+        @contextmanager
+        def shown(title: str) -> Iterator[Callable[[int, int], None]]:
+            yield progress
+
+        self.said: list[str] = []
+        self.worker = Worker(service, Workplace(say=self.said.append, shown=shown), pauses=(0.01, 0.05))
+
+    def once(self) -> list[End]:
+        self.worker.work(once=True)
+        return [outcome.end for outcome in self.worker.outcomes]
+
+
+def submit(service: SubmissionService, model: str = "fake:hash", number: int = 0) -> str:
+    """The id of a submission; ``number`` tells submissions of one model apart."""
+    return service.submit(Wanted(model, f"r{number}" if number else ""))[0].id
+
+
+def state(service: SubmissionService, name: str) -> str:
+    return str(service.queue.get(name).state)
+
+
+def run_of(service: SubmissionService, name: str) -> Path:
+    """The folder of the only run of a submission that is on the board, which is whole."""
+    [manifest] = (service.board / service.queue.get(name).folder).rglob(MANIFEST)
+    assert examine(manifest.parent).harmed == []
+    assert read_manifest(manifest.parent).complete
+    return manifest.parent
+
+
+def test_a_submission_is_evaluated_into_the_folder_of_the_board(service: SubmissionService) -> None:
+    name = submit(service)
+    assert Seen(service).once() == [End.DONE]
+    shown = service.queue.get(name)
+    assert (shown.state, shown.attempts, shown.done) == (State.DONE, 1, shown.total)
+    run = run_of(service, name)
+    assert len(read_manifest(run).blocks) == BLOCKS
+    assert open_run(run).report().num_rows > 0
+    assert [path.name for path in (service.board / "submitted").iterdir()] == [f"fake-hash-{name}"]
+
+
+def test_a_revision_that_was_asked_for_is_part_of_the_name(service: SubmissionService) -> None:
+    """Else a board of checkpoints would show one name with many numbers."""
+    names = [submit(service), submit(service, number=1)]
+    assert Seen(service).once() == [End.DONE] * 2
+    models = [read_manifest(run_of(service, name)).model.name for name in names]
+    assert models == ["fake:hash", "fake:hash@r1"]
+
+
+def test_numbers_are_those_of_a_run_here(service: SubmissionService, tmp_path: Path) -> None:
+    name = submit(service)
+    Seen(service).once()
+    here = choicewise.evaluate(
+        model="fake:hash", data="bundled:merrowick", protocols=["mmlu/cloze"], limit=1, out=tmp_path / "here"
+    )
+    assert open_run(run_of(service, name)).observations().equals(here.observations())
+
+
+def test_what_a_model_is_at_fault_for_fails_with_its_reason(tmp_path: Path, clock: Clock) -> None:
+    pytest.importorskip("transformers")
+    with opened(
+        tmp_path, clock, Asked(("mmlu/cloze",), ("bundled:merrowick",), 1, Policy(("bundled:*",), 1000))
+    ) as one:
+        wanted = [Wanted("bundled:nothing"), Wanted("fake:hash"), Wanted("bundled:merrow-byte")]
+        names = [one.queue.submit(each)[0].id for each in wanted]
+        assert Seen(one).once() == [End.FAILED] * 3
+        for name, words in zip(names, ["there is no model", "is not allowed", "too large"], strict=True):
+            assert words in one.queue.get(name).reason
+        assert not any((one.board / "submitted").glob("*"))
+
+
+def test_two_workers_do_six_submissions_each_once(service: SubmissionService) -> None:
+    names = [submit(service, number=number) for number in range(6)]
+    workers = [Seen(service) for _ in range(2)]
+    threads = [threading.Thread(target=worker.once) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert [(state(service, name), service.queue.get(name).attempts) for name in names] == [("done", 1)] * 6
+    assert sum(len(worker.worker.outcomes) for worker in workers) == 6
+
+
+def test_what_a_killed_worker_computed_is_not_computed_again(
+    tmp_path: Path, asked: list[str], clock: Clock, service: SubmissionService
+) -> None:
+    name = submit(service)
+    board = service.board
+    script = (
+        "import sys, time\n"
+        "from contextlib import contextmanager\n"
+        "from pathlib import Path\n"
+        "from choicewise.board.queue import SubmissionService\n"
+        "from choicewise.board.worker import Worker, Workplace\n"
+        "@contextmanager\n"
+        "def shown(title):\n"
+        "    yield lambda done, total: time.sleep(0.2)\n"
+        "board = Path(sys.argv[1])\n"
+        "Worker(SubmissionService.join(board, board / '.submissions'), Workplace(shown=shown)).work(once=True)\n"
+    )
+    clock.time = time.time()  # of both
+    killed = subprocess.Popen([sys.executable, "-c", script, str(board)])
+    unfinished = service.unfinished(service.queue.get(name))
+    wait_for(lambda: any(len(read_manifest(path.parent).blocks) >= 2 for path in unfinished.rglob(MANIFEST)), killed)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait(60)
+    assert state(service, name) == "leased"
+    [manifest] = unfinished.rglob(MANIFEST)
+    half = read_manifest(manifest.parent)
+    known = {*open_run(manifest.parent).observations()["key"].to_pylist()}
+    clock.time += 10 * SECONDS
+    assert Seen(service).once() == [End.DONE]
+    run = run_of(service, name)
+    keys = open_run(run).observations()["key"].to_pylist()
+    assert 2 <= len(half.blocks) < len(read_manifest(run).blocks) == BLOCKS
+    assert len(keys) == len({*keys})
+    assert sorted(asked) == sorted({*keys} - known)
+    assert service.queue.get(name).attempts == 2
+
+
+def test_a_lost_lease_ends_the_computation_and_the_next_one_is_taken(
+    service: SubmissionService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SECONDS", 0.2)
+    lost, following = submit(service), submit(service, number=1)
+    taken = []
+
+    def progress(done: int, total: int) -> None:
+        if not taken:  # the queue gives it to another worker
+            assert service.queue.get(lost).state is State.LEASED
+            with service.queue._write() as connection:
+                connection.execute("UPDATE submissions SET lease = 'another' WHERE id = ?", [lost])
+            taken.append(lost)
+        if state(service, following) == "waiting":
+            time.sleep(0.02)  # the computation is long
+
+    assert Seen(service, progress).once() == [End.LOST, End.DONE]
+    assert (state(service, lost), state(service, following)) == ("leased", "done")
+
+
+def test_runs_that_another_worker_still_writes_to_are_left_to_it(service: SubmissionService, clock: Clock) -> None:
+    from choicewise.util.files import locked
+
+    name = submit(service)
+    unfinished = service.unfinished(service.queue.get(name))
+    unfinished.mkdir(parents=True)
+    with locked(unfinished):
+        seen = Seen(service)
+        assert seen.once() == [End.BACK]
+    assert "still writes" in seen.said[-1]
+    clock.time += PAUSES[0]
+    assert Seen(service).once() == [End.DONE]
+
+
+def test_a_full_disk_ends_the_worker_and_gives_back(
+    service: SubmissionService, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, write = submit(service), store_folder.write_block
+
+    def full(run: Path, block: str, tables: Any) -> Any:
+        if block == "00002":
+            with disk_errors(run):
+                raise OSError(errno.ENOSPC, "No space left on device")
+        return write(run, block, tables)
+
+    monkeypatch.setattr(store_folder, "write_block", full)
+    with pytest.raises(StoreError, match="the disk is full"):
+        Seen(service).once()
+    assert (state(service, name), "the disk is full" in service.queue.get(name).reason) == ("waiting", True)
+    monkeypatch.setattr(store_folder, "write_block", write)
+    clock.time += PAUSES[0]
+    assert Seen(service).once() == [End.DONE]
+    run_of(service, name)
+
+
+def test_questions_that_can_not_be_had_end_the_worker(tmp_path: Path, clock: Clock) -> None:
+    with opened(tmp_path, clock, Asked(("mmlu/cloze",), (str(tmp_path / "nowhere.csv"),), 1, POLICY)) as one:
+        name = submit(one)
+        with pytest.raises(DataError):
+            Seen(one).once()
+        assert (state(one, name), "nowhere.csv" in one.queue.get(name).reason) == ("waiting", True)
+
+
+def test_a_machine_that_fails_by_everything_stops_taking(
+    service: SubmissionService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: HashModel, questions: Sequence[Question]) -> Answers:
+        raise MemoryError("out of memory")
+
+    monkeypatch.setattr(HashModel, "answer", fails)
+    names = [submit(service, number=number) for number in range(MOST + 1)]
+    seen = Seen(service)
+    with pytest.raises(ChoicewiseError, match="3 submissions in a row could not be evaluated here.*out of memory"):
+        seen.once()
+    assert [outcome.end for outcome in seen.worker.outcomes] == [End.BACK] * MOST
+    assert service.queue.get(names[-1]).attempts == 0
+
+
+def test_models_that_can_not_be_computed_with_end_no_worker(
+    service: SubmissionService, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may submit could else end all workers by three broken models."""
+    answer = HashModel.answer
+
+    def fails(self: HashModel, questions: Sequence[Question]) -> Answers:
+        if any(service.queue.get(name).state is State.LEASED for name in bad):
+            raise ModelError("the weights do not fit its config.json")
+        return answer(self, questions)
+
+    monkeypatch.setattr(HashModel, "answer", fails)
+    bad = [submit(service, number=number) for number in range(1, MOST + 2)]
+    good = submit(service)
+    assert Seen(service).once() == [End.BACK] * (MOST + 1) + [End.DONE]
+    assert state(service, good) == "done"
+    for _ in range(ATTEMPTS - 1):
+        clock.time += PAUSES[-1]
+        Seen(service).once()
+    assert {state(service, name) for name in bad} == {"failed"}
+    assert "do not fit its config.json (after 3 attempts)" in service.queue.get(bad[0]).reason
+
+
+def test_replicas_that_die_are_no_model_s_fault() -> None:
+    assert not is_of_model(ReplicasLost("2 replicas died one after the other"))
+    assert is_of_model(ModelError("the weights do not fit its config.json"))
+
+
+class PanicException(BaseException):
+    """As packages written in Rust raise it, over a tokenizer that was made to harm whoever reads it."""
+
+
+def test_a_panic_over_a_model_fails_it_and_ends_no_worker(
+    service: SubmissionService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*given: Any, **options: Any) -> Any:
+        if service.queue.get(bad).state is State.LEASED:
+            raise PanicException("called `Option::unwrap()` on a `None` value")
+        return load(*given, **options)
+
+    load = module.load_model
+    monkeypatch.setattr(module, "load_model", fails)
+    bad, good = submit(service), submit(service, number=1)
+    assert Seen(service).once() == [End.FAILED, End.DONE]
+    assert (state(service, bad), state(service, good)) == ("failed", "done")
+    assert "unwrap()" in service.queue.get(bad).reason
+
+
+def test_another_model_under_the_same_name_begins_anew(
+    service: SubmissionService, clock: Clock, monkeypatch: pytest.MonkeyPatch, asked: list[str]
+) -> None:
+    """What an earlier worker computed was of a model with another digest: none of it counts for this one."""
+    name, other = submit(service), HashModel.__init__
+
+    def init(self: HashModel, *given: Any) -> None:
+        other(self, *given)
+        self.digest = "0" * 64
+
+    def stopped(done: int, total: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(HashModel, "__init__", init)
+    with pytest.raises(KeyboardInterrupt):
+        Seen(service, stopped).once()
+    monkeypatch.setattr(HashModel, "__init__", other)
+    seen = Seen(service)
+    assert seen.once() == [End.DONE]
+    assert any("does not go on" in line and "digest" in line for line in seen.said)
+    assert read_manifest(run_of(service, name)).model.digest == HashModel().digest
+
+
+def test_ctrl_c_keeps_what_there_is_and_gives_back(service: SubmissionService, asked: list[str]) -> None:
+    name = submit(service)
+
+    def progress(done: int, total: int) -> None:
+        if done > total / 2:
+            raise KeyboardInterrupt
+
+    seen = Seen(service, progress)
+    with pytest.raises(KeyboardInterrupt):
+        seen.once()
+    assert (state(service, name), service.queue.get(name).reason) == ("waiting", "its worker was ended")
+    assert [outcome.end for outcome in seen.worker.outcomes] == [End.BACK]
+    before = len(asked)
+    assert Seen(service).once() == [End.DONE]
+    assert len(asked) < 2 * before
+    run_of(service, name)
+
+
+def test_without_once_it_waits_for_more(service: SubmissionService) -> None:
+    class Enough(KeyboardInterrupt):
+        """The test has seen what it wants."""
+
+    def progress(done: int, total: int) -> None:
+        if len(seen.worker.outcomes) == 1:
+            raise Enough
+        submit(service, number=1)
+
+    submit(service)
+    seen = Seen(service, progress)
+    with pytest.raises(Enough):
+        seen.worker.work()
+    assert [outcome.end for outcome in seen.worker.outcomes] == [End.DONE, End.BACK]
+
+
+# The command
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Iterator[SubmissionService]:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    board = tmp_path / "board"
+    board.mkdir()
+    made = SubmissionService.begin(board, board / ".submissions", ASKED)
+    yield made
+    made.close()
+
+
+def test_what_was_done_is_said(begun: SubmissionService, capsys: pytest.CaptureFixture[str]) -> None:
+    submit(begun)
+    begun.queue.submit(Wanted("bundled:nothing"))
+    assert invoke(["work", str(begun.board), "--once"]) == 0
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.splitlines()[-1] == "1 done, 1 failed"
+    assert invoke(["work", str(begun.board), "--once"]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == "nothing waited"
+
+
+def test_work_over_two_processes_is_the_same(begun: SubmissionService) -> None:
+    name = submit(begun)
+    assert invoke(["work", str(begun.board), "--once", "--workers", "2"]) == 0
+    assert read_manifest(run_of(begun, name)).complete
+
+
+def test_wrong_use_is_told(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    with pytest.raises(UsageError, match="is an address: name the folder of the board"):
+        invoke(["work", "http://127.0.0.1:8470"])
+    with pytest.raises(UsageError, match="does not exist"):
+        invoke(["work", str(tmp_path / "nowhere")])
+    with pytest.raises(StoreError, match="has no submissions: start its board first"):
+        invoke(["work", str(tmp_path), "--once"])
+    (tmp_path / ".submissions").mkdir()
+    (tmp_path / ".submissions" / "asked.json").write_text("[]")
+    with pytest.raises(StoreError, match="start the board again, which writes it"):
+        invoke(["work", str(tmp_path), "--once"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_the_end_of_a_cluster_s_hour_give_back(number: int, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    board = tmp_path / "board"
+    board.mkdir()
+    service = SubmissionService.begin(board, board / ".submissions", Asked(("mmlu",), ("bundled:merrowick",), 60))
+    name = submit(service, "bundled:merrow-byte")
+    line = [sys.executable, "-m", "choicewise", "work", str(board)]
+    worker = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: service.queue.get(name).state is State.LEASED, worker)
+    time.sleep(1.0)
+    worker.send_signal(number)
+    told = worker.communicate(timeout=120)[1]
+    assert (worker.returncode, state(service, name)) == (0, "waiting"), told
+    assert service.queue.get(name).reason == "its worker was ended"
+    assert told.splitlines()[-1] == "1 given back"
+    service.close()
+
+
+def wait_for(happened: Callable[[], bool], process: subprocess.Popen[Any], seconds: float = 120.0) -> None:
+    ends = time.monotonic() + seconds
+    while not happened():
+        assert process.poll() is None, "it ended before"
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def test_workers_beside_a_real_board_fill_it(tmp_path: Path) -> None:
+    for package in ("torch", "transformers", "starlette", "uvicorn", "jinja2"):
+        pytest.importorskip(package)
+    board = tmp_path / "board"
+    board.mkdir()
+    line = [sys.executable, "-m", "choicewise", "serve", str(board), "--submissions", "--protocol", "mmlu/cloze"]
+    line += ["--data", "bundled:merrowick", "--limit", "1", "--allow", "fake:*", "--allow", "bundled:*"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "CHOICEWISE_SUBMIT_TOKEN": "t" * 24}
+    server = subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    address = server.stdout.readline().strip()
+    try:
+        headers = {"Authorization": f"Bearer {'t' * 24}", "Content-Type": "application/json"}
+        for model in ("fake:hash", "fake:oracle", "bundled:merrow-byte"):
+            body = f'{{"model": "{model}"}}'.encode()
+            urllib.request.urlopen(urllib.request.Request(f"{address}submissions", body, headers), timeout=60).close()
+        work = [sys.executable, "-m", "choicewise", "work", str(board), "--once"]
+        workers = [subprocess.Popen(work, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+        told = [each.communicate(timeout=300)[1] for each in workers]
+        assert [worker.returncode for worker in workers] == [0, 0], told
+        assert len([line for text in told for line in text.splitlines() if line.startswith("takes ")]) == 3
+        ends = time.monotonic() + 60
+        while "merrow-byte" not in urllib.request.urlopen(address, timeout=60).read().decode():
+            assert time.monotonic() < ends, "its numbers do not appear"
+            time.sleep(0.2)
+    finally:
+        server.terminate()
+        server.communicate(timeout=60)

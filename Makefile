@@ -1,65 +1,76 @@
 # Everything builds its own environments: .venv for us, .venv-peers for us beside other tools, .venv-ours as a user has us,
-# .venv-vllm and .venv-llama for two servers.
-# Every target can be repeated at any time.
+# .venv-vllm and .venv-llama for two servers. Every target can be repeated at any time.
 PYTHON ?= python3.11
+export PYTHON
 VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers/bin
 STAMP := $(VENV)/.installed
-INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+SERVERS := .venv-vllm/.installed .venv-llama/.installed
+QUICK := tests/unit tests/cli tests/models tests/goldens tests/served
+# More for pytest, as in `make test PYTEST="-k page"`.
+PYTEST ?=
 
 # Every process of a test compiles the sources anew where nothing may be written.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-cluster test-servers lint docs package benchmarks clean
+.PHONY: help demo test test-all test-browser test-docs test-whole test-cluster test-servers test-peers test-package lint \
+  docs benchmarks clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   environment + every protocol on the bundled models and questions"
-	@echo "make test   both environments + all tests, then those beside other tools"
-	@echo "make test-cluster  environment + the tests on a Ray cluster of three nodes on this machine"
-	@echo "make test-servers  environments of two servers (one is compiled: minutes) + the tests beside them"
+	@echo "make test   environment + the quick tests: four minutes on two cores"
+	@echo "make test-all   every environment + every test; remembers in tests/passed.toml what passed (40 minutes)"
+	@echo "make test-browser, -docs, -whole, -cluster, -servers, -peers, -package   one of the tiers that tests/README.md lists"
 	@echo "make lint   environment + ruff and mypy"
 	@echo "make docs   environment + the site of docs/, in site/; a warning is an error"
-	@echo "make package  wheel and sdist: what they hold, and that they work with the oldest and newest dependencies"
 	@echo "make benchmarks  environments + the harness, the harness on our engine, and our own command (ten minutes)"
 
 $(STAMP): EXTRAS := hf,serve,dev
 .venv-peers/.installed: EXTRAS := peers
 .venv-ours/.installed: EXTRAS := hf,server
 %/.installed: pyproject.toml constraints.txt
-	test -x $*/bin/python || $(PYTHON) -m venv $*
-	$*/bin/python $(INSTALL) '.[$(EXTRAS)]'
+	.ci/environment $* --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	touch $@
 
 # Their requirements are complete and installed as they are: what vLLM needs for GPUs, pictures and sound is left out.
-SERVER_INSTALL = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --requirement
-
 .venv-vllm/.installed: tests/servers/vllm.txt
-	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	$(SERVER_INSTALL) $<
+	REQUIRED="$^" .ci/environment $(@D) --no-deps --no-compile --requirement $<
 	touch $@
 
 .venv-llama/.installed: export CMAKE_ARGS = -DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_OPENMP=OFF -DGGML_LLAMAFILE=OFF \
   -DGGML_CPU_REPACK=OFF -DCMAKE_C_FLAGS_RELEASE=-O1 -DCMAKE_CXX_FLAGS_RELEASE=-O1 \
   -DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/tests/servers/llama.cmake
 .venv-llama/.installed: tests/servers/llama.txt tests/servers/llama.cmake
-	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	$(SERVER_INSTALL) $<
+	REQUIRED="$^" .ci/environment $(@D) --no-deps --no-compile --requirement $<
 	touch $@
 
 demo: $(STAMP)
 	$(BIN)/choicewise demo --out demo-run
 
-test: $(STAMP) .venv-peers/.installed
-	$(BIN)/python -m pytest -n auto --dist worksteal
-	$(PEERS)/python -m pytest -n auto --dist worksteal tests/peers
+test: $(STAMP)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(QUICK) $(PYTEST)
+
+test-browser test-docs test-whole: test-%: $(STAMP)
+	$(BIN)/python -m pytest -n auto --dist worksteal tests/$* $(PYTEST)
 
 test-cluster: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster $(PYTEST)
 
-test-servers: $(STAMP) .venv-vllm/.installed .venv-llama/.installed
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/servers
+test-servers: $(STAMP) $(SERVERS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/servers $(PYTEST)
+
+test-peers: .venv-peers/.installed
+	$(PEERS)/python -m pytest -n auto --dist worksteal tests/peers $(PYTEST)
+
+test-package: $(STAMP)
+	.ci/package
+
+test-all: test
+	for tier in $$($(BIN)/python tests/tiers.py all); do \
+	  $(MAKE) test-$$tier && $(BIN)/python tests/tiers.py record $$tier || exit; \
+	done
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -69,9 +80,6 @@ lint: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/zensical build --clean --strict
-
-package: $(STAMP)
-	PYTHON=$(PYTHON) .ci/package
 
 benchmarks: $(STAMP) .venv-peers/.installed .venv-ours/.installed
 	$(BIN)/python benchmarks/side_by_side.py

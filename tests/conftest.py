@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.places import SHARED
+from tests.paths import SHARED
 
 if TYPE_CHECKING:
     from tests.helpers.misbehaving_server import Server

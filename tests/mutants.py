@@ -111,16 +111,16 @@ def main() -> None:
     parser.add_argument("--tests", nargs="+", default=["tests/unit", "tests/goldens"])
     asked = parser.parse_args()
     files = sorted(file for room in ROOMS for file in (ROOT / "src" / "choicewise" / room).rglob("*.py"))
-    known = [mutant for file in files for mutant in mutants(file)]
-    chosen = random.Random(asked.seed).sample(known, asked.count)
-    left = 0
+    candidates = [mutant for file in files for mutant in mutants(file)]
+    chosen = random.Random(asked.seed).sample(candidates, asked.count)
+    survivors = 0
     for number, mutant in enumerate(chosen, 1):
         alive = survives(mutant, asked.tests)
-        left += alive
+        survivors += alive
         place = f"{mutant.file.relative_to(ROOT)}:{mutant.line}"
-        told = "SURVIVES" if alive else "killed"
-        print(f"{number:3} {told:8} {place}: {mutant.old!r} -> {mutant.new!r}", flush=True)
-    print(f"{len(chosen) - left} of {len(chosen)} killed")
+        outcome = "SURVIVES" if alive else "killed"
+        print(f"{number:3} {outcome:8} {place}: {mutant.old!r} -> {mutant.new!r}", flush=True)
+    print(f"{len(chosen) - survivors} of {len(chosen)} killed")
 
 
 if __name__ == "__main__":

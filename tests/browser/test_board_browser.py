@@ -13,9 +13,7 @@ import pytest
 from choicewise.board.library import read_snapshot
 from choicewise.board.pages import write_board
 from tests.helpers.board import Served, rename, served, write_run
-from tests.helpers.browser import AXE, chromium, needs_chromium
-
-WIDTHS = (400, 900, 1600)
+from tests.helpers.browser import WIDTHS, barriers, needs_axe, needs_chromium, tabs
 
 pytestmark = needs_chromium
 
@@ -45,36 +43,10 @@ def written(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_board(read_snapshot([runs]), tmp_path_factory.mktemp("written"))
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as started:
-        yield started
-
-
 @pytest.fixture
-def tab(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Opens a page; whatever the console says in it, or any request that fails, ends the test."""
-    contexts, said = [], list[str]()
-
-    def opened(address: str, width: int = 1200, theme: str = "light", script: bool = True) -> Any:
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=theme, java_script_enabled=script, bypass_csp=False
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("requestfailed", lambda request: said.append(f"failed: {request.url}"))
-        page.on(
-            "response", lambda answer: said.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None
-        )
-        page.goto(address)
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    assert said == []
+def tab(browser: Any, board: Served) -> Iterator[Callable[..., Any]]:
+    with tabs(browser, board.address) as opened:
+        yield opened
 
 
 def models(page: Any) -> list[str]:
@@ -106,25 +78,12 @@ def test_nothing_is_wider_than_the_window(board: Served, tab: Callable[..., Any]
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
 
 
-@pytest.mark.skipif(not AXE.exists(), reason="the accessibility test needs axe-core (npm) in the environment")
+@needs_axe
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_has_no_serious_violation(board: Served, browser: Any, theme: str) -> None:
-    for width in WIDTHS:
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, bypass_csp=True)
-        page = context.new_page()
-        for name, address in addresses(board).items():
-            if name == "run":  # the page of a run alone, which has tests of its own
-                continue
-            page.goto(f"{board.address}{address}")
-            page.add_script_tag(path=str(AXE))
-            told = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-            serious = [
-                (each["id"], each["nodes"][0]["html"][:200])
-                for each in told["violations"]
-                if each["impact"] in ("serious", "critical")
-            ]
-            assert serious == [], (name, width)
-        context.close()
+    # The page of a run has tests of its own.
+    pages = {name: f"{board.address}{address}" for name, address in addresses(board).items() if name != "run"}
+    assert barriers(browser, pages, theme) == {}
 
 
 def test_the_board_is_sorted_by_clicks_and_keys(board: Served, tab: Callable[..., Any]) -> None:

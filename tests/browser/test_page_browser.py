@@ -19,11 +19,12 @@ from choicewise.page.study import Study, read_study
 from choicewise.results.explain import explain
 from choicewise.results.run import open_run
 from choicewise.util.text import percent
-from tests.helpers.browser import AXE, chromium, needs_chromium, tabs, violations
+from tests.helpers import browser as browsers
+from tests.helpers.browser import WIDTHS, needs_axe, needs_chromium, violations
 from tests.helpers.page_runs import renamed, write_hostile_run, write_run
 
 pytestmark = needs_chromium
-WIDTHS = (400, 900, 1600)
+tabs = functools.partial(browsers.tabs, wait_for="html[data-ready]")
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +39,6 @@ def address(study: Study, tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("page") / "page.html"
     write_page([run.folder for run in study.runs], out)
     return out.as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture
@@ -72,11 +67,10 @@ def choose(page: Any, selector: str, value: str) -> None:
     page.locator(selector).first.select_option(value)
 
 
+@needs_axe
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_it_fits_and_is_accessible(tab: Callable[..., Any], address: str, width: int, theme: str) -> None:
-    if not AXE.exists():
-        pytest.skip(f"{AXE} is not there")
     page = tab(f"{address}#items&item=tides%2Ftest%2F0", width, theme)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.eval_on_selector_all("details", "all => all.forEach(each => { each.open = true; })")

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.browser import AXE, chromium, needs_chromium, violations
+from tests.helpers.browser import WIDTHS, barriers, needs_axe, needs_chromium, tabs
 from tests.helpers.submissions import SUBMIT, Clock, Evaluating, evaluating, write_sent
-
-WIDTHS = (400, 900, 1600)
 
 pytestmark = needs_chromium
 
@@ -46,33 +44,10 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluating]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as started:
-        yield started
-
-
 @pytest.fixture
-def tab(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Opens a page; whatever the console says in it, or any request to elsewhere, ends the test."""
-    contexts, said = [], list[str]()
-
-    def opened(address: str, width: int = 1200, theme: str = "light", script: bool = True) -> Any:
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=theme, java_script_enabled=script
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("requestfailed", lambda request: said.append(f"failed: {request.url}"))
-        page.goto(address)
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    assert said == []
+def tab(browser: Any, board: Evaluating) -> Iterator[Callable[..., Any]]:
+    with tabs(browser, board.address) as opened:
+        yield opened
 
 
 def addresses(board: Evaluating) -> dict[str, str]:
@@ -129,16 +104,11 @@ def test_nothing_is_wider_than_the_window(board: Evaluating, tab: Callable[..., 
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
 
 
-@pytest.mark.skipif(not AXE.exists(), reason="the accessibility test needs axe-core (npm) in the environment")
+@needs_axe
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_has_no_serious_violation(board: Evaluating, browser: Any, theme: str) -> None:
-    for width in WIDTHS:
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, bypass_csp=True)
-        page = context.new_page()
-        for name, address in addresses(board).items():
-            page.goto(f"{board.address}{address}")
-            assert violations(page) == [], (name, width)
-        context.close()
+    pages = {name: f"{board.address}{address}" for name, address in addresses(board).items()}
+    assert barriers(browser, pages, theme) == {}
 
 
 def test_names_are_text(board: Evaluating, tab: Callable[..., Any]) -> None:

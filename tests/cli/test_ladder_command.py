@@ -19,11 +19,11 @@ from choicewise.records import BLOCK_FOLDER
 from choicewise.results.run import open_run
 from choicewise.store.folder import read_manifest, write_manifest
 from choicewise.util.text import command_line
-from tests.helpers.commands import Told, choicewise
+from tests.helpers.commands import CommandResult, choicewise
 from tests.helpers.mmlu_data import write_mmlu
 
 
-def refused(*words: str | Path) -> Told:
+def refused(*words: str | Path) -> CommandResult:
     told = choicewise(*words)
     assert told.code > 1
     return told

@@ -19,7 +19,7 @@ from choicewise.questions import Generation, Span
 from choicewise.records import Spent
 from choicewise.running.plan import Plan, measure_speed, plan, unique_tokens
 from choicewise.tokens.tokenizer import ByteTokenizer
-from tests.helpers.commands import Told, choicewise
+from tests.helpers.commands import CommandResult, choicewise
 from tests.helpers.mmlu_data import write_mmlu
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze", "mmlu/helm"]
@@ -138,7 +138,7 @@ def test_an_estimate_is_tokens_by_speed() -> None:
 
 @pytest.mark.costly("whole commands")
 def test_the_command_says_what_it_plans_and_what_it_saved(data: Path, tmp_path: Path) -> None:
-    def told_of(*more: str) -> Told:
+    def told_of(*more: str) -> CommandResult:
         asked = ["--model", MODEL, "--data", data, "--protocol", "mmlu/original"]
         found = choicewise("run", *asked, *more)
         assert found.code == 0, found.stderr

@@ -11,7 +11,7 @@ from choicewise import evaluate
 from choicewise.cli.page import FORMATS
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
 from choicewise.page.charts.chart import Chart
-from tests.helpers.commands import Told, choicewise
+from tests.helpers.commands import CommandResult, choicewise
 from tests.helpers.mmlu_data import write_mmlu
 
 
@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def plot(*arguments: str | Path) -> Told:
+def plot(*arguments: str | Path) -> CommandResult:
     return choicewise("plot", *arguments)
 
 

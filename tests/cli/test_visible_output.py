@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from choicewise.bundled import MODELS
 from choicewise.util.text import command_line, json_safe
-from tests.helpers.commands import Told, choicewise
-from tests.places import ROOT
+from tests.helpers.commands import CommandResult, choicewise
+from tests.paths import ROOT
 
 PACKAGE = ROOT / "src" / "choicewise"
 EVIL = "x\x1b]0;owned\x07\x1b[2J\nerror: y\u202e\x9b31m"
@@ -49,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def harmless(told: Told) -> None:
+def harmless(told: CommandResult) -> None:
     assert not OBEYED.findall(told.stdout + told.stderr)
     lines = (told.stdout + told.stderr).splitlines()
     # explain shows a question over as many lines as it has

@@ -4,19 +4,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from choicewise import open_run
 from choicewise.running.doctor import examine
 from choicewise.store.tables import read_blocks
-from tests.helpers.processes import end_session
+from tests.helpers.processes import end_session, stat
 from tests.helpers.ray_cluster import ROOT, Cluster
 
 SITE = Path(__file__).parent / "site"
@@ -27,21 +25,10 @@ FAKE += ("--protocol", "mmlu/original", "--protocol", "mmlu/cloze:pmi-answer")
 """A line whose questions take no time; seven shards."""
 
 
-def eventually(condition: Callable[[], Any], patience: float = 120) -> Any:
-    """What a condition gives as soon as that is true."""
-    until = time.monotonic() + patience
-    while not (value := condition()):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return value
-
-
 def alive(pid: int) -> bool:
     """Whether there is such a process, and it has not ended."""
     try:
-        return (
-            Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0] != "Z"
-        )
+        return stat(pid)[0] != "Z"
     except OSError:
         return False
 

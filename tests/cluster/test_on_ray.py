@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.cluster.commands import FAKE, PYTHON_PATH, Command, Reins, eventually, started, table
+from tests.cluster.commands import FAKE, PYTHON_PATH, Command, Reins, started, table
+from tests.helpers.processes import eventually
 from tests.helpers.ray_cluster import ROOT, Cluster, Node, ray_cluster
 
 pytest.importorskip("ray")

@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 import pytest
 
-from tests.cluster.commands import FAKE, Reins, alive, eventually, started, table
-from tests.helpers.processes import listening, name_of
+from tests.cluster.commands import FAKE, Reins, alive, started, table
+from tests.helpers.processes import eventually, listening, name_of
 
 TWO = (*FAKE, "--workers", "2")
 

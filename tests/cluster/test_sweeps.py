@@ -12,7 +12,8 @@ import pytest
 
 from choicewise.bundled import MODELS
 from choicewise.store.folder import read_sweep
-from tests.cluster.commands import PYTHON_PATH, Reins, eventually, started, table
+from tests.cluster.commands import PYTHON_PATH, Reins, started, table
+from tests.helpers.processes import eventually
 from tests.helpers.ray_cluster import Cluster, ray_cluster
 
 pytest.importorskip("ray")

@@ -17,7 +17,7 @@ from choicewise.cli import app
 from choicewise.data.dataset import Columns, read_mapping
 from choicewise.data.items import Item
 from choicewise.data.open import open_dataset
-from tests.places import ROOT
+from tests.paths import ROOT
 
 
 def steps(page: str) -> list[tuple[str, str]]:

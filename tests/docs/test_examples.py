@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tests.places import ROOT
+from tests.paths import ROOT
 
 sys.path.insert(0, str(ROOT / "docs"))
 import examples

@@ -17,7 +17,7 @@ import pytest
 from choicewise.cli import app
 from choicewise.protocols.catalogue import entries
 from choicewise.protocols.protocol import signature
-from tests.places import ROOT
+from tests.paths import ROOT
 
 DOCS = ROOT / "docs"
 

@@ -24,7 +24,7 @@ from choicewise.running.evaluate import evaluate
 from choicewise.scoring.combine import compare
 from choicewise.scoring.decide import mc1, mc2
 from tests.helpers.protocols import requests
-from tests.places import GOLDENS
+from tests.paths import GOLDENS
 
 MODEL = Path(choicewise.__file__).parent / "bundled" / "models"
 FOLDER = GOLDENS / "benchmarks"

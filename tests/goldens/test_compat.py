@@ -17,7 +17,7 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
 from choicewise.running.evaluate import evaluate
-from tests.places import GOLDENS, ROOT
+from tests.paths import GOLDENS, ROOT
 
 FOLDER = GOLDENS / "compat"
 GOLDEN: dict[str, Any] = json.loads((FOLDER / "numbers.json").read_text())

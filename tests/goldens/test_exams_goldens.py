@@ -20,7 +20,7 @@ from choicewise.requests.render import render
 from choicewise.requests.request import Request
 from choicewise.scoring.extract import RULES
 from tests.helpers.protocols import requests
-from tests.places import GOLDENS
+from tests.paths import GOLDENS
 
 HERE = GOLDENS / "exams"
 ROWS = json.loads((HERE / "rows.json").read_text(encoding="utf-8"))

@@ -26,7 +26,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.requests.request import Request
 from choicewise.running.evaluate import evaluate
 from tests.helpers.protocols import requests
-from tests.places import GOLDENS
+from tests.paths import GOLDENS
 
 FOLDER = GOLDENS / "harness"
 GOLDEN: dict[str, Any] = {

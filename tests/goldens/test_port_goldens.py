@@ -13,7 +13,7 @@ from choicewise.data.open import open_dataset
 from choicewise.protocols.catalogue import one
 from choicewise.requests.request import Request
 from tests.helpers.protocols import requests
-from tests.places import GOLDENS
+from tests.paths import GOLDENS
 
 FOLDER = GOLDENS / "harness"
 GOLDEN: dict[str, Any] = json.loads((FOLDER / "ports.json").read_text(encoding="utf-8"))

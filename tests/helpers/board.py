@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import choicewise
-from choicewise.board.access import access
+from choicewise.board.access import Access, access
 from choicewise.board.library import Library
+from choicewise.board.queue import SubmissionService
 from choicewise.board.server import BoardServer, listen
 from choicewise.records import Manifest
 from choicewise.store.folder import read_manifest, write_manifest
@@ -106,13 +107,21 @@ class Served:
 @contextmanager
 def served(*folders: Path, token: str | None = None, pause: float = 0.1) -> Iterator[Served]:
     """A server of these folders on a free port of this machine."""
-    library = Library(folders, pause)
     bound = listen("127.0.0.1", None)
-    served = Served(library, bound.getsockname()[1])
-    server = BoardServer(library, access("127.0.0.1", token=token), bound, served.said.append)
+    served = Served(Library(folders, pause), bound.getsockname()[1])
+    with started(served, bound, access("127.0.0.1", token=token)):
+        yield served
+
+
+@contextmanager
+def started(
+    served: Served, bound: socket.socket, rules: Access, service: SubmissionService | None = None
+) -> Iterator[None]:
+    """The board's server runs, and its library has read the folders once."""
+    server = BoardServer(served.library, rules, bound, served.said.append, service)
     server.start()
     try:
         served.settle()
-        yield served
+        yield
     finally:
         server.stop()

@@ -1,9 +1,9 @@
-"""A browser for tests: every page that is opened must say nothing on its console and ask for nothing but files."""
+"""A browser for tests, whose pages may print nothing on the console and ask for nothing from elsewhere."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,23 +12,20 @@ import pytest
 
 AXE = Path(sys.prefix) / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 CHROMIUM = Path("/usr/bin/chromium")
+WIDTHS = (400, 900, 1600)
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the tests in a browser need playwright")
 needs_chromium = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"the tests in a browser need {CHROMIUM}")
+needs_axe = pytest.mark.skipif(not AXE.exists(), reason="tests of accessibility need axe-core (npm) in the environment")
 
 
 @contextmanager
-def chromium() -> Iterator[Any]:
-    """The browser."""
-    with playwright.sync_playwright() as made:
-        started = made.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield started
-        started.close()
+def tabs(browser: Any, server: str = "file://", wait_for: str | None = None) -> Iterator[Callable[..., Any]]:
+    """A function that opens a page and waits for the selector ``wait_for``, which scripts bring about.
 
-
-@contextmanager
-def tabs(browser: Any, here: str = "file://") -> Iterator[Any]:
-    """Opens addresses: what the console says, an error, or a request to anywhere but ``here`` ends the test."""
+    At the end nothing may have been printed on the console, failed, or been asked of anything but files and ``server``.
+    """
+    own = ("file://", "data:", server)
     contexts, said = [], list[str]()
 
     def opened(address: str, width: int = 1200, theme: str = "light", script: bool = True) -> Any:
@@ -39,10 +36,14 @@ def tabs(browser: Any, here: str = "file://") -> Iterator[Any]:
         page = context.new_page()
         page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda sent: None if sent.url.startswith((here, "data:")) else said.append(sent.url))
+        page.on("request", lambda sent: None if sent.url.startswith(own) else said.append(sent.url))
+        page.on("requestfailed", lambda request: said.append(f"failed: {request.url}"))
+        page.on(
+            "response", lambda answer: said.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None
+        )
         page.goto(address)
-        if script:
-            page.wait_for_selector("html[data-ready]", state="attached")
+        if script and wait_for:
+            page.wait_for_selector(wait_for, state="attached")
         return page
 
     yield opened
@@ -61,3 +62,16 @@ def violations(page: Any) -> list[str]:
         if each["impact"] in ("serious", "critical")
         for node in each["nodes"][:3]
     ]
+
+
+def barriers(browser: Any, addresses: Mapping[str, str], theme: str) -> dict[tuple[str, int], list[str]]:
+    """What :func:`violations` finds on named pages at each of the widths; pages without any are missing."""
+    found = {}
+    for width in WIDTHS:
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, bypass_csp=True)
+        page = context.new_page()
+        for name, address in addresses.items():
+            page.goto(address)
+            found[name, width] = violations(page)
+        context.close()
+    return {where: wrong for where, wrong in found.items() if wrong}

@@ -15,7 +15,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 
 
 @dataclass(frozen=True)
-class Told:
+class CommandResult:
     """What a command ended with and what it printed; ``words`` spelled it."""
 
     words: tuple[str, ...]
@@ -24,7 +24,7 @@ class Told:
     stderr: str
 
 
-def choicewise(*words: object, code: int | None = None, **environment: str) -> Told:
+def choicewise(*words: object, code: int | None = None, **environment: str) -> CommandResult:
     """What ``choicewise WORDS`` prints outside of a terminal, with ``environment`` added to this process's.
 
     Raises:
@@ -44,6 +44,6 @@ def choicewise(*words: object, code: int | None = None, **environment: str) -> T
             sys.unraisablehook = hook
             for each, handler in handlers.items():
                 signal.signal(each, handler)
-    told = Told(asked, ended, *(each.buffer.getvalue().decode("utf-8") for each in streams))  # type: ignore[attr-defined]
+    told = CommandResult(asked, ended, *(each.buffer.getvalue().decode("utf-8") for each in streams))  # type: ignore[attr-defined]
     assert code in (None, ended), f"{asked}: code {ended}, {told.stderr}"
     return told

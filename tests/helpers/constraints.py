@@ -7,7 +7,7 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.places import ROOT
+from tests.paths import ROOT
 
 CONSTRAINTS = ROOT / "constraints.txt"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from tests.places import GOLDENS
+from tests.paths import GOLDENS
 
 LOGS = GOLDENS / "logs"
 

@@ -10,8 +10,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 
 def in_session(session: int, zombies: bool = False) -> Iterator[int]:
@@ -67,6 +68,15 @@ def listening(pid: int) -> list[str]:
                 sockets[f"socket:[{fields[9]}]"] = readable(fields[1])
     own = [target for link in Path(f"/proc/{pid}/fd").iterdir() if (target := os.readlink(link)) in sockets]
     return [sockets[target] for target in own]
+
+
+def eventually(condition: Callable[[], Any], patience: float = 120.0) -> Any:
+    """What a condition gives as soon as that is true."""
+    until = time.monotonic() + patience
+    while not (value := condition()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return value
 
 
 @contextlib.contextmanager

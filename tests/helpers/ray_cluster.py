@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.helpers.processes import end_session, in_session, name_of
-from tests.places import ROOT
+from tests.paths import ROOT
 
 SOON = {
     "health_check_initial_delay_ms": 0,

@@ -14,11 +14,11 @@ from choicewise.board import queue as queue_module
 from choicewise.board.access import access
 from choicewise.board.library import Library
 from choicewise.board.queue import Lease, Queue, SubmissionService
-from choicewise.board.server import BoardServer, listen
+from choicewise.board.server import listen
 from choicewise.board.submission import Policy
 from choicewise.records import CellRecord, Sweep
 from choicewise.store.folder import write_sweep
-from tests.helpers.board import Asked, Served, write_run
+from tests.helpers.board import Asked, Served, started, write_run
 
 SUBMIT, READ = "the-token-of-who-submits", "the-token-of-readers"
 POLICY = Policy(("bundled:*", "*/*", "fake:*"))
@@ -87,14 +87,8 @@ def evaluating(
         service.queue.close()
         service.queue = Queue(board / ".submissions" / "queue.sqlite3", clock)
     served = Evaluating(library, bound.getsockname()[1], [], service, clock)
-    rules = access("127.0.0.1", token=token, submit=SUBMIT)
-    server = BoardServer(library, rules, bound, served.said.append, service)
-    server.start()
-    try:
-        served.settle()
+    with started(served, bound, access("127.0.0.1", token=token, submit=SUBMIT), service):
         yield served
-    finally:
-        server.stop()
 
 
 def write_sent(folder: Path, model: str = "fake:hash", data: Mapping[str, int] | None = None) -> Path:

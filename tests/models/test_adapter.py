@@ -21,7 +21,7 @@ from choicewise.results.run import open_run
 from choicewise.running.job import job_of
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
-from tests.places import ROOT
+from tests.paths import ROOT
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 

@@ -19,7 +19,7 @@ from choicewise.running.score_texts import score_texts
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.observed import continuations, row
 from tests.helpers.tiny_models import load
-from tests.places import SHARED
+from tests.paths import SHARED
 
 torch = pytest.importorskip("torch")
 QUESTION = ("Once upon a ti", ["me", "ger", "me there was"])

@@ -13,7 +13,7 @@ from choicewise.bundled import BENCHMARK, MODELS, PUBLISHED_MMLU
 from choicewise.data.open import open_dataset
 from choicewise.errors import DataError, ModelError
 from choicewise.models.load import load_model
-from tests.places import ROOT
+from tests.paths import ROOT
 
 TRAINING = ROOT / "training"
 MEBIBYTE = 2**20

@@ -27,7 +27,7 @@ from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.protocols import mmlu_protocol, requests
-from tests.places import GOLDENS, ROOT
+from tests.paths import GOLDENS, ROOT
 
 pytestmark = pytest.mark.costly("networks are computed")
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.commands import choicewise
-from tests.places import GOLDENS
+from tests.paths import GOLDENS
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -31,7 +31,7 @@ from choicewise.questions import Blanks, Span
 from choicewise.running.plan import plan
 from tests.helpers import whole_text_models
 from tests.helpers.whole_text_models import digest, save_model
-from tests.places import SHARED
+from tests.paths import SHARED
 
 FOLDER = GOLDENS / "masked"
 GOLDEN: dict[str, Any] = json.loads((FOLDER / "numbers.json").read_text())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.places import SHARED
+from tests.paths import SHARED
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.places import SHARED
+from tests.paths import SHARED
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

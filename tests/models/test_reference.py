@@ -21,7 +21,7 @@ from choicewise.questions import Span
 from choicewise.running.evaluate import evaluate
 from choicewise.running.score_texts import score_texts
 from tests.helpers.toy_tokenizers import ToyModel, ToyTokenizer
-from tests.places import SHARED
+from tests.paths import SHARED
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze", "options/cloze"]
 REAL = [folder for folder in MODELS if folder.name in ("merrow-bpe-512", "merrow-unigram-1000")]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from choicewise.bundled import MODELS
-from tests.places import ROOT
+from tests.paths import ROOT
 
 torch = pytest.importorskip("torch")
 

@@ -17,7 +17,7 @@ import pytest
 from choicewise.board.model import ListedRun, Place, State
 from choicewise.board.runs import LimitExceeded, RunProcess, RunProcesses
 from choicewise.util.isolate import Limits
-from tests.places import ROOT
+from tests.paths import ROOT
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="processes are bounded on Linux alone"),

@@ -243,19 +243,24 @@ def test_closing_ends_everything_under_way(server: Server) -> None:
         assert client.get("models")["object"] == "list"  # the client can be used again
 
 
+def interrupt_at(server: Server, requests: int) -> None:
+    """Presses Ctrl-C as soon as the server has as many requests at once."""
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def press() -> None:
+        while server.at_once < requests:
+            time.sleep(0.01)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=press, daemon=True).start()
+
+
 def test_an_interrupt_ends_everything_under_way(server: Server) -> None:
     """Ctrl-C while answers are waited for."""
     server.always(stall)
     with Client(ServerAddress.parse(server.address)) as client:
-        main = threading.main_thread().ident
-        assert main is not None
-
-        def press() -> None:
-            while server.at_once < 2:
-                time.sleep(0.01)
-            signal.pthread_kill(main, signal.SIGINT)
-
-        threading.Thread(target=press, daemon=True).start()
+        interrupt_at(server, 2)
         with pytest.raises(KeyboardInterrupt):
             next(answered(client, requests(10)))
         assert ended()
@@ -263,15 +268,7 @@ def test_an_interrupt_ends_everything_under_way(server: Server) -> None:
 
 def test_an_interrupt_ends_a_single_request(server: Server) -> None:
     server.always(stall)
-    main = threading.main_thread().ident
-    assert main is not None
-
-    def press() -> None:
-        while server.at_once < 1:
-            time.sleep(0.01)
-        signal.pthread_kill(main, signal.SIGINT)
-
-    threading.Thread(target=press, daemon=True).start()
+    interrupt_at(server, 1)
     with Client(ServerAddress.parse(server.address)) as client, pytest.raises(KeyboardInterrupt):
         client.post("completions", request(0)[1])
     assert len(server.requests) == 1

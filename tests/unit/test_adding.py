@@ -32,7 +32,7 @@ from choicewise.questions import Question, Span, TokenScores
 from choicewise.requests.ask import ASKERS, ChoiceAsker
 from choicewise.scoring.combine import COMBINERS, Combiner
 from choicewise.tokens.tokenizer import ByteTokenizer
-from tests.places import GOLDENS, ROOT
+from tests.paths import GOLDENS, ROOT
 
 PACKAGE = ROOT / "src" / "choicewise"
 QUIZ = Dataset("quiz", {"test": (Item("1", "Where do birds live?", ("in a tree", "in the sea"), (0,)),)})

@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from tests.places import ROOT
+from tests.paths import ROOT
 
 ROW = re.compile(r"^\| (\d+) \| (.+) \| (.+) \| (.+) \|$", re.MULTILINE)
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")

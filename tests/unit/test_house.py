@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from choicewise.cli import app
-from tests.places import ROOT
+from tests.paths import ROOT
 
 pytestmark = pytest.mark.costly("the whole source tree")
 

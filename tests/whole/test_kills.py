@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests.places import ROOT
+from tests.paths import ROOT
 
 SCRIPT = ROOT / "benchmarks" / "kills.py"
 

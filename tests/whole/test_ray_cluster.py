@@ -6,9 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +16,13 @@ from typing import Any
 import pytest
 
 from choicewise.running import ray as ray_cluster_of_process
+from tests.helpers import processes
 from tests.helpers.processes import in_session, listening
 from tests.helpers.ray_cluster import ROOT, Cluster, driver, ray_cluster
 
 pytest.importorskip("ray")
+
+eventually = partial(processes.eventually, patience=60)
 
 Call = Callable[..., Any]
 """Calls a function of ``tests/helpers/ray_driver.py`` in the driver's process."""
@@ -48,15 +51,6 @@ def talking(cluster: Cluster, **environment: str) -> Iterator[Call]:
 def cluster() -> Iterator[Cluster]:
     with ray_cluster() as started:
         yield started
-
-
-def eventually(condition: Callable[[], Any], patience: float = 60) -> Any:
-    """What a condition gives as soon as that is true."""
-    until = time.monotonic() + patience
-    while not (value := condition()):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return value
 
 
 def test_three_nodes_have_processes_and_resources_of_their_own(cluster: Cluster) -> None:

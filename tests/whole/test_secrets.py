@@ -28,7 +28,7 @@ from tests.helpers import hub_server
 from tests.helpers.hub_server import Hub
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.planted_secrets import API_KEY, LOGIN, SECRETS, SIGNED, forms, leaks, leaks_below
-from tests.places import ROOT
+from tests.paths import ROOT
 from tests.served.test_hub_data import jsonl
 
 SOURCE = ROOT / "src"

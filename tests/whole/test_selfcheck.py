@@ -36,7 +36,7 @@ from choicewise.requests.render import render
 from choicewise.requests.request import PreparedBlock
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.helpers.tiny_models import FAMILIES, VOCABULARY, load, tiny
-from tests.places import ROOT
+from tests.paths import ROOT
 
 TABLE = ROOT / "docs" / "families.md"
 RUNG_OF = dict(line.split(" | ")[:2] for line in TABLE.read_text().splitlines() if " | " in line)

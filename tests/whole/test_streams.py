@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.mmlu_data import write_mmlu
-from tests.places import ROOT
+from tests.paths import ROOT
 
 COMMAND = [sys.executable, "-m", "choicewise"]
 SOURCE = ROOT / "src"

@@ -63,7 +63,7 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         watch()
         try:
-            match [*arguments[:1]]:
+            match arguments[:1]:
                 case [] | ["--help"] as asked:
                     from choicewise.cli.listing import help_lines
 

@@ -23,7 +23,7 @@ from choicewise.protocols.protocol import Protocol, parse_signature
 from choicewise.results.run import Run
 from tests.helpers.export_runs import HARNESS, lines, questions, quiz, strict
 from tests.helpers.page_runs import write_hostile_run
-from tests.places import GOLDENS
+from tests.paths import GOLDENS
 
 SCHEMAS = GOLDENS / "every_eval_ever"
 

@@ -17,7 +17,7 @@ from choicewise.protocols.shots import FRESH, draw, is_same, sample
 from choicewise.requests.render import Refusal, TemplateSource
 from choicewise.requests.request import Request
 from tests.helpers.protocols import mmlu_protocol
-from tests.places import GOLDENS
+from tests.paths import GOLDENS
 
 
 def item(number: int, **fields: str) -> Item:

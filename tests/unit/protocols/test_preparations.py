@@ -17,7 +17,7 @@ from choicewise.protocols.catalogue import one
 from choicewise.protocols.preparations import PREPARATIONS, SHOWS
 from choicewise.protocols.protocol import unused
 from tests.helpers.protocols import requests
-from tests.places import GOLDENS
+from tests.paths import GOLDENS
 
 PARTS = ("activity_label", "ctx_a", "ctx_b")
 ROWS = GOLDENS / "harness" / "rows"

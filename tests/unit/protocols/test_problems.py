@@ -17,7 +17,7 @@ from choicewise.errors import ChoicewiseError, DataError, ProtocolError
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import AXES, Protocol
 from tests.helpers.protocols import requests
-from tests.places import ROOT
+from tests.paths import ROOT
 
 PAGE = ROOT / "docs" / "own-protocol.md"
 

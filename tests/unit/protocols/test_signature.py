@@ -21,7 +21,7 @@ from choicewise.protocols.protocol import (
 )
 from choicewise.protocols.readings import CALIBRATIONS, CONDITIONAL, EXTRACTIONS, READINGS
 from tests.helpers.protocols import mmlu_protocol
-from tests.places import ROOT
+from tests.paths import ROOT
 
 TEXT = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=8),

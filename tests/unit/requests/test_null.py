@@ -23,7 +23,7 @@ from choicewise.requests.request import PreparedBlock
 from choicewise.tokens.byte_coverings import ByteProbability
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 from tests.helpers.toy_tokenizers import WORDS, ToyTokenizer
-from tests.places import SHARED
+from tests.paths import SHARED
 
 TOKENIZERS = [
     *("models/stories260K", "models/babyllama-tok105", "tokenizers/gpt2", "tokenizers/gpt-neox-20b"),

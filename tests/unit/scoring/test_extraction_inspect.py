@@ -5,7 +5,7 @@ import json
 import pytest
 
 from choicewise.scoring.extract import RULES
-from tests.places import GOLDENS
+from tests.paths import GOLDENS
 
 READ = json.loads((GOLDENS / "logs" / "rules.json").read_text(encoding="utf-8"))
 """Release → text → the letter that its own solver reads among four options (make_logs_rules.py)."""

@@ -16,7 +16,7 @@ from choicewise.tokens.boundary import ChoiceQuestion, choice_questions_batch, c
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer, common_prefix
 from tests.helpers.protocols import choice_questions
-from tests.places import SHARED
+from tests.paths import SHARED
 
 POLICIES = ["joint", "separate", "lcp", "last-token", "count", "moved-space"]
 TOKENIZERS = ["models/stories260K", "models/babyllama-tok105", "tokenizers/gpt2", "tokenizers/mistral-7b-v0.2"]

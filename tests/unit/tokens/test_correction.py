@@ -19,7 +19,7 @@ from choicewise.tokens.byte_coverings import ByteProbability, answer_with_bytes
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 from tests.helpers.protocols import choice_questions, mmlu_protocol
 from tests.helpers.toy_tokenizers import WORDS, ToyModel, ToyTokenizer
-from tests.places import SHARED
+from tests.paths import SHARED
 
 BYTE_LEVEL = ["tokenizers/gpt2", "tokenizers/gpt-neox-20b", "models/tiny-rwkv-4v0-660K"]
 PIECES = ["tokenizers/mistral-7b-v0.2", "models/stories260K", "models/aidreams260K"]

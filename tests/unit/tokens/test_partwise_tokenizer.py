@@ -27,7 +27,7 @@ from choicewise.tokens.encode import (
 )
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.helpers.protocols import requests
-from tests.places import SHARED
+from tests.paths import SHARED
 
 tokenizers = pytest.importorskip("tokenizers")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from choicewise.errors import ModelError
 from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.tokens.tokenizer import byte_alphabet, token_bytes
-from tests.places import SHARED
+from tests.paths import SHARED
 
 NFC = pytest.importorskip("tokenizers.normalizers").NFC
 

@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers/bin
 STAMP := $(VENV)/.installed
+AXE := $(VENV)/axe/node_modules/axe-core/axe.min.js
 SERVERS := .venv-vllm/.installed .venv-llama/.installed
 QUICK := tests/unit tests/cli tests/models tests/goldens tests/served
 # More for pytest, as in `make test PYTEST="-k page"`.
@@ -46,11 +47,17 @@ $(STAMP): EXTRAS := hf,serve,dev
 	REQUIRED="$^" .ci/environment $(@D) --no-deps --no-compile --requirement $<
 	touch $@
 
+# What the tests of pages look for barriers with; without it they skip and say so.
+$(AXE): | $(STAMP)
+	npm install --silent --no-audit --no-fund --prefix $(VENV)/axe axe-core@4.14.1
+
 demo: $(STAMP)
 	$(BIN)/choicewise demo --out demo-run
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal $(QUICK) $(PYTEST)
+
+test-browser: $(AXE)
 
 test-browser test-docs test-whole: test-%: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal tests/$* $(PYTEST)

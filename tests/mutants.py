@@ -1,9 +1,11 @@
 """Forty changes of the source, one at a time: which of them does no quick test notice?
 
-    python tests/mutants.py [--count 40] [--seed 26] [--tests tests/unit tests/goldens]
+    pip install pytest-cov
+    make test PYTEST="--cov=src/choicewise --cov-context=test --cov-report="  # writes .coverage: what each test runs
+    python tests/mutants.py [--count 40] [--seed 26] [--coverage .coverage]
 
 A change swaps an operator, moves a constant by one or turns a branch round, in the rooms that compute numbers.  Each is
-made in a copy of the source.  The tests of its own room run first, then all of ``--tests``, until one fails.
+made in a copy of the source, against which the tests run that run its line, or import its module.
 """
 
 import argparse
@@ -18,8 +20,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from coverage import CoverageData
+
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("scoring", "tokens", "requests", "results", "store")
+QUICK = ("unit", "goldens", "models", "cli", "served")
 SWAPPED: dict[type[ast.AST], str] = {
     **{ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "=="},
     **{ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.BitAnd: "|", ast.BitOr: "&"},
@@ -90,32 +95,41 @@ def annotations(node: ast.AST) -> list[ast.expr]:
     return [each for each in found if each is not None]
 
 
+def tests_of(mutant: Mutant, data: CoverageData) -> list[str]:
+    """The tests that run the line of a mutant, and the files that import its module, which an import may run."""
+    name = mutant.file.relative_to(ROOT / "src")
+    (file,) = (each for each in data.measured_files() if each.endswith(str(name)))
+    contexts = data.contexts_by_lineno(file).get(mutant.line, [])
+    module = ".".join(name.with_suffix("").parts)
+    near = (each for folder in QUICK for each in sorted((ROOT / "tests" / folder).rglob("test_*.py")))
+    files = [str(each) for each in near if f"from {module} import" in each.read_text(encoding="utf-8")]
+    return [*sorted({each.rpartition("|")[0] for each in contexts if each}), *files]
+
+
 def survives(mutant: Mutant, tests: list[str]) -> bool:
-    room = mutant.file.relative_to(ROOT / "src" / "choicewise").parts[0]
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(ROOT / "src", Path(folder) / "src", ignore=shutil.ignore_patterns("__pycache__"))
         (Path(folder) / mutant.file.relative_to(ROOT)).write_bytes(mutant.source())
+        chosen = Path(folder) / "tests.txt"
+        chosen.write_text("\n".join(tests), encoding="utf-8")
         environment = {**os.environ, "PYTHONPATH": str(Path(folder) / "src")}
-        for chosen in ([f"tests/unit/{room}"], tests):
-            line = [sys.executable, "-m", "pytest", "-x", "-n", "auto", "--dist", "worksteal", "-p", "no:cacheprovider"]
-            ended = subprocess.run([*line, *chosen], cwd=ROOT, env=environment, capture_output=True, check=False)
-            if ended.returncode:
-                return False
-    return True
+        line = [sys.executable, "-m", "pytest", "-x", "-n", "auto", "--dist", "worksteal", "-p", "no:cacheprovider"]
+        return not subprocess.run([*line, f"@{chosen}"], cwd=ROOT, env=environment, capture_output=True).returncode
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, default=26)
-    parser.add_argument("--tests", nargs="+", default=["tests/unit", "tests/goldens"])
+    parser.add_argument("--coverage", default=".coverage")
     asked = parser.parse_args()
     files = sorted(file for room in ROOMS for file in (ROOT / "src" / "choicewise" / room).rglob("*.py"))
     candidates = [mutant for file in files for mutant in mutants(file)]
     chosen = random.Random(asked.seed).sample(candidates, asked.count)
-    survivors = 0
+    data, survivors = CoverageData(asked.coverage), 0
+    data.read()
     for number, mutant in enumerate(chosen, 1):
-        alive = survives(mutant, asked.tests)
+        alive = survives(mutant, tests_of(mutant, data))
         survivors += alive
         place = f"{mutant.file.relative_to(ROOT)}:{mutant.line}"
         outcome = "SURVIVES" if alive else "killed"

@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 import pyarrow.parquet as pq
-from tests.helpers.failing import Failing, third
+from tests.helpers.hash_models import Failing, third
 from tests.helpers.mmlu_data import write_mmlu
 
 from choicewise import evaluate, open_run

@@ -1,6 +1,4 @@
-"""The board in a browser: no error, sorted and filtered, accessible at three widths, in two themes."""
-
-from __future__ import annotations
+"""Boards and submissions in a browser: no error, sorted and filtered, accessible at three widths, in two themes."""
 
 import json
 import re
@@ -12,8 +10,10 @@ import pytest
 
 from choicewise.board.library import read_snapshot
 from choicewise.board.pages import write_board
+from choicewise.board.queue import Lease
 from tests.helpers.board import Served, rename, served, write_run
 from tests.helpers.browser import WIDTHS, barriers, needs_axe, needs_chromium, tabs
+from tests.helpers.submissions import SUBMIT, Clock, Evaluating, evaluating, write_sent
 
 pytestmark = needs_chromium
 
@@ -43,9 +43,43 @@ def written(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_board(read_snapshot([runs]), tmp_path_factory.mktemp("written"))
 
 
+@pytest.fixture(scope="module")
+def submissions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluating]:
+    """A board with one submission in each state; long and hostile names among them."""
+    folder = tmp_path_factory.mktemp("evaluating")
+    sent = write_sent(folder / "sent")
+    with evaluating(folder / "board", clock=Clock()) as server:
+
+        def leased(model: str, worker: str, **further: str) -> Lease:
+            server.submit(model, **further)
+            lease = server.lease(worker)
+            assert lease is not None
+            return lease
+
+        server.finish(leased("fake:hash", "a worker", dtype="float32"), sent)
+        failed = leased("org/broken", "<b>worker</b>" + "w" * 60, revision="main")
+        reason = "org/broken has weights that are no safetensors: pytorch_model.bin" + "x" * 300
+        server.queue.fail(failed.submission.id, failed.secret, reason, again=False)
+        running = leased("org/" + "long-name-" * 15, "another")
+        server.queue.renew(running.submission.id, running.secret, 1234, 5678)
+        back = leased("org/back", "a third", dtype="float16")
+        server.queue.fail(back.submission.id, back.secret, "https://huggingface.co can't be reached", again=True)
+        server.submit("bundled:nothing")
+        server.submit("org/<script>alert(1)<b>", revision="main")
+        server.submit("org/waits", revision="v1.0")
+        server.settle(lambda library: any(run.rows for run in library.snapshot.board.runs))
+        yield server
+
+
 @pytest.fixture
 def tab(browser: Any, board: Served) -> Iterator[Callable[..., Any]]:
     with tabs(browser, board.address) as opened:
+        yield opened
+
+
+@pytest.fixture
+def submissions_tab(browser: Any, submissions: Evaluating) -> Iterator[Callable[..., Any]]:
+    with tabs(browser, submissions.address) as opened:
         yield opened
 
 
@@ -55,12 +89,22 @@ def models(page: Any) -> list[str]:
 
 
 def addresses(board: Served) -> dict[str, str]:
+    if isinstance(board, Evaluating):
+        return states(board)
     told = board.ask("/board.json").json
     column, run = told["columns"][0], told["runs"][0]["id"]
     model = board.ask("/").text.split('href="/model/')[1].split('"')[0]
     item = f"/item/{column['part']}?id=tides/test/0"
     pages = {"board": "/", "all": "/?columns=all", "model": f"/model/{model}", "run": f"/run/{run}", "item": item}
     return pages | {"protocol": f"/protocol/{column['p'][1:]}"}
+
+
+def states(board: Evaluating) -> dict[str, str]:
+    """The page of a submission in each state, and the list."""
+    records = board.ask("/submissions.json").json["submissions"]
+    pages = {each["state"]: f"/submission/{each['id']}" for each in records}
+    back = next(f"/submission/{each['id']}" for each in records if each["not_before"])
+    return {"list": "/submissions", **pages, "back": back, "there": f"{pages['done']}?there"}
 
 
 def test_pages_load_without_a_word_in_the_console(board: Served, tab: Callable[..., Any]) -> None:
@@ -72,17 +116,24 @@ def test_pages_load_without_a_word_in_the_console(board: Served, tab: Callable[.
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_nothing_is_wider_than_the_window(board: Served, tab: Callable[..., Any], width: int, theme: str) -> None:
-    for name, address in addresses(board).items():
-        page = tab(f"{board.address}{address}", width, theme)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+@pytest.mark.parametrize("server", ["board", "submissions"])
+def test_nothing_is_wider_than_the_window(
+    browser: Any, request: pytest.FixtureRequest, server: str, width: int, theme: str
+) -> None:
+    shown = request.getfixturevalue(server)
+    with tabs(browser, shown.address) as opened:
+        for name, address in addresses(shown).items():
+            page = opened(f"{shown.address}{address}", width, theme)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
 
 
 @needs_axe
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_has_no_serious_violation(board: Served, browser: Any, theme: str) -> None:
+@pytest.mark.parametrize("server", ["board", "submissions"])
+def test_axe_has_no_serious_violation(browser: Any, request: pytest.FixtureRequest, server: str, theme: str) -> None:
     # The page of a run has tests of its own.
-    pages = {name: f"{board.address}{address}" for name, address in addresses(board).items() if name != "run"}
+    shown = request.getfixturevalue(server)
+    pages = {name: f"{shown.address}{address}" for name, address in addresses(shown).items() if name != "run"}
     assert barriers(browser, pages, theme) == {}
 
 
@@ -182,16 +233,65 @@ def test_the_written_board_sorts_and_filters(written: Path, tab: Callable[..., A
     assert again.locator("th[aria-sort=ascending]").count() == 1
     again.get_by_label("numbers").select_option("none")
     told = json.loads((written.parent / "board.json").read_text())
-    sure = {
-        (model["model"], name)
-        for model in told["models"]
-        for name, cell in model["cells"].items()
-        if not cell["warnings"]
-    }
-    assert set(models(again)) <= {model for model, _ in sure}
+    sure = {model["model"] for model in told["models"] if not all(cell["warnings"] for cell in model["cells"].values())}
+    assert set(models(again)) <= sure
 
 
 def test_the_written_board_shows_its_numbers_without_script(written: Path, tab: Callable[..., Any]) -> None:
     page = tab(written.as_uri(), script=False)
     assert models(page) == ["fake:oracle", "fake:hash", "anti"]
     assert not page.locator("form.choose").is_visible()
+
+
+def test_every_state_has_a_page(submissions: Evaluating) -> None:
+    assert set(states(submissions)) == {"list", "waiting", "back", "there", "leased", "failed", "refused", "done"}
+
+
+def test_a_model_is_submitted_without_script(submissions: Evaluating, submissions_tab: Callable[..., Any]) -> None:
+    page = submissions_tab(submissions.address, script=False)
+    page.get_by_role("link", name="Submit a model").click()
+    page.get_by_label("model", exact=True).fill("org/by-hand")
+    page.get_by_label("revision").fill("v2")
+    page.get_by_label("dtype").select_option("bfloat16")
+    page.get_by_label("token").fill(SUBMIT)
+    page.get_by_role("button", name="Submit").click()
+    assert "/submission/" in page.url
+    assert page.locator("h1").text_content() == "org/by-hand waits for a worker."
+    record = submissions.record(page.url.rpartition("/")[2])
+    assert (record["model"], record["revision"], record["dtype"]) == ("org/by-hand", "v2", "bfloat16")
+    page.get_by_role("link", name="submissions").click()
+    assert page.get_by_role("link", name="org/by-hand").count() == 1
+
+
+def test_what_is_wrong_stands_on_the_form_which_keeps_what_was_typed(submissions: Evaluating, browser: Any) -> None:
+    page = browser.new_page()  # whose console may say that it was refused
+    page.goto(f"{submissions.address}/submissions")
+    page.get_by_label("model", exact=True).fill("/etc/passwd")
+    page.get_by_label("token").fill(SUBMIT)
+    page.get_by_role("button", name="Submit").click()
+    assert "takes no models called /etc/passwd" in page.locator("h1").text_content()
+    assert page.get_by_label("model", exact=True).input_value() == "/etc/passwd"
+    assert page.get_by_label("token").input_value() == ""
+    page.close()
+
+
+def test_a_page_leads_to_the_runs_and_the_board_to_submissions(
+    submissions: Evaluating, submissions_tab: Callable[..., Any]
+) -> None:
+    page = submissions_tab(f"{submissions.address}{states(submissions)['done']}")
+    page.locator("#runs a").first.click()
+    assert "/run/" in page.url
+
+
+def test_names_are_text(submissions: Evaluating, submissions_tab: Callable[..., Any]) -> None:
+    for address in states(submissions).values():
+        page = submissions_tab(f"{submissions.address}{address}")
+        assert page.locator("script").count() == 0
+        assert page.locator("main b b, dd b").count() == 0
+
+
+def test_a_token_is_not_shown(submissions: Evaluating, submissions_tab: Callable[..., Any], tmp_path: Path) -> None:
+    page = submissions_tab(f"{submissions.address}/submissions")
+    assert page.get_by_label("token").get_attribute("type") == "password"
+    for address in states(submissions).values():
+        assert SUBMIT not in submissions.ask(address).text

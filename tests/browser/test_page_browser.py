@@ -1,7 +1,5 @@
 """The page in a browser: no error, nothing fetched, everything reachable by mouse and by keyboard."""
 
-from __future__ import annotations
-
 import functools
 import http.server
 import threading
@@ -94,11 +92,9 @@ def test_the_chosen_model_is_in_chart_and_table(tab: Callable[..., Any], address
         choose(page, '#numbers select[name="run"]', run.label)
         page.wait_for_function("name => document.querySelector('[data-view=run]').textContent === name", arg=run.label)
         expected = {row.protocol: percent(row.value) for row in run.rows}
-        page.wait_for_function(
-            "([name, value]) => [...document.querySelectorAll('[data-chart=strip] tbody tr')].some("
-            "row => row.cells[0].textContent === name && row.cells[2].textContent === value)",
-            arg=next(iter(expected.items())),
-        )
+        same = "row => row.cells[0].textContent === name && row.cells[2].textContent === value"
+        rows = "[...document.querySelectorAll('[data-chart=strip] tbody tr')]"
+        page.wait_for_function(f"([name, value]) => {rows}.some({same})", arg=next(iter(expected.items())))
         assert {row[0]: row[2] for row in cells(page, '[data-chart="strip"]')} == expected
         page.wait_for_timeout(300)
         said = [each for each in labels(page, "strip") if "95 % interval" in each]
@@ -111,12 +107,9 @@ def test_a_mark_says_the_same_on_hover_focus_and_click_and_stays(tab: Callable[.
     mark = page.locator('[data-chart="strip"] .chart.wide [role="graphics-symbol"][aria-label*="95 % interval"]').first
     text = mark.get_attribute("aria-label")
     line = page.locator('[data-chart="strip"] .said')
-    mark.hover()
-    assert line.inner_text() == text
-    page.mouse.move(5, 5)
-    assert line.inner_text() == ""
-    mark.focus()
-    assert line.inner_text() == text
+    for reach, said in ((mark.hover, text), (lambda: page.mouse.move(5, 5), ""), (mark.focus, text)):
+        reach()
+        assert line.inner_text() == said
     page.keyboard.press("Enter")
     protocol = text.split(":")[0] if text.count(":") == 1 else text.rpartition(": ")[0].partition(": ")[0]
     assert "protocol=" in page.url
@@ -132,13 +125,13 @@ def test_arrows_go_from_mark_to_mark(tab: Callable[..., Any], address: str) -> N
     stops = page.locator('[data-chart="strip"] .chart.wide [role="graphics-symbol"][tabindex="0"]')
     assert stops.count() == 1
     stops.focus()
-    first = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    focused = "document.activeElement.getAttribute('aria-label')"
+    first = page.evaluate(focused)
     page.keyboard.press("ArrowDown")
-    second = page.evaluate("document.activeElement.getAttribute('aria-label')")
-    assert first != second
+    assert page.evaluate(focused) != first
     assert stops.count() == 1
     page.keyboard.press("ArrowUp")
-    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == first
+    assert page.evaluate(focused) == first
 
 
 def test_the_ladder_between_chosen_numbers(tab: Callable[..., Any], address: str, study: Study) -> None:
@@ -147,10 +140,8 @@ def test_the_ladder_between_chosen_numbers(tab: Callable[..., Any], address: str
     start, end = max(known.ways, key=lambda way: len(known.ways[way]))
     choose(page, '#why select[name="from"]', start)
     choose(page, '#why select[name="to"]', end)
-    page.wait_for_function(
-        "count => document.querySelectorAll('[data-chart=ladder] tbody tr').length === count",
-        arg=len(known.ways[start, end]) + 1,
-    )
+    rows = "document.querySelectorAll('[data-chart=ladder] tbody tr')"
+    page.wait_for_function(f"count => {rows}.length === count", arg=len(known.ways[start, end]) + 1)
     page.wait_for_timeout(300)
     records = known.records(start, end)
     said = labels(page, "ladder")
@@ -168,11 +159,8 @@ def test_rank_or_score(tab: Callable[..., Any], address: str) -> None:
     page = tab(address)
     before = page.locator('[data-chart="order-0"] .chart.wide svg').bounding_box()
     page.get_by_label("score", exact=True).check()
-    page.wait_for_function(
-        "height => document.querySelector('[data-chart=\"order-0\"] .chart.wide svg').getBoundingClientRect().height"
-        " !== height",
-        arg=before["height"],
-    )
+    chart = "document.querySelector('[data-chart=\"order-0\"] .chart.wide svg')"
+    page.wait_for_function(f"height => {chart}.getBoundingClientRect().height !== height", arg=before["height"])
     assert "by=score" in page.url
     assert tab(page.url).get_by_label("score", exact=True).is_checked()
 
@@ -194,9 +182,8 @@ def test_nothing_is_wider_than_paper(tab: Callable[..., Any], tmp_path: Path) ->
     run = write_run(tmp_path / "an-organisation-of-one")
     runs = [run, *(Path(copytree(run, tmp_path / f"an-organisation-{name}")) for name in ("of-two", "of-three"))]
     write_page([renamed(run, run.name) for run in runs], tmp_path / "page.html")
-    page = tab(
-        (tmp_path / "page.html").as_uri(), 688
-    )  # A4 without its margins; what is wider makes the whole printed page smaller
+    # The width is that of A4 without its margins; what is wider makes the whole printed page smaller.
+    page = tab((tmp_path / "page.html").as_uri(), 688)
     page.emulate_media(media="print")
     assert page.evaluate("document.documentElement.scrollWidth") <= 688
 
@@ -269,9 +256,8 @@ def test_an_item_in_full_by_its_link(tab: Callable[..., Any], address: str, stud
         chose = "none" if decided.prediction < 0 else "ABCD"[decided.prediction]
         assert shown[decided.protocol][0] == chose
         assert shown[decided.protocol][1].startswith({1.0: "right", 0.0: "wrong"}[decided.credit])
-    assert page.locator("[data-item] pre").count() == len(
-        [each for each in explained.asked if each.context is not None]
-    )
+    asked = [each for each in explained.asked if each.context is not None]
+    assert page.locator("[data-item] pre").count() == len(asked)
     again = tab(page.url)
     assert again.locator("[data-item] h3").inner_text() == item.inner_text()
     again.get_by_role("button", name="Close").click()
@@ -287,13 +273,12 @@ def test_items_beside_a_page_are_read_when_it_is_served(
     with tabs(browser) as opened:
         page = opened(f"{tmp_path.as_uri()}/{link}")
         assert "choicewise explain hash --item tides/test/0" in page.locator("[data-item]").inner_text()
-    handler = functools.partial(_Quiet, directory=str(tmp_path))
+    handler = functools.partial(Quiet, directory=str(tmp_path))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         here = f"http://127.0.0.1:{server.server_port}/"
         with tabs(browser, here) as opened:
-            page = opened(here + link)
-            assert len(cells(page, ".decisions")) == len(study.runs[0].protocols)
+            assert len(cells(opened(here + link), ".decisions")) == len(study.runs[0].protocols)
         server.shutdown()
 
 
@@ -310,6 +295,6 @@ def test_hostile_texts_do_nothing(tab: Callable[..., Any], tmp_path: Path) -> No
     assert page.locator("img").count() == 0
 
 
-class _Quiet(http.server.SimpleHTTPRequestHandler):
+class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *arguments: Any) -> None:
         """Nothing."""

@@ -1,20 +1,24 @@
-"""The noise under a model's scores, measured on models whose paths agree and on one whose paths do not."""
-
-from __future__ import annotations
+"""The noise under a model's scores where its paths agree and where not, and the window of a model that states none."""
 
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from choicewise.bundled import MODELS
 from choicewise.cli.check import measure_noise
+from choicewise.errors import ModelError, StoreError
 from choicewise.models.load import load_model
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.local_model import LocalModel
 from choicewise.models.local.selfcheck import PathDifference, path_differences
 from choicewise.models.model import SelfCheck, Trial
+from choicewise.store.folder import read_manifest
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.helpers.commands import choicewise
+from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.tiny_models import VOCABULARY, tiny
 
 
@@ -51,14 +55,13 @@ def test_a_path_that_is_wrong_or_impossible_is_reported() -> None:
 
     model.forward = stubborn
     found = by_path(CausalLM(model, 512, VOCABULARY))
-    assert found["cached context"].difference is None
-    assert found["cached context"].failed == "ValueError: no cache in here"
+    cached = found["cached context"]
+    assert (cached.difference, cached.failed) == (None, "ValueError: no cache in here")
     left = found["batch padded on the left"].difference  # the padding is read
     assert left is not None
     assert left > 0.1
 
 
-@pytest.mark.costly("whole commands")
 def test_check_prints_paths_and_noise(model: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("choicewise.models.load.load_model", lambda *args, **kwargs: model)
     shown = choicewise("check", "--model", "x").stdout
@@ -71,7 +74,9 @@ def test_check_prints_paths_and_noise(model: LocalModel, monkeypatch: pytest.Mon
     assert {path["path"] for path in content["paths"]} >= {"cached context", "bfloat16 in place of float32"}
 
 
-def test_a_refused_path_says_why(model: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_path_says_why_and_a_fake_has_no_noise(model: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert measure_noise(load_model("fake:hash"))["paths"] == []
+    assert "no noise to measure" in choicewise("check", "--model", "fake:hash").stdout
     trials = (Trial("tree", 3.0, "differs by 3 nats"), Trial("mask", 1e-5, None))
     monkeypatch.setattr(LocalModel, "selfcheck", SelfCheck("mask", 1e-5, 1e-5, 1e-4, 3e-5, 200, trials))
     monkeypatch.setattr("choicewise.models.load.load_model", lambda *args, **kwargs: model)
@@ -80,6 +85,33 @@ def test_a_refused_path_says_why(model: LocalModel, monkeypatch: pytest.MonkeyPa
     assert "a run takes the path 'mask'" in shown
 
 
-def test_a_fake_has_no_noise() -> None:
-    assert measure_noise(load_model("fake:hash"))["paths"] == []
-    assert "no noise to measure" in choicewise("check", "--model", "fake:hash").stdout
+MODEL = next(folder for folder in MODELS if folder.name == "merrow-bpe-512")
+
+
+@pytest.fixture
+def windowless(tmp_path: Path) -> Path:
+    """A model folder whose configuration does not say how many tokens fit, like those of Mamba and BLOOM."""
+    folder = shutil.copytree(MODEL, tmp_path / "windowless")
+    config = json.loads((folder / "config.json").read_text())
+    del config["max_position_embeddings"]
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.costly("whole commands")
+def test_a_model_that_states_no_window_is_given_one_and_another_is_another_measurement(
+    windowless: Path, tmp_path: Path
+) -> None:
+    for verb in (["check"], ["score", "--context", "a", "--choice", " b"]):
+        asked = [*verb, "--model", windowless, "--json"]
+        assert "as the window" in choicewise(*asked, code=ModelError.exit_code).stderr
+        found = choicewise(*asked, "--window", "32", code=0)
+        assert verb != ["check"] or json.loads(found.stdout)["depth"] == 32
+        choicewise(*asked, "--window", "0", code=2)
+    out, data = tmp_path / "run", write_mmlu(tmp_path / "data", questions=1)
+    asked = ["run", "--model", windowless, "--data", data, "--protocol", "mmlu/original", "--out", out]
+    choicewise(*asked, code=ModelError.exit_code)
+    choicewise(*asked, "--window", "512", code=0)
+    assert read_manifest(out).model.window == 512
+    refused = choicewise(*asked, "--window", "256", code=StoreError.exit_code)
+    assert "model window is 512 there and 256 here" in refused.stderr

@@ -1,153 +1,106 @@
 """`choicewise data`: what a person sees of a dataset before anything is run."""
 
-from __future__ import annotations
-
 import json
-import os
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from tests.helpers.commands import choicewise
-from tests.unit.data.test_hub_rows import ROWS, Row, write
+
+Row = dict[str, Any]
+HOSTILE = {"question": "Q\x1b[2J\u202e?", "choices": ["\x1b]0;x\x07", "b"], "answer": "B", "subject": "s\x1b[1m"}
+BLIMP = {"sentence_good": "Ada has slept.", "sentence_bad": "Ada have slept.", "field": "syntax", "UID": "agreement"}
+WINOGRANDE = {"sentence": "The cup held the tin, as _ was big.", "option1": "cup", "option2": "tin", "answer": "1"}
+UNKNOWN = {"ask": "Q?", "options": {"a": "x", "b": "y"}, "correct": "b"}
 
 
 def rows(count: int, **more: Any) -> list[Row]:
     return [{"question": f"Q{n}?", "choices": ["a", "bb", "cc"], "answer": n % 3, **more} for n in range(count)]
 
 
-def test_it_says_what_was_recognised(tmp_path: Path) -> None:
-    for subject in ("anatomy", "virology"):
-        write(tmp_path / "quiz" / subject / "test.jsonl", rows(20 + len(subject), subject=subject, passage="P."))
-        write(tmp_path / "quiz" / subject / "dev.jsonl", rows(5, subject=subject, passage="P."))
-    shown = choicewise("data", tmp_path / "quiz")
-    assert (shown.code, shown.stderr) == (0, "")
-    lines = [line.rstrip() for line in shown.stdout.splitlines()]
-    assert lines[0].startswith("quiz, data ")
-    assert "choices   choices" in lines
-    assert "answer    answer (read as label, index or text, whichever fits every row)" in lines
-    assert "subject   subject" in lines
-    assert "fields    passage" in lines
-    test = next(line.split() for line in lines if line.startswith("test "))
-    assert test == ["test", "55", "2", "virology", "(28)", "anatomy", "(27)", "3"]
-    assert "   [A] a" in lines
-    assert "    B  bb" in lines
-    assert any(line.startswith("dev: 5 are the same question as one before") for line in lines)
-    assert any(line.startswith("test: 10 items are in dev as well") for line in lines)
-    general, own = lines[-2:]
-    assert general.startswith("protocols for any dataset that can ask these items: compat (")
-    assert "options (" in general
-    assert own.startswith("protocols of benchmarks whose items have this form: arc-")
-    assert "piqa" not in own
+SUSPICIOUS = [{"question": f"Q{n}?", "choices": ["a", "b" * 9], "answer": "B"} for n in range(30)]
+QUIZ = {
+    f"{subject}/{split}.jsonl": rows(count, subject=subject, passage="P.")
+    for subject, count in (("anatomy", 27), ("virology", 28))
+    for split, count in (("test", count), ("dev", 5))
+}
+DATA: dict[str, dict[str, list[Row]]] = {
+    "subjects, fields and doubles": QUIZ,
+    "suspicious": {"test.jsonl": [*SUSPICIOUS, {"question": "Last?", "choices": ["a", "bb"], "answer": -1}]},
+    "answers that may count from 1": {"test.jsonl": [row | {"answer": 1} for row in rows(9)]},
+    "right answers in a column of their own": {"test.jsonl": [BLIMP]},
+    "a blank": {"test.jsonl": [WINOGRANDE]},
+    "unknown columns": {"test.jsonl": [UNKNOWN] * 2},
+    "texts that steer a terminal": {"test.jsonl": [HOSTILE]},
+    "columns that steer a terminal": {"test.jsonl": [{"\x1b[2J": 1, "\u202ename": "x"}]},
+    "nothing": {},
+}
 
 
-def test_what_is_suspicious_is_said(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "quiz.jsonl",
-        [{"question": f"Q{n}?", "choices": ["a", "b" * 9], "answer": "B"} for n in range(30)]
-        + [{"question": "Last?", "choices": ["a", "bb"], "answer": -1}],
-    )
-    shown = choicewise("data", path).stdout
-    assert "to look at\n" in shown
-    assert "1 row can't be used, and a run stops there unless it skips bad items: the answer is -1" in shown
-    assert "test: the same position is right in every item; check the answers, or shuffle the choices" in shown
-    assert "test: choosing the longest choice scores 100.0 % where chance is 50.0 %" in shown
-    assert "choosing the last" not in shown
-    assert "A 0.0, B 100.0 !" in shown
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data lie in the working directory, whose name nothing prints."""
+    monkeypatch.chdir(tmp_path)
 
 
-def test_answers_that_may_count_from_1_get_a_mapping_to_complete(tmp_path: Path) -> None:
-    path = write(tmp_path / "quiz.jsonl", [row | {"answer": 1} for row in rows(9)])
-    shown = choicewise("data", path)
-    assert shown.code == 2
-    assert "none of 9 answers is 0, so they may be counted from 1" in shown.stderr
-    assert 'answer_is = "..."' in shown.stdout
-    mapping = tmp_path / "mapping.toml"
-    mapping.write_text(shown.stdout.replace('"..."', '"number"'))
-    assert "answer    answer (read as number from 1)" in choicewise("data", path, "--mapping", mapping).stdout
+def write(files: dict[str, list[Row]], folder: str = "quiz") -> str:
+    for name, content in files.items():
+        place = Path(folder, name)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text("".join(f"{json.dumps(row)}\n" for row in content), encoding="utf-8")
+    return folder
 
 
-def test_right_answers_in_a_column_of_their_own(tmp_path: Path) -> None:
-    shown = choicewise("data", write(tmp_path / "pairs.jsonl", [ROWS["nyu-mll/blimp"][0]] * 1)).stdout
-    assert "right     sentence_good" in shown
-    assert "test: the right choices come first, as their columns say; shuffle choices that are shown together" in shown
+@pytest.mark.parametrize("name", DATA)
+def test_what_is_recognised_and_what_is_suspicious(name: str, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    shown = choicewise("data", write(DATA[name]))
+    assert not {"\x1b", "\x07", "\u202e"} & set(shown.stdout + shown.stderr)
+    lines = [f"code {shown.code}", *shown.stdout.splitlines(), "--- stderr", *shown.stderr.splitlines()]
+    if DATA[name] is not QUIZ:  # which protocols fit stands in one snapshot, as the catalogue grows
+        lines = [line for line in lines if not line.startswith("protocols ")]
+    assert "\n".join(line.rstrip() for line in lines).replace(str(tmp_path), "FOLDER") == snapshot
 
 
-def test_content_and_blanks_are_shown(tmp_path: Path) -> None:
-    shown = choicewise("data", write(tmp_path / "gap.jsonl", [ROWS["allenai/winogrande"][0]])).stdout
-    assert "blank     _ in the question, which the choices fill" in shown
-    assert "nothing suspicious in answers, doubles and texts" in shown
+@pytest.mark.parametrize(
+    ("name", "sure", "read"),
+    [
+        ("answers that may count from 1", "number", "answer    answer (read as number from 1)"),
+        ("unknown columns", "...", "answer    correct (read as label, labels a, b)"),
+    ],
+)
+def test_a_mapping_that_is_printed_can_be_passed_on(name: str, sure: str, read: str) -> None:
+    mapping = choicewise("data", write(DATA[name]), code=2).stdout.replace('"..."', f'"{sure}"')
+    Path("mapping.toml").write_text(mapping, encoding="utf-8")
+    assert tomllib.loads(mapping)
+    declared = choicewise("data", "quiz", "--mapping", "mapping.toml", code=0).stdout
+    assert "shape     declared" in declared
+    assert read in declared
+    line = ["run", "--model", "fake:hash", "--data", "quiz", "--protocol", "options", "--out", "out"]
+    told = choicewise(*line, code=3).stderr
+    assert name != "unknown columns" or '\n  choices = ["options.a", "options.b"]\n' in told
 
 
-def test_json(tmp_path: Path) -> None:
-    write(tmp_path / "quiz" / "test.jsonl", rows(3))
-    write(tmp_path / "quiz" / "train.jsonl", rows(4))
-    told = json.loads(choicewise("data", tmp_path / "quiz", "--json").stdout)
+def test_json() -> None:
+    told = json.loads(choicewise("data", write({"test.jsonl": rows(3), "train.jsonl": rows(4)}), "--json").stdout)
     assert told["shape"] == "question, choices, answer (MMLU on the Hub)"
     assert told["columns"]["answer"] == "answer"
     assert told["splits"]["train"]["items"] == 4
     assert told["splits"]["test"]["answers"]["positions"] == {"3": [1, 1, 1]}
     assert told["doubles"]["across"] == [{"split": "test", "other": "train", "items": 3}]
-    assert told["rows"][2] == {
-        "id": "test/2",
-        "question": "Q2?",
-        "choices": ["a", "bb", "cc"],
-        "gold": [2],
-        "subject": "",
-        "fields": {},
-    }
+    item = {"id": "test/2", "question": "Q2?", "choices": ["a", "bb", "cc"], "gold": [2], "subject": "", "fields": {}}
+    assert told["rows"][2] == item
     assert "" in told["protocols"].values()
     assert any("rows in split 'validation'" in why for why in told["protocols"].values())
 
 
-def test_unknown_columns_print_a_mapping_that_works(tmp_path: Path) -> None:
-    path = write(tmp_path / "quiz.jsonl", [{"ask": "Q?", "options": {"a": "x", "b": "y"}, "correct": "b"}] * 2)
-    shown = choicewise("data", path)
-    assert shown.code == 2
-    assert shown.stderr.splitlines() == [
-        f"error: {path} has the columns ask, options, correct, which are no known shape",
-        "write these lines into a file, correct them, and pass it: --mapping FILE",
-    ]
-    assert tomllib.loads(shown.stdout)["choices"] == ["options.a", "options.b"]
-    (tmp_path / "mapping.toml").write_text(shown.stdout, encoding="utf-8")
-    declared = choicewise("data", path, "--mapping", tmp_path / "mapping.toml")
-    assert declared.code == 0
-    assert "shape     declared" in declared.stdout
-    assert "answer    correct (read as label, labels a, b)" in declared.stdout
-    refused = choicewise(
-        "run", "--model", "fake:hash", "--data", path, "--protocol", "options", "--out", tmp_path / "out"
-    )
-    assert refused.code == 3
-    assert '\n  choices = ["options.a", "options.b"]\n' in refused.stderr
-
-
-@pytest.mark.parametrize("place", ["nowhere", "nowhere.jsonl"])
-def test_nothing_there(place: str, tmp_path: Path) -> None:
-    shown = choicewise("data", tmp_path / place)
-    assert (shown.code, shown.stdout) == (3, "")
-    assert "does not exist" in shown.stderr
-
-
 def test_a_benchmark_by_name(tmp_path: Path) -> None:
-    row, _ = ROWS["allenai/ai2_arc"]
+    choices = {"text": ["a fir", "a bee", "a cup"], "label": ["A", "B", "C"]}
     for split in ("train", "validation", "test"):
-        path = tmp_path / "arc-challenge" / "ARC-Challenge" / f"{split}-00000-of-00001.parquet"
-        write(path, [row | {"id": f"{split}{n}", "question": f"{split} {n}?"} for n in range(3)])
-    shown = choicewise("data", "arc-challenge", **{**os.environ, "CHOICEWISE_DATA": str(tmp_path)})
-    assert shown.code == 0
+        questions = [{"id": f"{split}{n}", "question": f"{n}?", "choices": choices, "answerKey": "B"} for n in range(3)]
+        write({f"ARC-Challenge/{split}.jsonl": questions}, "elsewhere/arc-challenge")
+    shown = choicewise("data", "arc-challenge", code=0, CHOICEWISE_DATA=str(tmp_path / "elsewhere"))
     assert shown.stdout.startswith("arc-challenge, data ")
     assert "shape     ARC, CommonsenseQA" in shown.stdout
-
-
-def test_texts_can_not_steer_the_terminal(tmp_path: Path) -> None:
-    hostile = {"question": "Q\x1b[2J\u202e?", "choices": ["\x1b]0;x\x07", "b"], "answer": "B", "subject": "s\x1b[1m"}
-    shown = choicewise("data", write(tmp_path / "quiz.jsonl", [hostile]))
-    assert shown.code == 0
-    assert "\x1b" not in shown.stdout
-    assert r"\x1b[2J" in shown.stdout
-    column = choicewise("data", write(tmp_path / "odd.jsonl", [{"\x1b[2J": 1, "\u202ename": "x"}]))
-    assert column.code == 2
-    assert "\x1b" not in column.stdout + column.stderr
-    assert "\u202e" not in column.stdout + column.stderr

@@ -1,210 +1,130 @@
 """What a command prints first: the finding, families for many rows, and an item's choices side by side."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from rich.console import RenderableType
+from syrupy.assertion import SnapshotAssertion
 
 from choicewise import evaluate
 from choicewise.cli.listing import COMMANDS
-from choicewise.errors import UsageError
 from choicewise.protocols.catalogue import resolve
 from choicewise.report.explain import cut, decision_lines, explanation_parts, folded, texts, together
 from choicewise.report.findings import sentences
-from choicewise.report.tables import IN_SHORT, LONG, _Plain, family_tables, long, warning_counts
+from choicewise.report.tables import IN_SHORT, LONG, family_tables, long, warning_counts
 from choicewise.results.explain import ItemDecision, explain
 from choicewise.results.finding import finding
 from choicewise.results.outcomes import ranked
 from choicewise.results.rows import WARNINGS
-from choicewise.results.run import Run, open_run
+from choicewise.results.run import Run
 from choicewise.util.text import short
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
+from tests.helpers.printed import printed
 from tests.helpers.rows import NAMES, made
+from tests.helpers.study import Study
 
-HOSTILE = "m\x1b]0;owned\x07\x1b[2J\u202e\n\u2028error: " + "x" * 10_000
+HOSTILE = "m\x1b]0;owned\x07\x1b[2J\u202e\n\u2028error: " + "x" * 4_000
 OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+ASKED = ["mmlu/cloze", "mmlu/letter-text", "mmlu/original", "mmlu/harness-v1", "mmlu/olmes-mcf", "mmlu/helm"]
+"""24 numbers of four families."""
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two models under all protocols of the catalogue."""
-    folder = tmp_path_factory.mktemp("runs")
-    data = write_mmlu(folder / "data")
-    for name in ("hash", "oracle"):
-        evaluate(model=f"fake:{name}", data=data, protocols=["mmlu"], out=folder / name)
-    return [folder / "hash", folder / "oracle"]
-
-
-@pytest.fixture(scope="module")
-def run(runs: list[Path]) -> Run:
-    return open_run(runs[0])
-
-
-def shown(*words: object) -> str:
-    return choicewise(*words, code=0).stdout
-
-
-def printed(parts: Sequence[RenderableType], width: int) -> list[str]:
-    out = StringIO()
-    console = _Plain(file=out, width=width, markup=False, highlight=False, emoji=False)
-    for part in parts:
-        console.print(part)
-    return [line.rstrip() for line in out.getvalue().splitlines()]
+def run(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return evaluate(model="fake:hash", data=study.data, protocols=ASKED, out=tmp_path_factory.mktemp("run"))
 
 
 def number(score: float) -> str:
     return f"{score:.4f}" if abs(score) < 100 else f"{score:.2f}"
 
 
-def unwrapped(text: str) -> str:
-    return " ".join(text.split())
+def unwrapped(*lines: str) -> str:
+    return " ".join(" ".join(lines).split())
 
 
-@pytest.mark.costly("whole commands")
-def test_a_report_begins_with_its_finding(runs: list[Path], run: Run) -> None:
-    told = " ".join(sentences(finding(run.rows())))
-    for more in ([], ["--all"], ["--protocol", "mmlu/cloze"]):
-        told_now = unwrapped(shown("report", runs[0], *more))
-        chosen = " ".join(sentences(finding(run.choose(["mmlu/cloze"]).rows()))) if "--protocol" in more else told
-        assert told_now.startswith(chosen)
-    assert not unwrapped(shown("report", runs[0], "--json")).startswith(told[:9])
-    assert shown("report", runs[0], "--multiverse").startswith("accuracy in %")
+def one_question(folder: Path, names: tuple[str, ...] = ("p",), **line: object) -> Run:
+    """A run on one question of any number of choices, under a protocol that is called by each of ``names``."""
+    (folder / "test.jsonl").write_text(json.dumps({"question": "Which?", **line}))
+    recipe = replace(resolve("mmlu/cloze:sum")["mmlu/cloze:sum"], choices=None)
+    recipes = {name: replace(recipe, score=score) for name, score in zip(names, ("sum", "char_mean"), strict=False)}
+    return evaluate(model="fake:hash", data=folder / "test.jsonl", protocols=recipes, out=folder / "run")
 
 
-@pytest.mark.costly("whole commands")
-def test_many_rows_are_shown_by_family_and_all_of_them_on_request(runs: list[Path], run: Run) -> None:
-    in_short, whole = shown("report", runs[0]), shown("report", runs[0], "--all")
-    rows = run.rows()
-    for family in {row.family for row in rows}:
-        values = [row.value for row in rows if row.family == family]
-        low, high = f"{100 * min(values):.1f}", f"{100 * max(values):.1f}"
-        cells = low if low == high else f"{low} – {high}"
-        assert re.search(rf"^{family} +{cells} .* {len(values)} +\d+ *$", in_short, re.MULTILINE)
-    assert re.search(r"^all together +.* 49 +\d+ *$", in_short, re.MULTILINE)
-    assert "fake:hash #R" in in_short
-    assert " #D" in in_short
-    assert rows[0].id not in in_short
-    assert "with --all" in in_short
+@pytest.mark.costly("seven reports")
+def test_a_report_begins_with_the_finding_and_shows_every_row_on_request(study: Study) -> None:
+    rows, few = study.runs[0].rows(), ["report", study.hash, "--protocol", "mmlu/harness-v0"]
+    in_short, whole = (choicewise("report", study.hash, *more, code=0) for more in ([], ["--all"]))
+    for each in (in_short, whole):
+        assert unwrapped(each.stdout).startswith(" ".join(sentences(finding(rows))))
+    assert rows[0].id not in in_short.stdout
     for row in rows:
-        assert row.id in whole
-        assert f"{row.protocol} " in whole
-        for flag in row.diagnosis.warnings:
-            assert f"{flag}: {WARNINGS[flag]}" in whole
-    assert "with --all" not in whole
-    assert len(in_short.splitlines()) < 25
-
-
-@pytest.mark.costly("whole commands")
-def test_what_to_do_next_is_told_where_rows_are_left_out(runs: list[Path]) -> None:
-    one, both, few = (choicewise("report", *words) for words in (runs[:1], runs, [runs[0], "--protocol", "mmlu/cloze"]))
-    rows = open_run(runs[0]).rows()
+        assert {row.id, row.protocol} <= set(whole.stdout.split())
+        assert all(f"{flag}: {WARNINGS[flag]}" in whole.stdout for flag in row.diagnosis.warnings)
     lowest, highest = (pick(rows, key=lambda row: row.value).protocol for pick in (min, max))
-    commands = re.findall("`choicewise (.*)`", one.stderr)
-    assert commands[0] == f"ladder {lowest} {highest} {runs[0]}"
-    assert commands[1].startswith(f"page {runs[0]} --out ")
-    assert [line.split()[0] for line in re.findall("`choicewise (.*)`", both.stderr)] == ["page"]
-    assert "`" not in few.stderr
-    for line in commands:
-        assert line.split()[0] in COMMANDS
-    assert choicewise(*commands[0].split())
+    commands = [line.split() for line in re.findall("`choicewise (.*)`", in_short.stderr)]
+    assert commands[0] == ["ladder", lowest, highest, str(study.hash)]
+    assert commands[1][:3] == ["page", str(study.hash), "--out"]
+    assert {words[0] for words in commands} <= set(COMMANDS)
+    choicewise(*commands[0], code=0)
+    both = choicewise("report", study.hash, study.oracle, code=0).stderr
+    assert [line.split()[0] for line in re.findall("`choicewise (.*)`", both)] == ["page"]
+    assert len(json.loads(choicewise("report", study.hash, study.oracle, "--json").stdout)) == 2 * len(rows)
+    told = choicewise(*few, code=0)
+    assert told.stdout == choicewise(*few, "--all").stdout
+    assert "`" not in told.stderr
 
 
-def test_few_rows_are_shown_as_they_are(runs: list[Path]) -> None:
-    short, whole = (shown("report", runs[0], "--protocol", "mmlu/cloze", *more) for more in ([], ["--all"]))
-    assert short == whole
-    assert "mmlu/cloze:sum" in short
-
-
-def test_the_json_has_every_row(runs: list[Path]) -> None:
-    assert len(json.loads(shown("report", *runs, "--json"))) == 2 * 49
-
-
-@pytest.mark.parametrize("words", [["report", "--all", "--json"], ["report", "--all", "--multiverse"]])
-def test_all_is_refused_where_it_does_nothing(words: list[str], runs: list[Path]) -> None:
-    told = choicewise(*words, str(runs[0]))
-    assert told.code == UsageError.exit_code
-    assert "no use for --all" in told.stderr
-
-
-def test_tokens_are_refused_beside_json(runs: list[Path]) -> None:
-    told = choicewise("explain", str(runs[0]), "--item", "tides/test/0", "--tokens", "--json")
-    assert told.code == UsageError.exit_code
-    assert "no use for --tokens" in told.stderr
-
-
-@pytest.mark.costly("whole commands")
+@pytest.mark.costly("two runs and two reports of many numbers")
 def test_a_run_prints_the_same_as_its_report(tmp_path: Path) -> None:
-    line = ["run", "--model", "fake:hash", "--data", str(write_mmlu(tmp_path / "data")), "--protocol", "mmlu"]
-    line += ["--out", str(tmp_path / "run")]
+    data, words = write_mmlu(tmp_path / "data", questions=1), [word for name in ASKED for word in ("--protocol", name)]
+    line = ["run", "--model", "fake:hash", "--data", data, *words, "--out", tmp_path / "run"]
     for more in ([], ["--all"]):
-        assert shown(*line, *more) == shown("report", tmp_path / "run", *more)
+        assert choicewise(*line, *more, code=0).stdout == choicewise("report", tmp_path / "run", *more).stdout
 
 
-@pytest.mark.costly("whole commands")
-def test_several_models_stand_side_by_side_with_their_ranks(runs: list[Path]) -> None:
-    rows = ranked([row for folder in runs for row in open_run(folder).rows()])
-    lines = printed(family_tables(rows, 120), 120)
-    for title in ("range in % within a family", "ranks within a family"):
-        assert sum(title in line for line in lines) == 1
-    (letters, ranks) = [line.split() for line in lines if re.match("letters  ", line)]
-    values = [row.value for row in rows if row.family == "letters" and row.model == "fake:hash"]
-    assert letters[1:4] == [f"{100 * min(values):.1f}", "–", f"{100 * max(values):.1f}"]
-    assert letters[4:] == ["100.0"]
+def test_several_models_stand_side_by_side_with_their_ranks(study: Study) -> None:
+    rows = ranked([row for run in study.runs[:2] for row in run.rows()])
+    lines = printed(*family_tables(rows, 120), width=120)
+    (shares, ranks) = [line.split() for line in lines if line.startswith("cloze  ")]
+    values = [row.value for row in rows if row.family == "cloze" and row.model == "fake:hash"]
+    assert shares[1:] == [f"{100 * min(values):.1f}", "–", f"{100 * max(values):.1f}", "100.0"]
     assert ranks[1:] == ["2", "1"]
     (first,) = [line for line in lines if line.startswith("first, or tied for it")]
-    assert first.split()[-6:] == ["0", "of", "49", "49", "of", "49"]
+    assert first.split()[-6:] == ["0", "of", "21", "21", "of", "21"]
 
 
-def test_many_models_stand_one_below_the_other() -> None:
-    rows = ranked([made(name, 0.3 + m / 100, f"model-{m}") for name in NAMES[:25] for m in range(9)])
-    lines = printed(family_tables(rows, 80), 80)
-    assert sum(line.startswith("model-8 ") for line in lines) >= 2
+PARTS = [made(name) for name in NAMES[:25]]
+TABLES = {
+    "many models one below the other": ranked(
+        [made(name, 0.3 + m / 100, f"model-{m}") for name in NAMES[:25] for m in range(9)]
+    ),
+    "datasets apart": PARTS + [replace(row, dataset="shoals", data="#D2") for row in PARTS],
+    "groups": [made(name, subject=subject, n=n) for name in NAMES[:3] for n, subject in enumerate("abcdefgh", 1)],
+    "no numbers": [made(name, math.nan) for name in NAMES[:30]],
+    "one number that is not there": [made(NAMES[0], math.nan), *PARTS[1:]],
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_families_and_groups_in_a_table(name: str, snapshot: SnapshotAssertion) -> None:
+    assert long(TABLES[name])
+    lines = printed(*family_tables(TABLES[name], 80))
     assert max(map(len, lines)) <= 80
-
-
-def test_datasets_and_parts_of_them_are_shown_apart() -> None:
-    rows = [made(name, 0.5) for name in NAMES[:25]]
-    rows += [replace(row, dataset="shoals", data="#D2") for row in rows]
-    lines = printed(family_tables(rows, 80), 80)
-    assert [line for line in lines if line.startswith("model #R123456 on")] == [
-        "model #R123456 on isles #D123456, 100 items, 25 numbers",
-        "model #R123456 on shoals #D2, 100 items, 25 numbers",
-    ]
-
-
-def test_groups_have_a_line_each() -> None:
-    rows = [made(name, 0.5, subject=subject, n=n) for name in NAMES[:3] for n, subject in enumerate("abcdefgh", 1)]
-    assert long(rows)
-    (shown,) = family_tables(rows, 80)
-    lines = printed([shown], 80)
-    assert lines[0] == "model #R123456 on isles #D123456, 1 to 8 items a group, 24 numbers"
-    assert [line.split()[0] for line in lines[2:]] == [*"abcdefgh", "all"]
-    assert not long([made(subject=str(n)) for n in range(2 * LONG)])  # nothing to put together
+    assert "\n".join(lines) == snapshot
 
 
 def test_what_is_long() -> None:
-    assert not long([made(name) for name in NAMES[:LONG]])
-    assert long([made(name) for name in NAMES[: LONG + 1]])
+    assert [long([made(name) for name in NAMES[:count]]) for count in (LONG, LONG + 1)] == [False, True]
+    assert not long([made(subject=str(n)) for n in range(2 * LONG)])  # nothing to put together
     assert long([made(name, model=f"m{m}") for name in NAMES[:15] for m in range(8)])
-
-
-def test_numbers_that_are_not_there_have_a_dash() -> None:
-    rows = [made(name, math.nan) for name in NAMES[:30]]
-    lines = printed(family_tables(rows, 80), 80)
-    assert all(line.split()[-4:-2] == ["-", "-"] for line in lines[2:])
-    assert "nan" not in "".join(lines)
 
 
 def test_warnings_are_counted_by_protocol() -> None:
@@ -223,49 +143,41 @@ def test_warnings_are_counted_by_protocol() -> None:
 
 @pytest.mark.parametrize("width", [40, 80, 120, 160])
 def test_hostile_names_break_no_line(width: int) -> None:
-    rows = ranked(
-        [made(name, 0.5, model, dataset=HOSTILE) for name in NAMES[:25] for model in (HOSTILE, "b" + HOSTILE)]
-    )
+    models = HOSTILE, "b" + HOSTILE
+    rows = ranked([made(name, 0.5, model, dataset=HOSTILE) for name in NAMES[:25] for model in models])
     for shown in (rows, rows[::2]):
-        lines = printed([" ".join(sentences(finding(shown))), *family_tables(shown, width)], width)
+        lines = printed(" ".join(sentences(finding(shown))), *family_tables(shown, width), width=width)
         assert not OBEYED.search("\n".join(lines))
         assert max(map(cell_len, lines)) <= width
-
-
-def test_alarms_stay_on_stderr(tmp_path: Path) -> None:
-    lines = [{"id": f"q{n}", "question": "?", "choices": ["a", "a"], "answer": 0} for n in range(30)]
-    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    recipe = replace(resolve("mmlu/cloze:sum")["mmlu/cloze:sum"], choices=None)
-    evaluate(model="fake:hash", data=tmp_path / "test.jsonl", protocols={"p": recipe}, out=tmp_path / "run")
-    told = choicewise("report", str(tmp_path / "run"))
-    assert "warning: gold-constant, " in told.stderr
-    assert "warning: " not in told.stdout
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_an_item_fits_into_two_screens(run: Run, width: int) -> None:
     told = explain(run, "tides/test/0")
-    lines = printed(explanation_parts(told, width), width)
+    lines = printed(*explanation_parts(told, width), width=width)
     assert max(map(cell_len, lines)) <= width
     assert len(lines) <= 105
-    text = unwrapped("\n".join(lines))
+    text = unwrapped(*lines)
     for each in told.decided:
         for index, score in enumerate(each.scores or ()):
             assert (f"[{number(score)}]" if index == each.prediction else number(score)) in text
     for index, choice in enumerate(told.choices):
         assert f"{'* ' if index in told.gold else ''}{index} {choice}" in text
     assert "0 shots, 3 lines" in text
+    letters = [each for each in told.asked if each.protocols in (("mmlu/olmes-mcf",), ("mmlu/harness-v1",))]
+    assert texts(letters[0]) == texts(letters[1])
+    places = [n for n, line in enumerate(lines) if re.match("  mmlu/(olmes-mcf|harness-v1): S=sum ", line)]
+    assert len(places) == 2
+    assert places[1] - places[0] < 5, "prompts after which the same is scored share a table"
 
 
 def test_an_item_says_how_many_protocols_choose_what(run: Run) -> None:
     told = explain(run, "tides/test/0")
-    lines = list(decision_lines(told.decided))
-    counts: dict[int, int] = {}
-    for each in told.decided:
-        counts[each.prediction] = counts.get(each.prediction, 0) + 1
-    shown = [re.match(r"(\d+) of 49 protocols? chooses? (\S+) \((right|wrong)\): ", line) for line in lines]
-    assert {int(line[2]) if line[2] != "nothing" else -1: int(line[1]) for line in shown if line} == counts
-    assert all((int(line[2]) in told.gold) == (line[3] == "right") for line in shown if line and line[2] != "nothing")
+    pattern = re.compile(r"(\d+) of 24 protocols? chooses? (\S+) \((right|wrong)\): ")
+    shown = [found.groups() for found in map(pattern.match, decision_lines(told.decided)) if found]
+    counts = Counter(each.prediction for each in told.decided)
+    assert {int(choice) if choice != "nothing" else -1: int(count) for count, choice, _ in shown} == counts
+    assert all((int(choice) in told.gold) == (how == "right") for _, choice, how in shown if choice != "nothing")
 
 
 def decision(protocol: str, prediction: int = 0, **changed: object) -> ItemDecision:
@@ -290,21 +202,11 @@ def test_protocols_that_decide_alike_are_put_together() -> None:
     assert together(["a:x", "b", "c"]) == "a:x and 2 others"
 
 
-def test_prompts_after_which_the_same_is_scored_share_a_table(run: Run) -> None:
-    told = explain(run, "tides/test/0")
-    letters = [each for each in told.asked if each.protocols in (("mmlu/olmes-mcf",), ("mmlu/harness-v1",))]
-    assert texts(letters[0]) == texts(letters[1])
-    lines = printed(explanation_parts(told, 80), 80)
-    rows = [line for line in lines if re.match("  mmlu/(olmes-mcf|harness-v1): S=sum ", line)]
-    assert len(rows) == 2
-    assert abs(lines.index(rows[0]) - lines.index(rows[1])) < 5
-
-
 def test_whatever_a_reading_asks_is_explained_in_short(tmp_path: Path) -> None:
     data = write_mmlu(tmp_path / "data", ("trees",), questions=1)
     names = ["options/yes-no", "options/embedding", "options/rating", "options/noisy-channel", "mmlu/helm"]
     found = explain(evaluate(model="fake:hash", data=data, protocols=names, out=tmp_path / "run"), "trees/test/0")
-    text = unwrapped("\n".join(printed(explanation_parts(found, 100), 100)))
+    text = unwrapped(*printed(*explanation_parts(found, 100), width=100))
     assert "(the first prompt of several)" in text
     assert "S, part 0" in text
     assert "generated " in text
@@ -314,12 +216,9 @@ def test_whatever_a_reading_asks_is_explained_in_short(tmp_path: Path) -> None:
 
 
 def test_an_item_with_many_choices_is_shown_in_parts(tmp_path: Path) -> None:
-    line = {"id": "q", "question": "Which?", "choices": [f"the number {n}" for n in range(20)], "answer": 17}
-    (tmp_path / "test.jsonl").write_text(json.dumps(line))
-    recipe = replace(resolve("mmlu/cloze:sum")["mmlu/cloze:sum"], choices=None)
-    run = evaluate(model="fake:hash", data=tmp_path / "test.jsonl", protocols={"p": recipe}, out=tmp_path / "run")
-    told = explain(run, "q")
-    lines = printed(explanation_parts(told, 80), 80)
+    choices = [f"the number {n}" for n in range(20)]
+    told = explain(one_question(tmp_path, id="q", choices=choices, answer=17), "q")
+    lines = printed(*explanation_parts(told, 80), width=80)
     assert max(map(cell_len, lines)) <= 80
     heads = [line for line in lines if line.startswith("  choice ")]
     assert [word for line in heads for word in line.replace(" *", "").split()[1:]] == [str(n) for n in range(20)]
@@ -327,31 +226,15 @@ def test_an_item_with_many_choices_is_shown_in_parts(tmp_path: Path) -> None:
     assert all(number(score) in "".join(lines) for score in told.decided[0].scores or ())
 
 
-def test_an_item_that_could_not_be_asked_says_why_in_short(tmp_path: Path) -> None:
-    from choicewise.models.fake import HashModel
-
-    model = HashModel()
-    model.window = 120
-    data = write_mmlu(tmp_path / "data", ("tides",), questions=1)
-    run = evaluate(model=model, data=data, protocols=["mmlu/original"], out=tmp_path / "run")
-    text = unwrapped("\n".join(printed(explanation_parts(explain(run, "tides/test/0"), 80), 80)))
-    assert "not asked: too long" in text
-    assert "1 of 1 protocol chooses nothing (missing): mmlu/original" in text
-
-
-@pytest.mark.costly("whole commands")
-@pytest.mark.parametrize("width", [40, 80, 160])
-def test_a_hostile_item_breaks_no_line(tmp_path: Path, width: int) -> None:
-    item = "q" + HOSTILE[:40]
-    line = {"id": item, "question": HOSTILE, "choices": [HOSTILE, "漢字" * 2000], "answer": 0, "subject": HOSTILE}
-    (tmp_path / "test.jsonl").write_text(json.dumps(line))
-    recipe = replace(resolve("mmlu/cloze:sum")["mmlu/cloze:sum"], choices=None)
-    protocols = {HOSTILE: recipe, HOSTILE + ":b": replace(recipe, score="char_mean")}
-    run = evaluate(model="fake:hash", data=tmp_path / "test.jsonl", protocols=protocols, out=tmp_path / "run")
-    lines = printed(explanation_parts(explain(run, item), width), width)
-    assert not OBEYED.search("\n".join(lines))
-    assert max(map(cell_len, lines)) <= width
-    assert len(lines) < 80
+def test_a_hostile_item_breaks_no_line(tmp_path: Path) -> None:
+    line = {"question": HOSTILE, "choices": [HOSTILE, "漢字" * 800], "answer": 0, "subject": HOSTILE}
+    run = one_question(tmp_path, (HOSTILE, f"{HOSTILE}:b"), id=f"q{HOSTILE[:40]}", **line)
+    told = explain(run, f"q{HOSTILE[:40]}")
+    for width in (40, 80, 160):
+        lines = printed(*explanation_parts(told, width), width=width)
+        assert not OBEYED.search("\n".join(lines))
+        assert max(map(cell_len, lines)) <= width
+        assert len(lines) < 80
 
 
 @given(st.text(), st.integers(1, 12), st.integers(30, 120))
@@ -374,9 +257,3 @@ def test_what_is_folded_is_counted() -> None:
 def test_short_names_are_short(text: str, most: int) -> None:
     assert len(short(text, most)) <= most
     assert not OBEYED.search(short(text, most))
-
-
-def test_the_title_counts_the_numbers_that_are_there() -> None:
-    rows = [made(NAMES[0], math.nan), *(made(name, 0.5) for name in NAMES[1:])]
-    lines = printed(family_tables(rows, 120), 120)
-    assert f"model #R123456 on isles #D123456, 100 items, {len(NAMES) - 1} numbers" in lines

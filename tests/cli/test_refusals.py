@@ -1,25 +1,23 @@
 """Protocols that a model can't be asked under are refused by name, with the reason, and the others are asked."""
 
-from __future__ import annotations
-
 import json
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from choicewise.cli.commands import invoke
 from choicewise.data.open import open_dataset
 from choicewise.engine import SERVER
 from choicewise.errors import ModelError, UsageError
 from choicewise.models import load
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions import Answers, Ids, Mass, Question, Span
+from choicewise.questions import Answers, Mass, Question, Span
 from choicewise.results.run import open_run, refused_lines
 from choicewise.running.evaluate import evaluate
 from choicewise.running.plan import plan
+from tests.helpers.commands import choicewise
 
 DATA = "bundled:merrowick"
 LETTER, CLOZE, CHOSEN = "mmlu/original", "mmlu/cloze", "mmlu/helm"
@@ -64,11 +62,14 @@ def test_what_can_not_be_asked_is_refused_by_name_and_the_rest_is_asked(tmp_path
     assert {len(question.continuation) for question in model.asked if isinstance(question, Span)} == {2}
     alone = evaluate(model=HashModel(), data=DATA, protocols=[LETTER], limit=2, out=tmp_path / "alone")
     assert run.scores().to_pylist() == alone.scores().to_pylist()
-
-
-def test_protocols_with_one_reason_are_named_in_one_line() -> None:
-    many = {f"p{number}": "no" for number in range(10)}
-    assert refused_lines({**many, "q": "never"}) == [
+    with pytest.warns(UserWarning, match="mmlu/helm is refused"):
+        planned = plan(TwoTokens(), open_dataset(DATA), resolve(LETTER, CHOSEN), limit=1)
+    assert planned.refused == {CHOSEN: NO_TEXT}
+    assert planned.requests == plan(HashModel(), open_dataset(DATA), resolve(LETTER), limit=1).requests
+    with pytest.warns(UserWarning, match=r"mmlu/original\+turns is refused: fake:hash has no chat template"):
+        run = evaluate(model="fake:hash", data=DATA, protocols=[LETTER, f"{LETTER}+turns"], limit=1, out=tmp_path / "c")
+    assert [*run.manifest.protocols] == [LETTER]
+    assert refused_lines({**{f"p{number}": "no" for number in range(10)}, "q": "never"}) == [
         "10 protocols are refused (p0, p1, p2, p3, p4, p5, p6, p7 and 2 more): no",
         "protocol q is refused: never",
     ]
@@ -76,85 +77,61 @@ def test_protocols_with_one_reason_are_named_in_one_line() -> None:
 
 def test_nothing_that_can_be_asked_is_an_error(tmp_path: Path) -> None:
     advice = "it can be asked with reading .*: use such a protocol, or another model"
-    with pytest.raises(ModelError, match=f"^{NO_TEXT}; protocol {CHOSEN} can't be asked; {advice}$"):
-        evaluate(model=TwoTokens(), data=DATA, protocols=[CHOSEN], out=tmp_path / "one")
-    with pytest.raises(ModelError, match=f"^{SHORT}; mmlu/cloze:.* and 9 more protocols can't be asked; {advice}$"):
-        evaluate(model=TwoTokens(), data=DATA, protocols=[CLOZE], out=tmp_path / "family")
-    with pytest.raises(ModelError, match=f"^fake:hash can be asked under none of 11 protocols; {advice}") as error:
-        evaluate(model=TwoTokens(), data=DATA, protocols=[CLOZE, CHOSEN], out=tmp_path / "two")
+    for protocols, message in (
+        ([CHOSEN], f"{NO_TEXT}; protocol {CHOSEN} can't be asked; {advice}$"),
+        ([CLOZE], f"{SHORT}; mmlu/cloze:.* and 9 more protocols can't be asked; {advice}$"),
+        ([CLOZE, CHOSEN], f"fake:hash can be asked under none of 11 protocols; {advice}"),
+    ):
+        with pytest.raises(ModelError, match=f"^{message}") as error:
+            evaluate(model=TwoTokens(), data=DATA, protocols=protocols, out=tmp_path / "run")
     assert len(error.value.problems) == 2
     assert not [*tmp_path.iterdir()]
 
 
 def test_a_later_line_may_add_what_is_refused_and_takes_back_what_no_longer_is(tmp_path: Path) -> None:
-    evaluate(model=TwoTokens(), data=DATA, protocols=[LETTER], limit=1, out=tmp_path)
+    asked: dict[str, Any] = {"data": DATA, "limit": 1, "out": tmp_path}
+    evaluate(model=TwoTokens(), protocols=[LETTER], **asked)
     with pytest.warns(UserWarning, match="mmlu/helm is refused"):
-        run = evaluate(model=TwoTokens(), data=DATA, protocols=[LETTER, CHOSEN], limit=1, out=tmp_path)
+        run = evaluate(model=TwoTokens(), protocols=[LETTER, CHOSEN], **asked)
     assert run.manifest.complete
     assert run.manifest.refused == {CHOSEN: NO_TEXT}
     heals = HashModel()
     heals.device = SERVER
-    run = evaluate(model=heals, data=DATA, protocols=[CHOSEN], limit=1, out=tmp_path)
+    run = evaluate(model=heals, protocols=[CHOSEN], **asked)
     assert run.manifest.refused == {}
     assert [*run.manifest.protocols] == [LETTER, CHOSEN]
 
 
-def test_a_model_that_runs_here_is_shown_no_question_before_the_run(
+def test_a_finished_run_of_a_model_that_runs_here_needs_no_tokenizer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = HashModel()
-    evaluate(model=model, data=DATA, protocols=[LETTER], limit=1, out=tmp_path)
-
-    def encode(texts: Sequence[str], *, special: bool) -> list[Ids]:
-        raise AssertionError("a finished run is shown without a tokenizer")
-
-    monkeypatch.setattr(model.tokenizer, "encode", encode)
-    assert evaluate(model=model, data=DATA, protocols=[LETTER], limit=1, out=tmp_path).manifest.complete
+    asked: dict[str, Any] = {"model": HashModel(), "data": DATA, "protocols": [LETTER], "limit": 1, "out": tmp_path}
+    evaluate(**asked)
+    monkeypatch.setattr(asked["model"].tokenizer, "encode", lambda *_, **__: pytest.fail("a text is encoded"))
+    assert evaluate(**asked).manifest.complete
 
 
-def test_a_plan_counts_what_is_asked_and_names_the_rest() -> None:
-    with pytest.warns(UserWarning, match="mmlu/helm is refused"):
-        planned = plan(TwoTokens(), open_dataset(DATA), resolve(LETTER, CHOSEN), limit=1)
-    assert planned.refused == {CHOSEN: NO_TEXT}
-    assert planned.requests == plan(HashModel(), open_dataset(DATA), resolve(LETTER), limit=1).requests
-
-
-def test_a_chat_is_refused_by_a_model_without_a_template(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match=r"mmlu/original\+turns is refused: fake:hash has no chat template"):
-        run = evaluate(model="fake:hash", data=DATA, protocols=[LETTER, f"{LETTER}+turns"], limit=1, out=tmp_path)
-    assert [*run.manifest.protocols] == [LETTER]
-
-
-@pytest.mark.costly("whole commands")
 @pytest.mark.usefixtures("two_tokens")
-def test_the_command_line_says_once_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["run", "--model", "fake:hash", "--data", DATA, "--limit", "2", "--out", str(tmp_path / "run")]
-    asked = [word for name in (LETTER, CLOZE, CHOSEN) for word in ("--protocol", name)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        assert invoke([*words, *asked, "--dry-run"]) == 0
-        planned = capsys.readouterr()
-        assert invoke([*words, *asked, "--json"]) == 0
-    said = capsys.readouterr()
-    for told in (planned.err, said.err):
+def test_the_command_line_says_once_what_is_refused(tmp_path: Path) -> None:
+    asked = ["run", "--model", "fake:hash", "--data", DATA, "--limit", "2", "--out", tmp_path / "run"]
+    asked += [word for name in (LETTER, CLOZE, CHOSEN) for word in ("--protocol", name)]
+    planned, ran = choicewise(*asked, "--dry-run", code=0), choicewise(*asked, "--json", code=0)
+    for told in (planned.stderr, ran.stderr):
         assert told.count("are refused") == told.count(CHOSEN) == 1
         assert "note: 10 protocols are refused (mmlu/cloze:char_mean_bare, mmlu/cloze:sum, " in told
         assert f"and 2 more): {SHORT}; the other protocols are asked" in told
-    assert "refused 10" in planned.out
-    assert {row["protocol"] for row in json.loads(said.out)} == {LETTER}
+    assert "refused 10" in planned.stdout
+    assert {row["protocol"] for row in json.loads(ran.stdout)} == {LETTER}
     assert set(open_run(tmp_path / "run").manifest.refused) >= {CHOSEN, f"{CLOZE}:sum"}
-    assert invoke(["report", str(tmp_path / "run")]) == 0
-    assert f"note: protocol {CHOSEN} is refused: {NO_TEXT}" in capsys.readouterr().err
+    assert f"note: protocol {CHOSEN} is refused: {NO_TEXT}" in choicewise("report", tmp_path / "run", code=0).stderr
 
 
 @pytest.mark.usefixtures("two_tokens")
+@pytest.mark.filterwarnings("ignore:.*is refused")
 def test_a_ladder_to_a_refused_protocol_is_an_error(tmp_path: Path) -> None:
     words = ["ladder", LETTER, CHOSEN, "--model", "fake:hash", "--data", DATA, "--limit", "1"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with pytest.raises(ModelError, match=NO_TEXT):
-            invoke([*words, "--out", str(tmp_path / "run")])
-        assert not (tmp_path / "run").exists()
-        run = evaluate(model=TwoTokens(), data=DATA, protocols=[LETTER, CHOSEN], limit=1, out=tmp_path / "run")
-        with pytest.raises(UsageError, match=f"was not asked what {CHOSEN} asks, as that was refused: {NO_TEXT}"):
-            run.choose([CHOSEN])
+    assert NO_TEXT in choicewise(*words, "--out", tmp_path / "run", code=ModelError.exit_code).stderr
+    assert not (tmp_path / "run").exists()
+    run = evaluate(model=TwoTokens(), data=DATA, protocols=[LETTER, CHOSEN], limit=1, out=tmp_path / "run")
+    with pytest.raises(UsageError, match=f"was not asked what {CHOSEN} asks, as that was refused: {NO_TEXT}"):
+        run.choose([CHOSEN])

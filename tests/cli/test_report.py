@@ -1,18 +1,15 @@
 """The numbers of a report and the warnings beside them, on runs whose answers are known."""
 
-from __future__ import annotations
-
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.stats
-from rich.console import Console
 
 from choicewise import evaluate, open_run
 from choicewise.cli.report import Interval
@@ -25,7 +22,7 @@ from choicewise.records import Selection
 from choicewise.report.tables import legend, rank_table, report_tables, serious_warnings, table, titled
 from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain
-from choicewise.results.measurement import Measurement, interval
+from choicewise.results.measurement import interval
 from choicewise.results.outcomes import OutcomeKeeper, bounded, ranked
 from choicewise.results.rows import WARNINGS, Row, nearest, selection
 from choicewise.results.run import Run
@@ -34,7 +31,9 @@ from choicewise.scoring.intervals import AGGREGATIONS, GROUPS, stratified, wilso
 from choicewise.util.jsonio import json_value
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
+from tests.helpers.printed import printed
 
+CLOZE = resolve("mmlu/cloze:sum")["mmlu/cloze:sum"]
 NOISE = 0.5
 """Nats: so coarse that many items of a hash model are near ties."""
 
@@ -63,15 +62,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def noisy(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     names = ["mmlu/original", "mmlu/cloze", "mmlu/letter-text", "mmlu/helm"]
-    return evaluate(model=Noisy(), data=data, protocols=names, out=tmp_path_factory.mktemp("run") / "noisy")
+    return evaluate(model=Noisy(), data=data, protocols=names, out=tmp_path_factory.mktemp("noisy"))
 
 
 def row_of(run: Run, name: str) -> Row:
     return next(row for row in run.rows() if row.protocol == name)
-
-
-def measured(run: Run, name: str) -> Measurement:
-    return run.measurements[name]
 
 
 def observed(run: Run, name: str) -> ObservedPortion:
@@ -81,7 +76,7 @@ def observed(run: Run, name: str) -> ObservedPortion:
 
 @pytest.mark.parametrize("name", ["mmlu/letter-text:sum", "mmlu/letter-text:token_mean", "mmlu/letter-text:pmi-answer"])
 def test_numeric_bounds_are_those_of_every_item_decided_by_hand(noisy: Run, name: str) -> None:
-    each = measured(noisy, name)
+    each = noisy.measurements[name]
     assert each.scores is not None
     low, high, near = [], [], 0
     for place, gold in enumerate(each.evidence.gold):
@@ -90,15 +85,9 @@ def test_numeric_bounds_are_those_of_every_item_decided_by_hand(noisy: Run, name
         total = NOISE * np.sqrt(counts)
         noise = {"sum": total, "token_mean": total / counts, "pmi": 2 * total}[each.protocol.score]
         scores, error = each.scores[a:b], np.broadcast_to(noise, (b - a,))
-        could = [
-            choice
-            for choice in range(b - a)
-            if all(
-                scores[choice] + error[choice] > scores[other] - error[other]
-                for other in range(b - a)
-                if other != choice
-            )
-        ]
+        others = [[other for other in range(b - a) if other != choice] for choice in range(b - a)]
+        reach, floor = scores + error, scores - error
+        could = [choice for choice, rest in enumerate(others) if all(reach[choice] > floor[other] for other in rest)]
         near += len(could) > 1 and not each.decisions.tied[place]
         low.append(could == gold)
         high.append(gold[0] in could)
@@ -106,73 +95,57 @@ def test_numeric_bounds_are_those_of_every_item_decided_by_hand(noisy: Run, name
     assert (row.low, row.high) == (pytest.approx(np.mean(low)), pytest.approx(np.mean(high)))
     assert row.near_ties == near > 0
     assert row.low <= row.value <= row.high
-    assert row.noise == NOISE
+    assert (row.noise, row.diagnosis.near_tie_rate) == (NOISE, near / row.n)
+    assert ("near-ties" in row.diagnosis.warnings) == (near / row.n > (row.ci_high - row.ci_low) / 2)
 
 
-@pytest.mark.costly("whole commands")
-@pytest.mark.parametrize("name", ["helm", "greedy", "constrained_greedy", "spellings"])
+UNBOUNDED: dict[str, dict[str, str]] = {
+    "greedy": {"score": "greedy"},
+    "constrained_greedy": {"score": "constrained_greedy"},
+    "spellings": {"reading": "spellings", "continuation": " {letter}\n {letter}."},
+}
+
+
+@pytest.mark.parametrize("name", ["helm", *UNBOUNDED])
 def test_what_noise_does_is_not_known_of_everything(name: str, data: Path, tmp_path: Path) -> None:
     """Of text, of a yes or no, and of numbers that are not made of one log-likelihood."""
-    cloze = resolve("mmlu/cloze:sum")["mmlu/cloze:sum"]
-    recipes = {
-        "helm": resolve("mmlu/helm")["mmlu/helm"],
-        "greedy": replace(cloze, score="greedy"),
-        "constrained_greedy": replace(cloze, score="constrained_greedy"),
-        "spellings": replace(cloze, reading="spellings", continuation=" {letter}\n {letter}."),
-    }
-    run = evaluate(model=Noisy(), data=data, protocols={"p": recipes[name], "sum": cloze}, out=tmp_path / "run")
-    for aggregation in ("micro", "macro", "subjects"):
-        rows = [row for row in run.rows(aggregation) if row.protocol == "p"]
-        for row in rows:
-            assert all(map(math.isnan, (row.low, row.high, row.diagnosis.near_tie_rate)))
-            assert (row.near_ties, row.as_json()["low"], row.as_json()["near_ties"]) == (None, None, None)
-            assert "near-ties" not in row.diagnosis.warnings
-        lines = [line for shown in report_tables(run.rows(aggregation), 160) for line in printed(shown, 160)]
-        (shown,) = [line for line in lines if line.startswith("p ")][:1]
-        assert f"{100 * rows[0].ci_high:.1f}" + " " * 8 in shown
-        assert shown.split(f"{100 * rows[0].ci_high:.1f}")[1].split()[0] == "-"
-        assert any("numeric: range that rounding allows" in line and "- where" in line for line in legend(run.rows()))
-    assert all(json.loads(json.dumps(row.as_json()))["low"] is not None for row in run.rows() if row.protocol == "sum")
+    recipe = replace(CLOZE, **UNBOUNDED[name]) if name in UNBOUNDED else resolve("mmlu/helm")["mmlu/helm"]
+    asked = {"data": data, "protocols": {"p": recipe, "sum": CLOZE}, "limit": 5}
+    run = evaluate(model=Noisy(), **asked, out=tmp_path / "run")
+    for row in (row for by in ("micro", "macro", "subjects") for row in run.rows(by)):
+        told = json.loads(json.dumps(row.as_json()))
+        if row.protocol == "sum":
+            assert told["low"] is not None
+            continue
+        assert all(map(math.isnan, (row.low, row.high, row.diagnosis.near_tie_rate)))
+        assert (row.near_ties, told["low"], told["near_ties"]) == (None, None, None)
+        assert "near-ties" not in row.diagnosis.warnings
+    assert any("numeric: range that rounding allows" in line and "- where" in line for line in legend(run.rows()))
     decided = {each.protocol: each.near_tie for each in explain(run, run.tables.items["item"][0].as_py()).decided}
     assert (decided["p"], isinstance(decided["sum"], bool)) == (None, True)
     (compared,) = comparisons(run, None, ["p", "sum"])
     assert compared.flips.near_ties is None
 
 
-def test_near_ties_are_flagged_where_they_outweigh_the_interval(noisy: Run) -> None:
-    row = row_of(noisy, "mmlu/letter-text:sum")
-    assert ("near-ties" in row.diagnosis.warnings) == (row.near_ties / row.n > (row.ci_high - row.ci_low) / 2)
-    assert row.diagnosis.near_tie_rate == row.near_ties / row.n
-
-
-def test_a_run_without_self_check_has_no_bounds(data: Path, tmp_path: Path) -> None:
-    run = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run")
-    (row,) = run.rows()
-    assert (row.noise, row.near_ties, math.isnan(row.low), math.isnan(row.high)) == (None, None, True, True)
-    (shown,) = report_tables([row], 160)
-    assert any(line.split()[:7][-2:] == ["-", "30"] for line in printed(shown, 160))
-
-
-@pytest.mark.costly("whole commands")
-def test_label_and_text_siblings_are_compared(noisy: Run) -> None:
-    each, row = measured(noisy, "mmlu/original"), row_of(noisy, "mmlu/original")
+def test_label_and_text_siblings_are_compared_and_mass_is_flagged_for_labels_only(noisy: Run) -> None:
+    each, row = noisy.measurements["mmlu/original"], row_of(noisy, "mmlu/original")
     assert row.diagnosis.text_sibling is not None
-    sibling = measured(noisy, row.diagnosis.text_sibling)
+    sibling = noisy.measurements[row.diagnosis.text_sibling]
     assert "{choice}" in sibling.protocol.continuation
     differs = [a != b for a, b in zip(each.decisions.prediction, sibling.decisions.prediction, strict=True)]
     assert row.diagnosis.label_text == pytest.approx(np.mean(differs))
     assert ("label/text" in row.diagnosis.warnings) == (np.mean(differs) >= 0.3)
     assert row_of(noisy, "mmlu/cloze:sum").diagnosis.text_sibling is None
-
-
-@pytest.mark.costly("whole commands")
-def test_mass_is_flagged_for_labels_only(noisy: Run) -> None:
-    labels, texts = row_of(noisy, "mmlu/original").diagnosis, row_of(noisy, "mmlu/cloze:sum").diagnosis
+    siblings = list(noisy.measurements.values())
+    found = nearest(each, siblings, lambda other, mine: other.score == "char_mean")
+    assert found is not None
+    assert found.name == "mmlu/letter-text:char_mean", "the one with the fewest other axes"
+    assert nearest(each, siblings, lambda other, mine: False) is None
+    labels, texts = row.diagnosis, row_of(noisy, "mmlu/cloze:sum").diagnosis
     sums = observed(noisy, "mmlu/original").scores("sum").reshape(-1, 4)
     assert labels.mass == pytest.approx(np.median(np.exp(sums).sum(axis=1)))
-    assert "mass" in labels.warnings
+    assert ("mass" in labels.warnings, "mass" in texts.warnings) == (True, False)
     assert texts.mass < 1e-6
-    assert "mass" not in texts.warnings
     assert math.isnan(texts.low_mass)
 
 
@@ -186,42 +159,30 @@ def test_choices_that_answer_without_their_question_are_flagged(data: Path, tmp_
     assert row_of(run, "without").diagnosis.choices_sibling is None
 
 
-def test_nearest_takes_the_sibling_with_the_fewest_other_axes(noisy: Run) -> None:
-    original, siblings = measured(noisy, "mmlu/original"), list(noisy.measurements.values())
-    found = nearest(original, siblings, lambda other, mine: other.score == "char_mean")
-    assert found is not None
-    assert found.name == "mmlu/letter-text:char_mean"
-    assert nearest(original, siblings, lambda other, mine: False) is None
-
-
 def test_a_constant_answer_and_a_constant_gold_are_alarming(tmp_path: Path) -> None:
     lines = [{"id": f"q{n}", "question": "?", "choices": list("ab"), "answer": 0} for n in range(8)]
     (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    recipe = replace(resolve("mmlu/cloze:sum")["mmlu/cloze:sum"], choices=None)
-    run = evaluate(model=Constant(), data=tmp_path / "test.jsonl", protocols={"p": recipe}, out=tmp_path / "run")
+    recipes = {"p": replace(CLOZE, choices=None)}
+    run = evaluate(model=Constant(), data=tmp_path / "test.jsonl", protocols=recipes, out=tmp_path / "run")
     (row,) = run.rows()
     assert (row.value, row.ties) == (1.0, 8)
     assert {"margins", "gold-constant"} <= set(row.diagnosis.warnings)
     assert "constant" not in row.diagnosis.warnings  # the right choice never moves: nothing tells it from knowledge
     (alarm,) = serious_warnings([row])
     assert "8 of 8 items are tied" in alarm
-    found = choicewise("report", str(tmp_path / "run"))
-    assert "warning: gold-constant, " in found.stderr
-    assert "gold-constant: " in found.stdout
+    assert "warning: gold-constant, " in choicewise("report", tmp_path / "run").stderr
 
 
-def test_counts_are_those_of_the_group(data: Path, tmp_path: Path) -> None:
-    model = HashModel()
-    lengths = {}
-    whole = evaluate(model=HashModel(), data=data, protocols=["mmlu/original"], out=tmp_path / "whole")
-    for request in whole.tables.requests.to_pylist():
-        lengths.setdefault(request["subject"], []).append(len(request["context"]))
+def test_counts_are_those_of_the_group_and_a_run_without_self_check_has_no_bounds(data: Path, tmp_path: Path) -> None:
+    model, asked = HashModel(), {"data": data, "protocols": ["mmlu/original"]}
+    whole = evaluate(model=HashModel(), **asked, out=tmp_path / "whole")
+    (row,) = whole.rows()
+    assert (row.noise, row.near_ties, math.isnan(row.low), math.isnan(row.high)) == (None, None, True, True)
     model.window = max(map(len, whole.tables.requests["context"].to_pylist())) - 1
-    run = evaluate(model=model, data=data, protocols=["mmlu/original"], out=tmp_path / "run")
-    rows = {row.subject: row for row in run.rows("subjects")}
-    dropped = {}
+    run = evaluate(model=model, **asked, out=tmp_path / "run")
+    rows, dropped = {row.subject: row for row in run.rows("subjects")}, Counter[str]()
     for request in run.tables.requests.to_pylist():
-        dropped[request["subject"]] = dropped.get(request["subject"], 0) + (request["shots_dropped"] > 0)
+        dropped[request["subject"]] += request["shots_dropped"] > 0
     assert {subject: row.shots_dropped for subject, row in rows.items()} == dropped
     (all_,) = run.rows()
     assert all_.shots_dropped == sum(dropped.values()) > 0
@@ -229,7 +190,7 @@ def test_counts_are_those_of_the_group(data: Path, tmp_path: Path) -> None:
 
 
 def test_groups_name_the_rows_of_their_aggregation(noisy: Run) -> None:
-    each = measured(noisy, "mmlu/original")
+    each = noisy.measurements["mmlu/original"]
     assert set(GROUPS) == set(AGGREGATIONS)
     for aggregation, group in GROUPS.items():
         assert {group(subject, each.categories) for subject in each.evidence.subjects} == set(each.values(aggregation))
@@ -252,9 +213,6 @@ def test_intervals_by_name() -> None:
     for name in Interval:
         assert all(map(math.isnan, interval(name.value, CREDIT[:0], [], False)))
     assert all(map(math.isnan, interval("clustered", CREDIT, SUBJECTS, False)))
-
-
-def test_clustered_intervals_take_the_t_distribution() -> None:
     credit = np.random.default_rng(0).choice([0.0, 1.0, 0.5], 60)
     subjects = [str(place % 12) for place in range(60)]
     means = credit.reshape(5, 12).mean(axis=0)
@@ -262,107 +220,80 @@ def test_clustered_intervals_take_the_t_distribution() -> None:
     n, t2 = min(mean * (1 - mean) / variance, 60), scipy.stats.t.ppf(0.975, 11) ** 2
     centre, root = mean + t2 / 2 / n, math.sqrt(t2 * mean * (1 - mean) / n + (t2 / 2 / n) ** 2)
     expected = pytest.approx(((centre - root) / (1 + t2 / n), (centre + root) / (1 + t2 / n)))
-    assert interval("clustered", credit, subjects, False) == expected
-    assert interval("clustered", credit, subjects, True) == expected
+    assert [interval("clustered", credit, subjects, macro) for macro in (False, True)] == [expected] * 2
 
 
-@pytest.mark.costly("whole commands")
 def test_an_interval_can_be_chosen(noisy: Run) -> None:
-    default, chosen = noisy.rows()[0], noisy.rows(interval="beta-binomial")[0]
+    few = noisy.choose(["mmlu/original", "mmlu/cloze:sum"])
+    default, chosen = few.rows()[0], few.rows(interval="beta-binomial")[0]
     assert (default.interval, chosen.interval) == ("wilson", "beta-binomial")
     right = round(default.value * 30)
     assert (chosen.ci_low, chosen.ci_high) == pytest.approx(scipy.stats.beta(right + 1, 31 - right).interval(0.95))
-    for name in ("wilson", "beta-binomial"):
-        assert {row.interval for row in noisy.rows("macro", name)} == {name}
-    assert {row.interval for row in noisy.rows("macro")} == {"wilson"}
+    for name in ("wilson", "beta-binomial", None):
+        assert {row.interval for row in few.rows("macro", name)} == {name or "wilson"}
 
 
 def test_an_old_run_is_scored_in_further_ways(noisy: Run) -> None:
     letters = noisy.choose(["mmlu/cloze:sum", "mmlu/letter-text"])
     assert [row.protocol for row in letters.rows()][:2] == ["mmlu/cloze:sum", "mmlu/letter-text:token_mean"]
-    other = replace(resolve("mmlu/cloze:sum")["mmlu/cloze:sum"], ties="split", aggregation="micro", split=None)
+    other = replace(CLOZE, ties="split", aggregation="micro", split=None)
     (row,) = noisy.under({"mine": other}).rows()
     assert (row.protocol, row.n) == ("mine", 30)
-    assert row.value == pytest.approx(np.nanmean(measured(noisy, "mmlu/cloze:sum").decisions.credit))
-    with pytest.raises(
-        UsageError, match=r"not asked what mmlu/harness-v1 asks.*evaluate mmlu/harness-v1 into the same folder"
-    ):
+    assert row.value == pytest.approx(np.nanmean(noisy.measurements["mmlu/cloze:sum"].decisions.credit))
+    with pytest.raises(UsageError, match=r"not asked what mmlu/harness-v1 asks.*mmlu/harness-v1 into the same folder"):
         noisy.choose(["mmlu/harness-v1"])
-    found = choicewise("report", str(noisy.folder), "--protocol", "mmlu/cloze:sum", "--json")
+    found = choicewise("report", noisy.folder, "--protocol", "mmlu/cloze:sum", "--json")
     assert [row["protocol"] for row in json.loads(found.stdout)] == ["mmlu/cloze:sum"]
+    again = open_run(noisy.folder)
+    first, name = again.measurements["mmlu/cloze:sum"], "mmlu/cloze:token_mean"
+    for laid_out in (again, again.choose([name])):
+        assert laid_out.measurements[name].evidence is first.evidence
 
 
-def test_json_rows_hold_flags_and_no_nan(noisy: Run) -> None:
-    rows = json.loads(choicewise("report", str(noisy.folder), "--json").stdout, parse_constant=pytest.fail)
-    assert {"low", "high", "near_ties", "flags", "diagnosis", "interval"} <= set(rows[0])
-    assert {flag for row in rows for flag in row["flags"]} <= set(WARNINGS)
-    assert json_value({"a": (math.inf, [math.nan, 1.5])}) == {"a": [None, [None, 1.5]]}
-
-
-def printed(shown: object, width: int) -> list[str]:
-    out = StringIO()
-    Console(file=out, width=width, markup=False).print(shown)
-    return [line.rstrip() for line in out.getvalue().splitlines()]
-
-
-def test_tables_fit_into_eighty_columns(noisy: Run) -> None:
+def test_every_row_is_told_in_eighty_columns_and_as_json(noisy: Run) -> None:
     rows = noisy.rows("subjects")
     for shown in report_tables(rows, 80):
-        lines = printed(shown, 80)
+        lines = printed(shown)
         assert max(map(len, lines)) <= 80
         text = "".join(lines)
         for row in rows:
-            assert row.id in text
-            assert f"{100 * row.ci_low:.1f} – {100 * row.ci_high:.1f}" in text
-            assert row.protocol in text
-            assert not row.diagnosis.warnings or row.diagnosis.warnings[0] in text
+            interval = f"{100 * row.ci_low:.1f} – {100 * row.ci_high:.1f}"
+            assert all(word in text for word in (row.id, interval, row.protocol, *row.diagnosis.warnings[:1]))
     told = " ".join(legend(rows))
     assert "numeric" in told
     assert "0.5 nats" in told
+    listed = json.loads(choicewise("report", noisy.folder, "--json").stdout, parse_constant=pytest.fail)
+    assert {"low", "high", "near_ties", "flags", "diagnosis", "interval"} <= set(listed[0])
+    assert {flag for row in listed for flag in row["flags"]} <= set(WARNINGS)
+    assert json_value({"a": (math.inf, [math.nan, 1.5])}) == {"a": [None, [None, 1.5]]}
 
 
-def test_many_models_are_ranked_in_parts_that_fit() -> None:
+def test_tables_fit_many_models_and_names_cannot_speak_to_the_terminal() -> None:
     cells = {f"mmlu/letter-text:score-{n}": {f"a/model-with-a-name-{m}": (0.5, m) for m in range(9)} for n in range(2)}
-    lines = printed(rank_table("ranks", cells, 80), 80)
+    lines = printed(rank_table("ranks", cells, 80))
     assert max(map(len, lines)) <= 80
     text = "\n".join(lines)
     assert all(f"50.0 ({m})" in text for m in range(1, 9))
     assert "mmlu/letter-text:score-1" in text
-
-
-def test_names_cannot_speak_to_the_terminal() -> None:
     shown = table("model")
     shown.add_row("x")
-    assert printed(titled("\x1b[31m[bold]name", shown, "note"), 80)[0] == "\\x1b[31m[bold]name"
-
-
-def test_measuring_again_lays_nothing_out_again(noisy: Run) -> None:
-    again = open_run(noisy.folder)
-    first = measured(again, "mmlu/cloze:sum")
-    assert measured(again, "mmlu/cloze:token_mean").evidence is first.evidence
-    assert measured(again.choose(["mmlu/cloze:token_mean"]), "mmlu/cloze:token_mean").evidence is first.evidence
+    assert printed(titled("\x1b[31m[bold]name", shown, "note"))[0] == "\\x1b[31m[bold]name"
 
 
 def test_other_parts_of_the_data_are_named_and_not_ranked_together(data: Path, tmp_path: Path) -> None:
     asked = {"data": data, "protocols": ["mmlu/original"]}
     few = evaluate(model=HashModel(), out=tmp_path / "few", subjects=["tides"], limit=2, **asked)
     whole = evaluate(model=Oracle(), out=tmp_path / "whole", **asked)
-    again = evaluate(model=HashModel(), out=tmp_path / "again", **asked)
-    runs = [few, whole, again]
+    runs = [few, whole, evaluate(model=HashModel(), out=tmp_path / "again", **asked)]
     rows = bounded(ranked([row for run in runs for row in run.rows()]), [OutcomeKeeper().keep(run) for run in runs])
     assert [row.selection for row in rows] == ["tides, first 2 of each subject", "", ""]
     assert [row.rank for row in rows] == [1, 1, 2]
     assert [row.rank_low is None for row in rows] == [True, False, False]
-    told = "\n".join(line for shown in report_tables(rows, 120) for line in printed(shown, 120))
+    told = "\n".join(printed(*report_tables(rows, 120), width=120))
     assert "(tides, first 2 of each subject), acc" in told
     assert "mmlu/original (all)" in told
-
-
-def test_a_run_that_is_not_complete_says_so(data: Path, tmp_path: Path) -> None:
-    run = evaluate(model=HashModel(), data=data, protocols=["mmlu/original"], out=tmp_path / "run")
-    each = measured(run, "mmlu/original")
-    assert selection(replace(run.manifest, complete=False), each) == "incomplete"
-    assert selection(run.manifest, each) == ""
-    assert selection(run.manifest, replace(each, asked=(1200, 14042))) == "incomplete: 1,200 of 14,042 items"
-    many = replace(run.manifest, selection=Selection(tuple("abcd")))
-    assert selection(many, each) == "4 subjects"
+    each, manifest = whole.measurements["mmlu/original"], whole.manifest
+    assert selection(manifest, each) == ""
+    assert selection(replace(manifest, complete=False), each) == "incomplete"
+    assert selection(manifest, replace(each, asked=(1200, 14042))) == "incomplete: 1,200 of 14,042 items"
+    assert selection(replace(manifest, selection=Selection(tuple("abcd"))), each) == "4 subjects"

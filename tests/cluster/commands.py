@@ -14,8 +14,8 @@ import pyarrow as pa
 from choicewise import open_run
 from choicewise.running.doctor import examine
 from choicewise.store.tables import read_blocks
-from tests.helpers.processes import end_session, stat
-from tests.helpers.ray_cluster import ROOT, Cluster
+from tests.helpers.processes import end_session, eventually, stat
+from tests.helpers.ray_cluster import ROOT, Cluster, Node
 
 SITE = Path(__file__).parent / "site"
 PYTHON_PATH = os.pathsep.join(map(str, (SITE, ROOT / "src", ROOT)))
@@ -31,6 +31,10 @@ def alive(pid: int) -> bool:
         return stat(pid)[0] != "Z"
     except OSError:
         return False
+
+
+def living(cluster: Cluster) -> list[Node]:
+    return [node for node in cluster.nodes if node.process.poll() is None]
 
 
 def table(folder: Path) -> pa.Table:
@@ -104,28 +108,27 @@ class Command:
         os.kill(self.process.pid, signal.SIGINT)
 
 
+def held(reins: Reins, command: Command, replicas: int) -> list[int]:
+    """The processes of so many replicas, once each of them waits with a shard."""
+    eventually(lambda: len(reins.answering) >= replicas or command.process.poll() is not None)
+    assert command.process.poll() is None, command.err
+    return sorted(reins.answering)
+
+
 @contextmanager
 def started(files: Path, *words: str, cluster: Cluster | None = None, **environment: str) -> Iterator[Command]:
     """``choicewise WORDS``, or Python where the first word is one of its options; killed at the end.
 
-    Args:
-        files: where its output goes: this name with ``.out`` and ``.err``.
-        words: its arguments.
-        cluster: the one at its RAY_ADDRESS.
-        environment: what it has in its environment besides ours and the cluster's.
+    Its output goes to ``files`` with ``.out`` and ``.err``; ``cluster`` is the one at its RAY_ADDRESS; ``environment``
+    is what it has besides ours and the cluster's.
     """
     own = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     own |= {} if cluster is None else cluster.environment
     command = [sys.executable, *(() if words[0].startswith("-") else ("-m", "choicewise")), *words]
+    environment = {**own, "PYTHONPATH": PYTHON_PATH, **environment}
     with files.with_suffix(".out").open("wb") as out, files.with_suffix(".err").open("wb") as err:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
-            env={**own, "PYTHONPATH": PYTHON_PATH, **environment},
-            start_new_session=True,
-        )
+        streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
+        process = subprocess.Popen(command, **streams, env=environment, start_new_session=True)  # type: ignore[call-overload]
     try:
         yield Command(process, files)
     finally:

@@ -1,4 +1,4 @@
-"""What the tests on real processes share: the folder by which they hold replicas, and tables to compare with."""
+"""What the tests on real processes share: replicas that they hold, a cluster of nodes, and tables to compare with."""
 
 import os
 from collections.abc import Iterator
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from tests.cluster.commands import FAKE, Reins, started, table
+from tests.cluster.commands import FAKE, PYTHON_PATH, Reins, living, started, table
+from tests.helpers.processes import eventually
+from tests.helpers.ray_cluster import Cluster, ray_cluster
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +34,18 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
     with started(folder / "one", *FAKE, "--out", str(folder / "run")) as command:
         command.ends_well()
     return table(folder / "run")
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(shared_reins: Reins) -> Iterator[Cluster]:
+    with ray_cluster(python_path=PYTHON_PATH) as started_cluster:
+        yield started_cluster
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster, reins: Reins) -> Cluster:
+    """Three nodes on which nothing runs, whatever the test before this one did to them."""
+    while len(living(shared_cluster)) < 3:
+        shared_cluster.wait(shared_cluster.start())
+    eventually(lambda: not any(node.workers() for node in living(shared_cluster)))
+    return shared_cluster

@@ -3,12 +3,13 @@
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from tests.cluster.commands import FAKE, PYTHON_PATH, Command, Reins, started, table
+from tests.cluster.commands import FAKE, PYTHON_PATH, Command, Reins, held, living, started, table
 from tests.helpers.processes import eventually
 from tests.helpers.ray_cluster import ROOT, Cluster, Node, ray_cluster
 
@@ -19,28 +20,14 @@ REAL += ("--protocol", "mmlu/original", "--protocol", "mmlu/cloze:pmi-answer")
 RAY = ("--executor", "ray")
 
 
-@pytest.fixture(scope="module")
-def shared_cluster(shared_reins: Reins) -> Iterator[Cluster]:
-    with ray_cluster(python_path=PYTHON_PATH) as started_cluster:
-        yield started_cluster
-
-
-@pytest.fixture
-def cluster(shared_cluster: Cluster, reins: Reins) -> Cluster:
-    """Three nodes on which nothing runs, whatever the test before this one did to them."""
-    while len(living(shared_cluster)) < 3:
-        shared_cluster.wait(shared_cluster.start())
-    eventually(lambda: not any(node.workers() for node in living(shared_cluster)))
-    return shared_cluster
-
-
-def living(cluster: Cluster) -> list[Node]:
-    return [node for node in cluster.nodes if node.process.poll() is None]
-
-
 def node_of(cluster: Cluster, pid: int) -> Node:
     (node,) = [node for node in living(cluster) if pid in node.processes()]
     return node
+
+
+def held_node(cluster: Cluster, reins: Reins, command: Command) -> Node:
+    """A node but the first with one of three replicas, each of which waits with a shard."""
+    return next(node for pid in held(reins, command, 3) if (node := node_of(cluster, pid)) is not cluster.nodes[0])
 
 
 def fake(cluster: Cluster, tmp_path: Path, *words: str, **environment: str):  # type: ignore[no-untyped-def]
@@ -50,11 +37,13 @@ def fake(cluster: Cluster, tmp_path: Path, *words: str, **environment: str):  # 
     )
 
 
-def held(reins: Reins, command: Command, replicas: int) -> list[int]:
-    """The processes of so many replicas, once each of them waits with a shard."""
-    eventually(lambda: len(reins.answering) >= replicas or command.process.poll() is not None)
-    assert command.process.poll() is None, command.err
-    return sorted(reins.answering)
+@contextmanager
+def ends_undisturbed(cluster: Cluster, tmp_path: Path, undisturbed: pa.Table, *words: str) -> Iterator[Command]:
+    """``FAKE`` on the cluster, which ends well with the table of one process, whatever a test does meanwhile."""
+    with fake(cluster, tmp_path, *words) as command:
+        yield command
+        command.ends_well()
+    assert table(tmp_path / "run").equals(undisturbed)
 
 
 def test_a_model_gives_the_table_of_one_process_to_the_bit(cluster: Cluster, reins: Reins, tmp_path: Path) -> None:
@@ -69,71 +58,51 @@ def test_a_model_gives_the_table_of_one_process_to_the_bit(cluster: Cluster, rei
     assert reins.answering  # that all three compute is held where they are made to wait for each other
 
 
-def test_a_killed_replica_costs_its_shard(
-    cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path
+@pytest.mark.parametrize("whole_node", [False, True], ids=["replica", "node"])
+def test_what_is_killed_costs_its_shards(
+    cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path, whole_node: bool
 ) -> None:
     reins.hold()
-    with fake(cluster, tmp_path) as command:
-        killed, *_ = held(reins, command, 3)
-        os.kill(killed, signal.SIGKILL)
+    with ends_undisturbed(cluster, tmp_path, undisturbed) as command:
+        if whole_node:
+            held_node(cluster, reins, command).kill()
+        else:
+            os.kill(held(reins, command, 3)[0], signal.SIGKILL)
         eventually(lambda: "a replica died (" in command.err)
         reins.release()
-        command.ends_well()
-        assert "what it was asked is asked again" in command.err
-    assert table(tmp_path / "run").equals(undisturbed)
+    assert "what it was asked is asked again" in command.err
 
 
-def test_a_killed_node_costs_its_shards(cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path) -> None:
+@pytest.mark.parametrize("until_all_is_done", [False, True], ids=["for a moment", "until all is done"])
+def test_a_node_may_freeze_and_doubles_nothing_when_it_comes_back(
+    cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path, until_all_is_done: bool
+) -> None:
     reins.hold()
-    with fake(cluster, tmp_path) as command:
-        node = next(node for pid in held(reins, command, 3) if (node := node_of(cluster, pid)) is not cluster.nodes[0])
+    with ends_undisturbed(cluster, tmp_path, undisturbed) as command:
+        node = held_node(cluster, reins, command)
+        node.pause()
+        reins.release()
+        if until_all_is_done:
+            command.ends_well()
+            assert "a replica died (" in command.err
+        else:
+            eventually(lambda: len({number for _, number in reins.answers}) >= 6)  # what the others have is done
+        node.resume()
+    if until_all_is_done:
         node.kill()
-        eventually(lambda: "a replica died (" in command.err)
-        reins.release()
-        command.ends_well()
-    assert table(tmp_path / "run").equals(undisturbed)
-
-
-def test_a_node_may_freeze_for_a_moment(cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path) -> None:
-    reins.hold()
-    with fake(cluster, tmp_path) as command:
-        node = next(node for pid in held(reins, command, 3) if (node := node_of(cluster, pid)) is not cluster.nodes[0])
-        node.pause()
-        reins.release()
-        eventually(lambda: len({number for _, number in reins.answers}) >= 6)  # what the others have is done
-        node.resume()
-        command.ends_well()
-    assert table(tmp_path / "run").equals(undisturbed)
-
-
-def test_a_frozen_node_that_comes_back_when_all_is_done_doubles_nothing(
-    cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path
-) -> None:
-    reins.hold()
-    with fake(cluster, tmp_path) as command:
-        node = next(node for pid in held(reins, command, 3) if (node := node_of(cluster, pid)) is not cluster.nodes[0])
-        node.pause()
-        reins.release()
-        command.ends_well()
-        assert "a replica died (" in command.err
-        node.resume()
-    assert table(tmp_path / "run").equals(undisturbed)
-    node.kill()
 
 
 def test_a_node_that_is_added_midway_computes(
     cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path
 ) -> None:
     reins.hold()
-    with fake(cluster, tmp_path, "--workers", "4") as command:
+    with ends_undisturbed(cluster, tmp_path, undisturbed, "--workers", "4") as command:
         held(reins, command, 3)
         added = cluster.start()
         cluster.wait(added)
         pids = held(reins, command, 4)
         assert set(pids) & set(added.processes())
         reins.release()
-        command.ends_well()
-    assert table(tmp_path / "run").equals(undisturbed)
     added.kill()
 
 
@@ -149,9 +118,8 @@ def test_a_driver_that_ends_leaves_nothing_and_the_same_line_goes_on(
         assert "Traceback" not in command.err
         eventually(lambda: not any(node.workers() for node in living(cluster)))
     reins.release()
-    with fake(cluster, tmp_path) as command:
-        command.ends_well()
-    assert table(tmp_path / "run").equals(undisturbed)
+    with ends_undisturbed(cluster, tmp_path, undisturbed):
+        pass
 
 
 def test_where_nothing_is_free_it_says_so_and_ends(cluster: Cluster, reins: Reins, tmp_path: Path) -> None:
@@ -169,47 +137,36 @@ def test_where_nothing_is_free_it_says_so_and_ends(cluster: Cluster, reins: Rein
         command.ends_well()
 
 
-def test_a_cluster_that_can_never_hold_a_replica(cluster: Cluster, tmp_path: Path) -> None:
-    words = (*REAL, *RAY, "--device", "cuda", "--out", str(tmp_path / "run"))
+@pytest.mark.parametrize(
+    ("device", "reason"),
+    [
+        ("cuda", "no node of the cluster has room for merrow-bpe-512: it needs 1 GPU (0 on the largest)"),
+        ("cuda:1", "device cuda:1 is one of a machine; say cuda"),
+    ],
+)
+def test_a_cluster_that_can_never_hold_a_replica(cluster: Cluster, tmp_path: Path, device: str, reason: str) -> None:
+    words = (*REAL, *RAY, "--device", device, "--out", str(tmp_path / "run"))
     with started(tmp_path / "ray", *words, cluster=cluster) as command:
         assert command.code() == 2
-        needs = "it needs 1 GPU (0 on the largest)"
-        assert f"no node of the cluster has room for merrow-bpe-512: {needs}" in command.err
+        assert reason in command.err
         assert command.out == ""
 
 
-def test_a_device_of_one_machine(cluster: Cluster, tmp_path: Path) -> None:
-    words = (*REAL, *RAY, "--device", "cuda:1", "--out", str(tmp_path / "run"))
-    with started(tmp_path / "ray", *words, cluster=cluster) as command:
+@pytest.mark.parametrize(
+    ("reason", "environment"),
+    [("(", {"RAY_AUTH_TOKEN": "0" * 64}), ("([Errno 111]", {"RAY_ADDRESS": "127.0.0.1:9"})],
+    ids=["another token", "nothing there"],
+)
+def test_no_cluster_that_answers(cluster: Cluster, tmp_path: Path, reason: str, environment: dict[str, str]) -> None:
+    with fake(cluster, tmp_path, **environment) as command:
         assert command.code() == 2
-        assert "device cuda:1 is one of a machine; say cuda" in command.err
-
-
-def test_a_wrong_token(cluster: Cluster, tmp_path: Path) -> None:
-    with fake(cluster, tmp_path, RAY_AUTH_TOKEN="0" * 64) as command:
-        assert command.code() == 2
-        assert f"error: RAY_ADDRESS is {cluster.address}, and no cluster answers there" in command.err
-        assert "RAY_AUTH_TOKEN" in command.err
-
-
-def test_no_cluster_at_the_address(tmp_path: Path) -> None:
-    words = (*FAKE, *RAY, "--out", str(tmp_path / "run"))
-    with started(tmp_path / "ray", *words, RAY_ADDRESS="127.0.0.1:9") as command:
-        assert command.code() == 2
-        assert "error: RAY_ADDRESS is 127.0.0.1:9, and no cluster answers there ([Errno 111]" in command.err
+        address = environment.get("RAY_ADDRESS", cluster.address)
+        assert f"error: RAY_ADDRESS is {address}, and no cluster answers there {reason}" in command.err
+        assert "RAY_ADDRESS" in environment or "RAY_AUTH_TOKEN" in command.err
 
 
 def test_without_ray_it_says_how_to_get_it(tmp_path: Path) -> None:
-    block = (
-        "import sys\n"
-        "class Blocked:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.partition('.')[0] == 'ray':\n"
-        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
-        "sys.meta_path.insert(0, Blocked())\n"
-        "from choicewise.cli import main\n"
-        "main()\n"
-    )
+    block = "import sys; sys.modules['ray'] = None; from choicewise.cli import main; main()"
     with started(tmp_path / "ray", "-c", block, *FAKE, *RAY, "--out", str(tmp_path / "run")) as command:
         assert command.code() == 2
         assert command.err == "error: the executor ray needs Ray; run: pip install 'choicewise[ray]'\n"

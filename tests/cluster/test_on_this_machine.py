@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 import pytest
 
-from tests.cluster.commands import FAKE, Reins, alive, started, table
+from tests.cluster.commands import FAKE, Reins, alive, held, started, table
 from tests.helpers.processes import eventually, listening, name_of
 
 TWO = (*FAKE, "--workers", "2")
@@ -30,8 +30,7 @@ def go():
 def test_a_killed_worker_costs_its_shard(reins: Reins, undisturbed: pa.Table, tmp_path: Path) -> None:
     reins.hold()
     with started(tmp_path / "two", *TWO, "--out", str(tmp_path / "run")) as command:
-        eventually(lambda: len(reins.answering) == 2 or command.process.poll() is not None)
-        killed = min(reins.answering)
+        killed = min(held(reins, command, 2))
         os.kill(killed, signal.SIGKILL)
         reins.release()
         command.ends_well()
@@ -46,7 +45,7 @@ def test_a_driver_that_ends_leaves_no_process_and_the_same_line_goes_on(
 ) -> None:
     reins.hold()
     with started(tmp_path / "two", *TWO, "--out", str(tmp_path / "run")) as command:
-        eventually(lambda: len(reins.answering) == 2 or command.process.poll() is not None)
+        held(reins, command, 2)
         os.kill(command.process.pid, number)
         assert command.code() == (130 if number == signal.SIGINT else -number)
         assert "Traceback" not in command.err
@@ -104,8 +103,7 @@ def test_a_ray_cluster_of_its_own_is_on_loopback_and_ends_with_the_driver(
     words = (*FAKE, "--executor", "ray", "--workers", "2", "--out", str(tmp_path / "run"))
     # the paths of Ray's sockets have to be short
     with TemporaryDirectory() as folder, started(tmp_path / "ray", *words, RAY_TMPDIR=folder) as command:
-        eventually(lambda: len(reins.answering) == 2 or command.process.poll() is not None)
-        assert command.process.poll() is None, command.err
+        held(reins, command, 2)
         own = [command.process.pid, *below(command.process.pid)]
         assert reins.answering <= set(own)
         addresses = {address for pid in own for address in listening(pid)}

@@ -5,16 +5,15 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from choicewise.bundled import MODELS
 from choicewise.store.folder import read_sweep
-from tests.cluster.commands import PYTHON_PATH, Reins, started, table
+from tests.cluster.commands import Reins, held, started, table
 from tests.helpers.processes import eventually
-from tests.helpers.ray_cluster import Cluster, ray_cluster
+from tests.helpers.ray_cluster import Cluster
 
 pytest.importorskip("ray")
 
@@ -24,19 +23,6 @@ ASKED += ("--protocol", "mmlu/original", "--protocol", "mmlu/cloze:pmi-answer")
 ON = " on bundled:merrowick"
 RAY = ("--executor", "ray")
 INCOMPLETE = 7
-
-
-@pytest.fixture(scope="module")
-def shared_cluster(shared_reins: Reins) -> Iterator[Cluster]:
-    with ray_cluster(python_path=PYTHON_PATH) as started_cluster:
-        yield started_cluster
-
-
-@pytest.fixture
-def cluster(shared_cluster: Cluster, reins: Reins) -> Cluster:
-    """Three nodes on which nothing runs."""
-    eventually(lambda: not any(node.workers() for node in shared_cluster.nodes))
-    return shared_cluster
 
 
 def words(out: Path, *models: str) -> tuple[str, ...]:
@@ -53,8 +39,9 @@ def one_after_another(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "sweep"
 
 
-def rows(text: str) -> list[dict[str, object]]:
-    return json.loads(text)  # type: ignore[no-any-return]
+def assert_as_one_after_another(folder: Path, one_after_another: Path) -> None:
+    for cell in read_sweep(folder).cells:
+        assert table(folder / cell.folder).equals(table(one_after_another / cell.folder))
 
 
 def check_talk(talk: str) -> None:
@@ -78,10 +65,9 @@ def test_models_at_once_give_what_one_after_another_gives(
         assert len(begun) in (3, 4), command.err  # as many as there are cores, and one that waits for a core
         reins.release()
         command.ends_well()
-        assert rows(command.out) == rows((one_after_another.parent / "one.out").read_text())
+        assert json.loads(command.out) == json.loads((one_after_another.parent / "one.out").read_text())
         check_talk(command.err)
-    for cell in read_sweep(tmp_path / "sweep").cells:
-        assert table(tmp_path / "sweep" / cell.folder).equals(table(one_after_another / cell.folder))
+    assert_as_one_after_another(tmp_path / "sweep", one_after_another)
 
 
 def test_a_killed_worker_costs_its_shard(
@@ -90,16 +76,13 @@ def test_a_killed_worker_costs_its_shard(
     reins.hold()
     models = [BUNDLED[0], "fake:hash"]
     with started(tmp_path / "ray", *words(tmp_path / "sweep", *models), *RAY, cluster=cluster) as command:
-        eventually(lambda: len(reins.answering) >= 2 or command.process.poll() is not None)
-        assert command.process.poll() is None, command.err
-        for pid in sorted(reins.answering):
+        for pid in held(reins, command, 2):
             os.kill(pid, signal.SIGKILL)
         eventually(lambda: command.err.count(": a replica died (") >= 2)  # each says of which model
         reins.release()
         command.ends_well()
         check_talk(command.err)
-    for cell in read_sweep(tmp_path / "sweep").cells:
-        assert table(tmp_path / "sweep" / cell.folder).equals(table(one_after_another / cell.folder))
+    assert_as_one_after_another(tmp_path / "sweep", one_after_another)
 
 
 def test_what_fails_is_recorded_and_the_same_line_does_the_rest(
@@ -156,8 +139,7 @@ def test_ctrl_c_ends_all_models_and_keeps_what_was_observed(
     with started(tmp_path / "again", *line, cluster=cluster) as command:
         command.ends_well()
         assert not any(f"{model} on bundled:merrowick\n" in command.err for model in done)
-    for cell in read_sweep(tmp_path / "sweep").cells:
-        assert table(tmp_path / "sweep" / cell.folder).equals(table(one_after_another / cell.folder))
+    assert_as_one_after_another(tmp_path / "sweep", one_after_another)
 
 
 def test_more_memory_than_there_is_is_said_of_that_model_alone(cluster: Cluster, tmp_path: Path) -> None:

@@ -21,10 +21,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> examples.Demo:
     """The runs of ``choicewise demo``, made once for all pages and all processes of the tests."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    made = examples.Demo(shared / "demo" / "made")
+    demo = examples.Demo(shared / "demo" / "made")
     with FileLock(shared / "demo.lock"):
-        made.made()
-    return made
+        demo.made()
+    return demo
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -43,29 +43,36 @@ def test_there_are_examples() -> None:
     assert {"README.md", "docs/first-ten-minutes.md", "docs/questions/better.md"} <= {*RUN}
 
 
-def test_a_block_that_is_neither_run_nor_marked_is_named() -> None:
-    assert examples.unmarked("```sh\nls\n```\n\n```text\na\n```\n") == []
-    assert examples.unmarked("text\n\n```\nls\n```\n") == ["ls"]
-    assert examples.unmarked("```sh\nls\n```\n\n```text\na\n```\n\n```text\nb\n```\n") == ["b"]
-    assert examples.unmarked("<!-- not run: it needs a GPU -->\n```sh\nls\n```\n") == []
-    assert examples.unmarked("<!-- not run -->\n```text\nls\n```\n") == ["ls"]
-    assert examples.unmarked("````sh\nls\n````\n") == ["a fence that this does not understand"]
+UNMARKED = {
+    "```sh\nls\n```\n\n```text\na\n```\n": [],
+    "text\n\n```\nls\n```\n": ["ls"],
+    "```sh\nls\n```\n\n```text\na\n```\n\n```text\nb\n```\n": ["b"],
+    "<!-- not run: it needs a GPU -->\n```sh\nls\n```\n": [],
+    "<!-- not run -->\n```text\nls\n```\n": ["ls"],
+    "````sh\nls\n````\n": ["a fence that this does not understand"],
+}
 
 
-def test_what_is_shown_of_an_output() -> None:
+def test_a_block_that_is_neither_run_nor_marked_is_named_and_what_is_shown_of_an_output() -> None:
+    assert {page: examples.unmarked(page) for page in UNMARKED} == UNMARKED
     printed = "1\n2\n3 \n4\n5\n"
     assert examples.shown(printed, "") == "1\n2\n3\n4\n5\n"
     assert examples.shown(printed, "shown: 2-3, 5") == "[...]\n2\n3\n[...]\n5\n"
     assert examples.shown(printed, "shown: 1, 4-") == "1\n[...]\n4\n5\n"
 
 
+ALIKE = {
+    ("a 1.25 #R45c8b3 7", "a 1.26 #R000000 7"): True,
+    ("a 1.25", "a 1.28"): False,
+    ("{'score': -3.979381561279297}", "{'score': -3.9793789386749268}"): True,
+    ("{'score': -3.979381561279297}", "{'score': -3.9796789386749268}"): False,
+    ("7 items", "8 items"): False,
+    ("7 items", "7 lines"): False,
+}
+
+
 def test_outputs_are_alike_but_for_the_last_digit_and_the_ids_of_a_machine() -> None:
-    assert examples.alike("a 1.25 #R45c8b3 7", "a 1.26 #R000000 7")
-    assert not examples.alike("a 1.25", "a 1.28")
-    assert examples.alike("{'score': -3.979381561279297}", "{'score': -3.9793789386749268}")
-    assert not examples.alike("{'score': -3.979381561279297}", "{'score': -3.9796789386749268}")
-    assert not examples.alike("7 items", "8 items")
-    assert not examples.alike("7 items", "7 lines")
+    assert {pair: examples.alike(*pair) for pair in ALIKE} == ALIKE
     assert examples.alike("tree  4.3e-06  taken", "tree  1e-05  taken", vary=True)
     assert not examples.alike("tree  4.3e-06  taken", "tree  1e-05  refused", vary=True)
 
@@ -80,5 +87,4 @@ def test_an_example_that_fails_is_an_error(demo: examples.Demo, tmp_path: Path) 
 def test_a_block_with_a_title_is_a_file_of_that_name(demo: examples.Demo, tmp_path: Path) -> None:
     page = '```toml title="a.toml"\nb = 1\n```\n\n```sh\ncat a.toml\n```\n\n```text\nb = 1\n```\n'
     ((example, printed),) = examples.results(page, demo, tmp_path / "page")
-    assert example.output is not None
     assert example.output.body == printed == "b = 1\n"

@@ -11,24 +11,19 @@ The rows (``rows.json``: benchmark → subject → split → rows) are made up, 
 samplers, its metrics, and today its model class HFLM, in float32, on a bundled model.
 """
 
-from __future__ import annotations
-
-import hashlib
 import json
 import random
 import sys
 import tempfile
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import datasets
-import old_harness
+from golden_tools import GOLDENS, MODEL, log_likelihood, task_manager, task_today, use_2023, versions, weights, write
 
 _load = datasets.load_dataset
-HERE = Path(__file__).parent / "benchmarks"
-MODEL = Path(__file__).parents[2] / "src" / "choicewise" / "bundled" / "models" / "merrow-bpe-512"
+HERE = GOLDENS / "benchmarks"
 TODAY = {
     "truthfulqa": {"": ("truthfulqa_mc1", "truthfulqa_mc2")},
     "blimp": {"wh_island": ("blimp_wh_island",), "npi_present_1": ("blimp_npi_present_1",)},
@@ -50,19 +45,10 @@ ASIDE = {"blimp": {"test": "train"}, "gpqa": {"test": "train"}, "truthfulqa": {"
 """Where the Hub calls a split otherwise."""
 
 GENERATED = (
-    "She has 4 and 6.\n#### 10",
-    "#### 1,024.\n\nQuestion: and now?",
-    "The answer is $12.50.",
-    "nothing",
-    "#### -3 and #### 4",
-    "so 7 and then 22",
+    *("She has 4 and 6.\n#### 10", "#### 1,024.\n\nQuestion: and now?", "The answer is $12.50."),
+    *("nothing", "#### -3 and #### 4", "so 7 and then 22"),
 )
 """Texts that a model could give, for the rules alone."""
-
-
-def rows() -> dict[str, dict[str, dict[str, list[dict[str, Any]]]]]:
-    """The rows that were made up."""
-    return json.loads((HERE / "rows.json").read_text(encoding="utf-8"))
 
 
 def serve(benchmark: str, subject: str) -> None:
@@ -70,38 +56,33 @@ def serve(benchmark: str, subject: str) -> None:
     names = ASIDE.get(benchmark, {})
     if benchmark == "musr":
         names = {"test": subject}
-    own = rows()[benchmark][subject]
+    own = json.loads((HERE / "rows.json").read_text(encoding="utf-8"))[benchmark][subject]
     folder = Path(tempfile.mkdtemp())
     paths = {names.get(name, name): folder / f"{name}.jsonl" for name in own}
     for path, each in zip(paths.values(), own.values(), strict=True):
         path.write_text("".join(json.dumps(row) + "\n" for row in each), encoding="utf-8")
-    data_files = {name: str(path) for name, path in paths.items()}
     # from files, as those of the Hub: what ``map`` makes of a row is then made once, and drawn once
-    made = _load("json", data_files=data_files, cache_dir=str(folder / "cache"))
-    datasets.load_dataset = lambda *_, **__: made
+    files = {name: str(path) for name, path in paths.items()}
+    served = _load("json", data_files=files, cache_dir=str(folder / "cache"))
+    datasets.load_dataset = lambda *_, **__: served
 
 
 def today() -> None:
     """Contexts, continuations, log-likelihoods and metrics."""
     from lm_eval.api.metrics import perplexity
-    from lm_eval.models.huggingface import HFLM
-    from lm_eval.tasks import TaskManager
 
-    manager = TaskManager()
-    model = HFLM(pretrained=str(MODEL), device="cpu", dtype="float32", batch_size=1)
+    task_manager()
+    model = log_likelihood(MODEL).model  # type: ignore[attr-defined]
     golden: dict[str, Any] = {}
     for benchmark, subjects in TODAY.items():
         for subject, names in subjects.items():
             for name in names:
                 serve(benchmark, subject)
                 random.seed(0)  # as the evaluator does before it loads the tasks
-                task = manager.load([name])["tasks"][name]
-                task.set_fewshot_seed(1234)
-                task.build_all_requests(limit=None, rank=0, world_size=1)
+                task = task_today(name)
                 golden.setdefault(benchmark, {}).setdefault(subject, {})[name] = _scored(task, model, perplexity)
-    versions = {package: version(package) for package in ("lm-eval", "torch", "transformers")}
-    weights = hashlib.sha256((MODEL / "model.safetensors").read_bytes()).hexdigest()
-    _write("today", {"versions": versions, "model": MODEL.name, "weights": weights, "benchmarks": golden})
+    about = {"versions": versions("lm-eval", "torch", "transformers"), "model": MODEL.name, "weights": weights()}
+    write(HERE / "today.json", {**about, "benchmarks": golden})
 
 
 def _scored(task: Any, model: Any, perplexity: Any) -> dict[str, Any]:
@@ -138,7 +119,7 @@ def _generated(task: Any, sent: dict[int, list[Any]]) -> dict[str, Any]:
 
 def v1(checkout: Path) -> None:
     """Contexts, continuations and verdicts about texts of the commit b281b09."""
-    old_harness.use(checkout)
+    use_2023(checkout)
     golden: dict[str, Any] = {}
     for benchmark, subjects in V1.items():
         for subject, path in subjects.items():
@@ -146,14 +127,12 @@ def v1(checkout: Path) -> None:
             module_name, _, class_name = path.partition(".")
             task = getattr(import_module(f"lm_eval.tasks.{module_name}"), class_name)()
             golden.setdefault(benchmark, {})[subject] = _asked(task, 5 if benchmark == "gsm8k" else 0)
-    _write("v1", {"benchmarks": golden})
+    write(HERE / "v1.json", {"benchmarks": golden})
 
 
 def _asked(task: Any, shots: int) -> dict[str, Any]:
     docs = list(task.test_docs() if task.has_test_docs() else task.validation_docs())
-    rnd = random.Random()
-    rnd.seed(42)
-    order = list(range(len(docs)))
+    rnd, order = random.Random(42), list(range(len(docs)))
     rnd.shuffle(order)  # as lm_eval/evaluator.py does with the documents, which it asks in that order
     sent: list[Any] = [None] * len(docs)
     for place in order:
@@ -161,15 +140,10 @@ def _asked(task: Any, shots: int) -> dict[str, Any]:
         asked = task.construct_requests(docs[place], context)
         asked = [asked] if not isinstance(asked, list | tuple) else asked
         sent[place] = [list(each.args) for each in asked]
-    verdicts = None
-    if shots:
-        verdicts = {text: [int(task.process_results(doc, [text])["acc"]) for doc in docs] for text in GENERATED}
-    return {"sent": sent, "verdicts": verdicts}
-
-
-def _write(name: str, golden: dict[str, Any]) -> None:
-    text = json.dumps(golden, indent=1, ensure_ascii=False)
-    (HERE / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    verdicts = {
+        text: [int(task.process_results(doc, [text])["acc"]) for doc in docs] for text in GENERATED * bool(shots)
+    }
+    return {"sent": sent, "verdicts": verdicts or None}
 
 
 if __name__ == "__main__":

@@ -10,11 +10,12 @@ import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
+from golden_tools import GOLDENS, MODEL, write
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.models.huggingface import HFLM
 from transformers import AutoTokenizer
 
-OUT = Path(__file__).parent / "chat"
+OUT = GOLDENS / "chat"
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 TEMPLATES = {
     "chatml": (
@@ -54,23 +55,15 @@ GAPS = [
     for number in range(4)
 ]
 CHOSEN = "{{question.strip()}}\nA. {{choices[0]}}\nB. {{choices[1]}}\nC. {{choices[2]}}\nD. {{choices[3]}}\nAnswer:"
+BY_LETTER = {"doc_to_text": CHOSEN, "doc_to_choice": ["A", "B", "C", "D"], "doc_to_target": "answer"}
+MILL = "The following are multiple choice questions (with answers) about mill lore.\n\n"
 CONFIGS = {
-    "letters": {
-        "doc_to_text": CHOSEN,
-        "doc_to_choice": ["A", "B", "C", "D"],
-        "doc_to_target": "answer",
-        "description": "The following are multiple choice questions (with answers) about mill lore.\n\n",
-    },
-    "begun": {
-        "doc_to_text": CHOSEN,
-        "doc_to_choice": ["A", "B", "C", "D"],
-        "doc_to_target": "answer",
-        "gen_prefix": "The best answer is",
-    },
+    "letters": {**BY_LETTER, "description": MILL},
+    "begun": {**BY_LETTER, "gen_prefix": "The best answer is"},
     "gap": {
         "doc_to_text": "{{0 if answer == '1' else 1}}",
         "doc_to_target": "{{sentence[sentence.index('_') + 1:].strip()}}",
-        "doc_to_choice": ("{% set at = sentence.index('_') %}{{[sentence[:at] + option1, sentence[:at] + option2]}}"),
+        "doc_to_choice": "{% set at = sentence.index('_') %}{{[sentence[:at] + option1, sentence[:at] + option2]}}",
     },
 }
 SHOTS = {"letters": (0, 2), "begun": (0,), "gap": (0, 2)}
@@ -80,7 +73,7 @@ SYSTEMS = {"letters": (None, "You know every mill."), "begun": (None,), "gap": (
 def main() -> None:
     """Write one file per template."""
     OUT.mkdir(exist_ok=True)
-    tokenizer = AutoTokenizer.from_pretrained("src/choicewise/bundled/models/merrow-bpe-512")
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
     with tempfile.TemporaryDirectory() as folder:
         tasks = {name: task(name, Path(folder)) for name in CONFIGS}
         for name, template in TEMPLATES.items():
@@ -93,24 +86,21 @@ def main() -> None:
                 for form in ("turns", "message")
                 for system in SYSTEMS[kind]
             ]
-            golden = {"template": template, "special": SPECIAL, "cases": cases}
-            text = json.dumps(golden, indent=1, ensure_ascii=False)
-            (OUT / f"{name}.json").write_text(text + "\n", encoding="utf-8")
-    rows = {"letters": LETTERED, "gap": GAPS}
-    (OUT / "rows.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+            write(OUT / f"{name}.json", {"template": template, "special": SPECIAL, "cases": cases})
+    write(OUT / "rows.json", {"letters": LETTERED, "gap": GAPS}, ensure_ascii=True)
 
 
 def task(kind: str, folder: Path) -> ConfigurableTask:
     """The task, with all rows but the last two as shots and these as questions."""
     rows = GAPS if kind == "gap" else LETTERED
-    files = {"dev": rows[:-2], "test": rows[-2:]}
-    for split, own in files.items():
-        (folder / f"{kind}-{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in own))
+    files = {split: str(folder / f"{kind}-{split}.jsonl") for split in ("dev", "test")}
+    for file, own in zip(files.values(), (rows[:-2], rows[-2:]), strict=True):
+        Path(file).write_text("".join(json.dumps(row) + "\n" for row in own))
     return ConfigurableTask(
         config={
             "task": kind,
             "dataset_path": "json",
-            "dataset_kwargs": {"data_files": {split: str(folder / f"{kind}-{split}.jsonl") for split in files}},
+            "dataset_kwargs": {"data_files": files},
             "test_split": "test",
             "fewshot_split": "dev",
             "fewshot_config": {"sampler": "first_n"},
@@ -131,15 +121,9 @@ def case(
 
     requests = []
     for doc in task.test_docs():
-        context = task.fewshot_context(
-            doc,
-            shots,
-            system_instruction=system,
-            apply_chat_template=True,
-            fewshot_as_multiturn=form == "turns",
-            chat_template=apply,
-            gen_prefix=task.doc_to_prefix(doc),
-        )
+        how = {"apply_chat_template": True, "fewshot_as_multiturn": form == "turns", "chat_template": apply}
+        prefix = task.doc_to_prefix(doc)
+        context = task.fewshot_context(doc, shots, system_instruction=system, gen_prefix=prefix, **how)
         sent = task.construct_requests(doc, context, apply_chat_template=True, metadata=(kind, 0, 1))
         requests.append([list(each.arguments) for each in sent])
     return {"task": kind, "shots": shots, "chat": form, "system": system, "requests": requests}

@@ -11,51 +11,37 @@ choice.  A null is a number that the tool did not give: it stopped, or answered 
 minicons gives to choices of which it scores nothing.
 """
 
-from __future__ import annotations
-
-import hashlib
 import json
-import math
 import sys
 import tempfile
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
 import yaml
+from golden_tools import GOLDENS, MODELS, Numbers, log_likelihood, read_lines, versions, weights
+from golden_tools import table as table_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-HERE = Path(__file__).parent / "compat"
-MODELS = Path(__file__).parents[2] / "src" / "choicewise" / "bundled" / "models"
+HERE = GOLDENS / "compat"
 NAMES = ("merrow-bpe-512", "merrow-byte", "merrow-unigram-1000")
 METRICS = ("acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match")
-Number = float | None
 
 
 def questions() -> list[dict[str, Any]]:
     """Each with its context and the choices as they follow it."""
-    found = [json.loads(line) for line in (HERE / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
-    for item in found:
+    asked = read_lines(HERE / "questions.jsonl")
+    for item in asked:
         plain = item["id"].startswith("plain")
         item["context"] = f"Question: {item['question']}\nAnswer:" if plain else item["question"]
         item["space"] = " " if plain else ""
-    return found
+    return asked
 
 
-def table(score: Callable[[dict[str, Any], str], float]) -> list[list[Number]]:
-    """What ``score`` says of every choice of every question, None where it stops or says NaN."""
-    return [[_number(score, item, choice) for choice in item["choices"]] for item in questions()]
-
-
-def _number(score: Callable[[dict[str, Any], str], float], item: dict[str, Any], choice: str) -> Number:
-    try:
-        value = score(item, choice)
-    except (AssertionError, IndexError, RuntimeError, TypeError, ZeroDivisionError):
-        return None
-    return None if math.isnan(value) else round(value, 6)
+def table(score: Callable[[dict[str, Any], str], float]) -> Numbers:
+    return table_of(score, questions())
 
 
 def minicons(path: Path) -> dict[str, Any]:
@@ -64,7 +50,7 @@ def minicons(path: Path) -> dict[str, Any]:
 
     scorer = IncrementalLMScorer(str(path), "cpu")
 
-    def scores(reduction: Callable[[Any], float]) -> list[list[Number]]:
+    def scores(reduction: Callable[[Any], float]) -> Numbers:
         def score(item: dict[str, Any], choice: str) -> float:
             given = {"separator": item["space"], "reduction": reduction}
             return float(scorer.conditional_score([item["context"]], [choice], **given)[0])
@@ -95,18 +81,10 @@ def surprisal(path: Path) -> dict[str, Any]:
 def lm_eval(path: Path) -> dict[str, Any]:
     """Log-likelihoods request by request, and the metrics of the plain questions as a task has them."""
     from lm_eval import simple_evaluate
-    from lm_eval.api.instance import Instance
-    from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
 
-    model = HFLM(pretrained=str(path), device="cpu", dtype="float32", batch_size=1)
-
-    def score(item: dict[str, Any], choice: str) -> float:
-        pair = (item["context"], item["space"] + choice)
-        request = Instance(request_type="loglikelihood", doc={}, arguments=pair, idx=0)
-        return float(model.loglikelihood([request], disable_tqdm=True)[0][0])
-
-    sums = table(score)
+    score = log_likelihood(path)
+    sums = table(lambda item, choice: score(item["context"], item["space"] + choice))
     with tempfile.TemporaryDirectory() as folder:
         plain = [item for item in questions() if item["space"]]
         (Path(folder) / "plain.json").write_text("\n".join(json.dumps(item) for item in plain), encoding="utf-8")
@@ -122,17 +100,12 @@ def lm_eval(path: Path) -> dict[str, Any]:
             "metric_list": [{"metric": metric, "aggregation": "mean"} for metric in METRICS],
         }
         (Path(folder) / "plain.yaml").write_text(yaml.safe_dump(task), encoding="utf-8")
-        found = simple_evaluate(
-            model=model,
-            tasks=["plain"],
-            task_manager=TaskManager(include_path=folder, include_defaults=False),
-            log_samples=True,
-            bootstrap_iters=0,
-            cache_requests=False,
-        )
-    samples = sorted(found["samples"]["plain"], key=lambda sample: sample["doc_id"])
+        options = {"log_samples": True, "bootstrap_iters": 0, "cache_requests": False}
+        tasks = TaskManager(include_path=folder, include_defaults=False)
+        results = simple_evaluate(model=score.model, tasks=["plain"], task_manager=tasks, **options)  # type: ignore[attr-defined]
+    samples = sorted(results["samples"]["plain"], key=lambda sample: sample["doc_id"])
     credits = {metric: [float(sample[metric]) for sample in samples] for metric in METRICS}
-    values = {metric: round(found["results"]["plain"][f"{metric},none"], 6) for metric in METRICS}
+    values = {metric: round(results["results"]["plain"][f"{metric},none"], 6) for metric in METRICS}
     return {"sum": sums, "credits": credits, "values": values}
 
 
@@ -171,7 +144,7 @@ def sglang(path: Path) -> dict[str, Any]:
         prompt = SimpleNamespace(text_=item["context"])
         return StandIn(era).select(prompt, [item["space"] + choice for choice in choices], 0.0, method)
 
-    def means(era: str, method: Any, key: str) -> list[list[Number]]:
+    def means(era: str, method: Any, key: str) -> Numbers:
         return table(lambda item, choice: select(era, method, item, [choice]).meta_info[key][0])
 
     greedy: list[int | None] = []
@@ -195,18 +168,12 @@ def sglang(path: Path) -> dict[str, Any]:
 def main() -> None:
     """Ask every tool about every question on every model."""
     torch.set_num_threads(2)
-    versions = {name: version(name) for name in ("lm-eval", "minicons", "surprisal", "torch", "transformers")}
-    weights = {name: hashlib.sha256((MODELS / name / "model.safetensors").read_bytes()).hexdigest() for name in NAMES}
-    found = {
-        name: {
-            "minicons": minicons(MODELS / name),
-            "surprisal": surprisal(MODELS / name),
-            "lm-eval": lm_eval(MODELS / name),
-            "sglang-select": sglang(MODELS / name),
-        }
-        for name in NAMES
+    tools = {"minicons": minicons, "surprisal": surprisal, "lm-eval": lm_eval, "sglang-select": sglang}
+    golden = {
+        "versions": {**versions("lm-eval", "minicons", "surprisal", "torch", "transformers"), "sglang": "0.4.2"},
+        "weights": {name: weights(MODELS / name) for name in NAMES},
+        "numbers": {name: {tool: ask(MODELS / name) for tool, ask in tools.items()} for name in NAMES},
     }
-    golden = {"versions": {**versions, "sglang": "0.4.2"}, "weights": weights, "numbers": found}
     text = json.dumps(golden, indent=1)
     (HERE / "numbers.json").write_text(_short(text) + "\n", encoding="utf-8")
 

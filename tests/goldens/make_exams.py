@@ -7,16 +7,12 @@ The rows are made up, in the field names of the Hub; ``datasets.load_dataset`` i
 All else is the harness's own.
 """
 
-from __future__ import annotations
-
 import json
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-import datasets
+from golden_tools import GOLDENS, requests_of, serve, task_today, versions, write
 
-HERE = Path(__file__).parent / "exams"
+HERE = GOLDENS / "exams"
 TASKS = {
     "mmlu-pro/harness": ({"": "leaderboard_mmlu_pro"}, (5,)),
     "mmlu-redux/harness": ({"abstract_algebra": "mmlu_redux_abstract_algebra_generative"}, (0,)),
@@ -28,19 +24,8 @@ TASKS = {
 
 
 def sent(task_name: str, splits: dict[str, list[dict[str, Any]]], shots: int) -> list[list[list[Any]]]:
-    """[row][choice] → [context, continuation], or [context, how it is generated]."""
-    from lm_eval.tasks import TaskManager
-
-    made = datasets.DatasetDict({name: datasets.Dataset.from_list(rows) for name, rows in splits.items()})
-    datasets.load_dataset = lambda *_, **__: made
-    task = TaskManager().load([task_name])["tasks"][task_name]
-    task.set_config("num_fewshot", shots)
-    task.set_fewshot_seed(1234)
-    task.build_all_requests(limit=None, rank=0, world_size=1)
-    requests: dict[int, list[list[Any]]] = {}
-    for instance in task.instances:
-        requests.setdefault(instance.doc_id, []).append(list(instance.args))
-    return [requests[index] for index in sorted(requests)]
+    serve(splits)
+    return requests_of(task_today(task_name, shots))
 
 
 def main() -> None:
@@ -55,8 +40,7 @@ def main() -> None:
         }
         for name, (tasks, shots) in TASKS.items()
     }
-    text = json.dumps({"lm-eval": version("lm-eval"), "requests": golden}, indent=1, ensure_ascii=False)
-    (HERE / "requests.json").write_text(text + "\n", encoding="utf-8")
+    write(HERE / "requests.json", {**versions("lm-eval"), "requests": golden})
 
 
 if __name__ == "__main__":

@@ -12,27 +12,34 @@ else is the harness's own: its task files, its samplers, its evaluator (of 2023,
 asked), and today its model class HFLM, in float32, on a bundled model.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
-import json
 import random
 import sys
 from collections.abc import Callable
-from functools import cache
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import datasets
-import old_harness
+from golden_tools import (
+    GOLDENS,
+    MODEL,
+    V1,
+    Row,
+    Sent,
+    log_likelihood,
+    read_lines,
+    requests_of,
+    serve,
+    task_today,
+    use_2023,
+    versions,
+    weights,
+    write,
+)
 
-HERE = Path(__file__).parent / "harness"
-MODEL = Path(__file__).parents[2] / "src" / "choicewise" / "bundled" / "models" / "merrow-bpe-512"
+HERE = GOLDENS / "harness"
 SHOTS = (0, 3)
-Row = dict[str, Any]
 TASKS = {
     "arc-easy": ("arc_easy", "arc.ARCEasy"),
     "arc-challenge": ("arc_challenge", "arc.ARCChallenge"),
@@ -52,61 +59,30 @@ TASKS = {
 
 def rows(benchmark: str) -> dict[str, list[Row]]:
     """The rows that were made up, by split."""
-    files = (HERE / "rows" / benchmark).glob("*.jsonl")
-    return {file.stem: [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] for file in files}
+    return {file.stem: read_lines(file) for file in (HERE / "rows" / benchmark).glob("*.jsonl")}
 
 
-def serve(splits: dict[str, list[Row]]) -> None:
-    """Let every dataset that is loaded from now on be these rows."""
-    made = datasets.DatasetDict({name: datasets.Dataset.from_list(each) for name, each in splits.items()})
-    datasets.load_dataset = lambda *_, **__: made
+def save(name: str, golden: dict[str, Any]) -> None:
+    write(HERE / f"{name}.json", golden, sort_keys=True)
 
 
-def requests_today(task_name: str, shots: int) -> list[list[list[str]]]:
-    """[document][choice] → [context, continuation]."""
-    task = _manager().load([task_name])["tasks"][task_name]
-    task.set_config("num_fewshot", shots)
-    task.set_fewshot_seed(1234)
-    task.build_all_requests(limit=None, rank=0, world_size=1)
-    sent: dict[int, list[list[str]]] = {}
-    for instance in task.instances:
-        sent.setdefault(instance.doc_id, []).append(list(instance.args))
-    return [sent[index] for index in sorted(sent)]
-
-
-@cache
-def _manager() -> Any:
-    from lm_eval.tasks import TaskManager
-
-    return TaskManager()
+def scored(score: Callable[[str, str], float], sent: Sent) -> dict[str, Any]:
+    """What is sent, and the log-likelihoods of it."""
+    return {"sent": sent, "loglikelihoods": [[round(score(*pair), 5) for pair in pairs] for pairs in sent]}
 
 
 def today() -> None:
     """Contexts, continuations, and their log-likelihoods."""
-    from lm_eval.api.instance import Instance
-    from lm_eval.models.huggingface import HFLM
-
-    model = HFLM(pretrained=str(MODEL), device="cpu", dtype="float32", batch_size=1)
-
-    def score(pair: list[str]) -> float:
-        request = Instance(request_type="loglikelihood", doc={}, arguments=tuple(pair), idx=0)
-        return round(float(model.loglikelihood([request], disable_tqdm=True)[0][0]), 5)
-
+    score = log_likelihood(MODEL)
     golden: dict[str, Any] = {}
     for benchmark, (name, _) in TASKS.items():
         serve(rows(benchmark))
         for shots in SHOTS:
             if shots and benchmark == "race":  # its shots would be the rows that are tested
                 continue
-            sent = requests_today(name, shots)
-            numbers = [[score(pair) for pair in pairs] for pairs in sent]
-            golden.setdefault(benchmark, {})[str(shots)] = {"sent": sent, "loglikelihoods": numbers}
-    versions = {package: version(package) for package in ("lm-eval", "torch", "transformers")}
-    _write("today", {"versions": versions, "model": MODEL.name, "weights": _weights(), "benchmarks": golden})
-
-
-def _weights() -> str:
-    return hashlib.sha256((MODEL / "model.safetensors").read_bytes()).hexdigest()
+            golden.setdefault(benchmark, {})[str(shots)] = scored(score, requests_of(task_today(name, shots)))
+    about = {"versions": versions("lm-eval", "torch", "transformers"), "model": MODEL.name, "weights": weights()}
+    save("today", {**about, "benchmarks": golden})
 
 
 def digests(folder: Path) -> None:
@@ -116,24 +92,24 @@ def digests(folder: Path) -> None:
     for benchmark, (name, _) in TASKS.items():
         stem = names.get(benchmark, benchmark.replace("-", "_"))
         for file in sorted(folder.glob(f"{stem}.validation*.jsonl")):
-            found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-            if "query" in found[0]:  # others have cleaned them, and the task can't read them
+            own = read_lines(file)
+            if "query" in own[0]:  # others have cleaned them, and the task can't read them
                 continue
-            for row in found:
+            for row in own:
                 if isinstance(row.get("answer"), bool):  # the rows of SuperGLUE have numbers
                     row["label"] = int(row["answer"])
-            serve({"train": found[:1], "validation": found, "test": found})
+            serve({"train": own[:1], "validation": own, "test": own})
             sha = hashlib.sha256()
-            for pairs in requests_today(name, 0):
+            for pairs in requests_of(task_today(name, 0)):
                 for context, continuation in sorted(pairs, key=lambda pair: pair[1]):
                     sha.update(f"{context}\0{continuation}\0".encode())
-            golden[benchmark] = {"file": file.name, "items": len(found), "sha256": sha.hexdigest()}
-    _write("digests", golden)
+            golden[benchmark] = {"file": file.name, "items": len(own), "sha256": sha.hexdigest()}
+    save("digests", golden)
 
 
 def v1(checkout: Path) -> None:
     """Contexts and continuations of the commit b281b09, in the order of the rows."""
-    old_harness.use(checkout)
+    use_2023(checkout)
     evaluator, score = import_module("lm_eval.evaluator"), _old_score()
     golden: dict[str, Any] = {}
     for benchmark, (_, path) in TASKS.items():
@@ -157,14 +133,11 @@ def v1(checkout: Path) -> None:
             for index in order:
                 number = each or len(splits["test"][index]["choices"]["text"])
                 sent[index] = [list(next(pairs)) for _ in range(number)]
-            in_order = [sent[index] for index in range(count)]
-            numbers = [[score(pair) for pair in pairs] for pairs in in_order]
-            golden.setdefault(benchmark, {})[str(shots)] = {"sent": in_order, "loglikelihoods": numbers}
-    commit = "b281b0921b636bc36ad05c0b0b0763bd6dd43463"
-    _write("v1", {"commit": commit, "model": MODEL.name, "weights": _weights(), "benchmarks": golden})
+            golden.setdefault(benchmark, {})[str(shots)] = scored(score, [sent[index] for index in range(count)])
+    save("v1", {"commit": V1, "model": MODEL.name, "weights": weights(), "benchmarks": golden})
 
 
-def _old_score() -> Callable[[list[str]], float]:
+def _old_score() -> Callable[[str, str], float]:
     """The log-likelihood of a continuation as the old BaseLM computes it, encoding as its models/gpt2.py does."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -195,14 +168,14 @@ def _old_score() -> Callable[[list[str]], float]:
             raise NotImplementedError
 
     model = Old()
-    return lambda pair: round(float(model.loglikelihood([tuple(pair)])[0][0]), 5)
+    return lambda context, continuation: float(model.loglikelihood([(context, continuation)])[0][0])
 
 
 def _by_question(splits: dict[str, list[Row]]) -> dict[str, list[Row]]:
     """RACE's rows as the dataset race has them, one for every question."""
     return {
-        name: [{"article": row["article"], **each} for row in found for each in ast.literal_eval(row["problems"])]
-        for name, found in splits.items()
+        name: [{"article": row["article"], **each} for row in own for each in ast.literal_eval(row["problems"])]
+        for name, own in splits.items()
     }
 
 
@@ -216,11 +189,6 @@ class _Notebook:
         """As if all were equally likely."""
         self.noted += requests
         return [(-1.0, False)] * len(requests)
-
-
-def _write(name: str, golden: dict[str, Any]) -> None:
-    text = json.dumps(golden, indent=1, ensure_ascii=False, sort_keys=True)
-    (HERE / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

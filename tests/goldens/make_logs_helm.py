@@ -7,8 +7,6 @@ The adapters make the requests, the metrics judge the answers, and the runner's 
 model (a made-up one, of one token a word), its tokenizer and the scenario are replaced.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

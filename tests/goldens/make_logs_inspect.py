@@ -7,8 +7,6 @@ The model is Inspect's own stand-in, mockllm, which answers what is written here
 counts, is replaced, as it would download its vocabulary.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

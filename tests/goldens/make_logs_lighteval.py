@@ -7,8 +7,6 @@ The answers are made up; the loggers, metrics and files are lighteval's. Release
 0.9.2 writes with every cell as text (evaluation_tracker.py@v0.4.0:167), so their file is made of its details.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 import shutil
@@ -52,6 +50,14 @@ def tracker(name: str) -> Any:
     return EvaluationTracker(output_dir=str(HERE / name), save_details=True)
 
 
+def finish(written: Any) -> None:
+    for name, metrics in written.metrics_logger.metrics_values.items():
+        written.metrics_logger.metric_aggregated[name] = {key: sum(all_) / len(all_) for key, all_ in metrics.items()}
+        written.versions_logger.log(name, 0)
+    written.details_logger.aggregate()
+    written.save()
+
+
 def until_0_9() -> None:
     """Three tasks of 0.9.2: sums and norms with a greedy flag, PMI, and letters from one request."""
     from datasets import Dataset
@@ -89,23 +95,12 @@ def until_0_9() -> None:
                     for answer, choice in zip(answers, twice, strict=True)
                 ]
             values = [value for value, _ in answers]
-            judged = {
-                key: measure(
-                    gold_ixs=[gold],
-                    choices_logprob=values[:4],
-                    unconditioned_logprob=values[4:],
-                    choices_tokens=[tokens(choice) for choice in choices],
-                    formatted_doc=doc,
-                )
-                for key, measure in metrics.items()
-            }
+            given = {"gold_ixs": [gold], "choices_logprob": values[:4], "unconditioned_logprob": values[4:]}
+            given |= {"choices_tokens": [tokens(choice) for choice in choices], "formatted_doc": doc}
+            judged = {key: measure(**given) for key, measure in metrics.items()}
             written.details_logger.log(name, SimpleNamespace(has_metric_category=kinds), doc, responses, judged)
             written.metrics_logger.log(name, judged)
-    for name, metrics in written.metrics_logger.metrics_values.items():
-        written.metrics_logger.metric_aggregated[name] = {key: sum(all_) / len(all_) for key, all_ in metrics.items()}
-        written.versions_logger.log(name, 0)
-    written.details_logger.aggregate()
-    written.save()
+    finish(written)
     for name, details in list(written.details_logger.details.items())[:1]:
         spelled = [{key: str(value) for key, value in asdict(each).items()} for each in details]
         folder = HERE / "from-0.4" / "details" / MODEL / "2024-08-01T10-00-00.000000"
@@ -132,12 +127,9 @@ def since_0_10() -> None:
         answers = likelihoods(question, *choices, *choices)
         longest = max(len(tokens(choice)) for choice in choices)
         padded = [tokens(choice) + [-1] * (longest - len(tokens(choice))) for choice in choices]
-        response = ModelResponse(
-            input_tokens=[1, 2, 3],
-            output_tokens=padded,
-            logprobs=[value for value, _ in answers],
-            argmax_logits_eq_gold=[flag for _, flag in answers],
-        )
+        values, flags = ([answer[place] for answer in answers] for place in (0, 1))
+        as_told = {"logprobs": values, "argmax_logits_eq_gold": flags}
+        response = ModelResponse(input_tokens=[1, 2, 3], output_tokens=padded, **as_told)
         judged = {"acc": LoglikelihoodAcc().compute(doc, response)}
         short = ModelResponse(output_tokens=[tokens(choice) for choice in choices], logprobs=response.logprobs)
         for norm in norms:
@@ -148,11 +140,7 @@ def since_0_10() -> None:
         said = ModelResponse(input=question, text=["the Ash"], output_tokens=[[1, 2]])
         written.details_logger.log("town_text|0", text, said, {"em": 1})
         written.metrics_logger.log("town_text|0", {"em": 1})
-    for name, metrics in written.metrics_logger.metrics_values.items():
-        written.metrics_logger.metric_aggregated[name] = {key: sum(all_) / len(all_) for key, all_ in metrics.items()}
-        written.versions_logger.log(name, 0)
-    written.details_logger.aggregate()
-    written.save()
+    finish(written)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ pip install inspect_ai==0.3.264    # then 0.3.221, 0.3.121 and 0.3.42
 python tests/goldens/make_logs_rules.py
 """
 
-from __future__ import annotations
-
 import json
 from importlib.metadata import version
 from inspect import signature
@@ -17,33 +15,12 @@ from inspect_ai.solver import _multiple_choice as solver
 FILE = Path(__file__).parent / "logs" / "rules.json"
 TEXTS = [
     *("ANSWER: A", "ANSWER: b", "answer : C", "ANSWER:\nD", "ANSWER: E", "ANSWER:", "", "B", "The answer is B."),
-    *(
-        "ANSWER: A.",
-        "ANSWER: A, B",
-        "ANSWER: AB",
-        "ANSWER: A,",
-        "ANSWER: A B",
-        "ANSWER: None of the above",
-        "ANSWER: A1",
-    ),
-    *("ANSWER: B\nANSWER: C", "I say ANSWER: B and then ANSWER: D", "Not ANSWER: A!\n\nANSWER: C", "ANSWER: C\nNo: A"),
-    *("**ANSWER: B**", "ANSWER: **B**", "ANSWER: ** b **.", "ANSWER: $C$", "ANSWER: $\\boxed{C}$", "ANSWER: (D)"),
-    *(
-        "ANSWER: (D).\n",
-        "ANSWER: D)",
-        "ANSWER: [D]",
-        "ANSWER: B because C",
-        "ANSWER: Because",
-        "ANSWER: A\r\n",
-        "ANSWER: ,A,",
-    ),
-    *(
-        "final ANSWER: A and B",
-        "ANSWER: $LETTER\nANSWER: B",
-        "ANSWER : A .",
-        "Answer: C?\nNo.\n\nANSWER: A",
-        "ANSWER: 1",
-    ),
+    *("ANSWER: A.", "ANSWER: A, B", "ANSWER: AB", "ANSWER: A,", "ANSWER: A B", "ANSWER: None of the above"),
+    *("ANSWER: A1", "ANSWER: B\nANSWER: C", "I say ANSWER: B and then ANSWER: D", "Not ANSWER: A!\n\nANSWER: C"),
+    *("ANSWER: C\nNo: A", "**ANSWER: B**", "ANSWER: **B**", "ANSWER: ** b **.", "ANSWER: $C$"),
+    *("ANSWER: $\\boxed{C}$", "ANSWER: (D)", "ANSWER: (D).\n", "ANSWER: D)", "ANSWER: [D]", "ANSWER: B because C"),
+    *("ANSWER: Because", "ANSWER: A\r\n", "ANSWER: ,A,", "final ANSWER: A and B", "ANSWER: $LETTER\nANSWER: B"),
+    *("ANSWER : A .", "Answer: C?\nNo.\n\nANSWER: A", "ANSWER: 1"),
 ]
 
 

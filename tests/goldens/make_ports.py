@@ -11,8 +11,6 @@ All files run as they are, with stand-ins for what else they import of their own
 listed options.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys
@@ -121,19 +119,16 @@ def helm_joint(old: str, types: str, scenario: Any) -> dict[str, Any]:
     def instance(name: str, row: dict[str, Any], split: str) -> Any:
         question, answers = helm(scenario, name, row)
         right = answers[int(row["label"]) - ("answerA" in row)]
-        references = [
-            values.Reference(values.Output(text=answer), tags=[values.CORRECT_TAG] if answer == right else [])
-            for answer in answers
-        ]
+        tags = {answer: [values.CORRECT_TAG] if answer == right else [] for answer in answers}
+        references = [values.Reference(values.Output(text=answer), tags=tags[answer]) for answer in answers]
         return values.Instance(input=values.Input(text=question), references=references, split=split)
 
     golden = {}
     for name in HELM:
         shots = adapter.sample_examples([instance(name, row, "train") for row in rows(name, ("train",))], seed=0)
         tested = [instance(name, row, "valid") for row in rows(name)]
-        golden[name] = [
-            adapter.construct_prompt(shots, each, include_output=False, reference_index=None).text for each in tested
-        ]
+        how = {"include_output": False, "reference_index": None}
+        golden[name] = [adapter.construct_prompt(shots, each, **how).text for each in tested]
     return golden
 
 

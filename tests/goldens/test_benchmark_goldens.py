@@ -1,11 +1,10 @@
 """Eight benchmarks against LM Evaluation Harness itself: what tests/goldens/make_benchmarks.py had from it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,23 +27,16 @@ from tests.paths import GOLDENS
 
 MODEL = Path(choicewise.__file__).parent / "bundled" / "models"
 FOLDER = GOLDENS / "benchmarks"
-ROWS, TODAY, V1 = (
-    json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")) for name in ("rows", "today", "v1")
-)
+ROWS, TODAY, V1 = (json.loads((FOLDER / f"{name}.json").read_text("utf-8")) for name in ("rows", "today", "v1"))
 PROTOCOLS = {
-    "truthfulqa_mc1": "truthfulqa/harness:mc1",
-    "truthfulqa_mc2": "truthfulqa/harness:mc2",
-    "blimp_wh_island": "blimp/harness",
-    "blimp_npi_present_1": "blimp/harness",
+    **{f"truthfulqa_{metric}": f"truthfulqa/harness:{metric}" for metric in ("mc1", "mc2")},
+    **dict.fromkeys(("blimp_wh_island", "blimp_npi_present_1"), "blimp/harness"),
     "lambada_openai": "lambada/harness:acc",
     "gsm8k": "gsm8k/harness:strict",
     "leaderboard_gpqa_main": "gpqa/leaderboard",
     "gpqa_main_zeroshot": "gpqa/harness:acc",
-    "leaderboard_musr_murder_mysteries": "musr/harness",
-    "leaderboard_musr_object_placements": "musr/harness",
-    "leaderboard_bbh_boolean_expressions": "bbh/harness",
-    "leaderboard_bbh_date_understanding": "bbh/harness",
-    "leaderboard_bbh_snarks": "bbh/harness",
+    **{f"leaderboard_musr_{name}": "musr/harness" for name in ("murder_mysteries", "object_placements")},
+    **{f"leaderboard_bbh_{name}": "bbh/harness" for name in ("boolean_expressions", "date_understanding", "snarks")},
 }
 """Task → the protocol that is it."""
 
@@ -60,14 +52,17 @@ LIKELIHOODS = [case for case in CASES if case[0] != "gsm8k"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The rows as files, benchmark/subject/split.jsonl."""
-    made = tmp_path_factory.mktemp("rows")
+    rows_of = tmp_path_factory.mktemp("rows")
     for name, subjects in ROWS.items():
         for subject, splits in subjects.items():
-            (made / name / subject).mkdir(parents=True, exist_ok=True)
+            (rows_of / name / subject).mkdir(parents=True, exist_ok=True)
             for split, rows in splits.items():
-                text = "".join(json.dumps(row) + "\n" for row in rows)
-                (made / name / subject / f"{split}.jsonl").write_text(text, encoding="utf-8")
-    return made
+                write_rows(rows_of / name / subject / f"{split}.jsonl", rows)
+    return rows_of
+
+
+def write_rows(file: Path, rows: list[dict[str, Any]]) -> None:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def data(folder: Path, name: str) -> Dataset:
@@ -139,13 +134,9 @@ def test_gsm8k_is_asked_and_read_as_by_the_harness(folder: Path) -> None:
 def measured(folder: Path, name: str) -> dict[str, Measurement]:
     """The benchmark under its protocols on the bundled model."""
     chosen = [full for full in resolve(name) if "harness-v1" not in full]
-    run = evaluate(
-        model=load_model(str(MODEL / TODAY["model"]), dtype="float32"),
-        data=data(folder, name),
-        protocols=chosen,
-        out=folder / f"run-{name}",
-    )
-    return dict(run.measurements)
+    model = load_model(str(MODEL / TODAY["model"]), dtype="float32")
+    out = folder / f"run-{name}"
+    return dict(evaluate(model=model, data=data(folder, name), protocols=chosen, out=out).measurements)
 
 
 @pytest.mark.parametrize(("name", "subject", "task"), LIKELIHOODS)
@@ -189,23 +180,15 @@ def skip_for_another_model() -> None:
 
 def test_both_layouts_of_truthfulqa_give_the_same_items(tmp_path: Path) -> None:
     """The best answer comes first, wherever it stands among the true ones; the other orders stay."""
-    options = ROWS["truthfulqa"][""]["test"]
-    generation = []
+    options, generation = ROWS["truthfulqa"][""]["test"], []
     for row in options:
-        targets = row["mc2_targets"]
-        flags = list(zip(targets["choices"], targets["labels"], strict=True))
-        true = [text for text, flag in flags if flag]
-        generation.append(
-            {
-                "question": row["question"],
-                "best_answer": row["mc1_targets"]["choices"][0],
-                "correct_answers": [*true[1:], true[0]],
-                "incorrect_answers": [text for text, flag in flags if not flag],
-            }
-        )
+        flags = list(zip(row["mc2_targets"]["choices"], row["mc2_targets"]["labels"], strict=True))
+        best, *others = [text for text, flag in flags if flag]
+        texts = {"correct_answers": [*others, best], "incorrect_answers": [text for text, flag in flags if not flag]}
+        generation.append({"question": row["question"], "best_answer": row["mc1_targets"]["choices"][0], **texts})
     items: list[list[Item]] = []
     for name, rows in (("options", options), ("generation", generation)):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        write_rows(tmp_path / f"{name}.jsonl", rows)
         items.append(list(open_dataset(tmp_path / f"{name}.jsonl").splits["test"]))
     for one, other in zip(*items, strict=True):
         assert (one.choices, one.gold) == (other.choices, other.gold)
@@ -218,13 +201,8 @@ def test_both_metrics_of_real_rows_equal_plain_ones(shared_data: Path) -> None:
     offsets = np.concatenate([[0], np.cumsum([len(each) for each in scores])])
     gold = np.concatenate([[index in item.gold for index in range(len(item.choices))] for item in items])
     flat = np.concatenate(scores)
-    for item, own, one, two in zip(
-        items,
-        scores,
-        mc1(flat, offsets, gold, "first").credit,
-        mc2(flat, offsets, gold, "first").credit,
-        strict=True,
-    ):
+    credits = [metric(flat, offsets, gold, "first").credit for metric in (mc1, mc2)]
+    for item, own, one, two in zip(items, scores, *credits, strict=True):
         false = [score for index, score in enumerate(own) if index not in item.gold]
         assert item.choices[0] == item.fields["best_answer"]
         assert one == float(np.argmax([own[0], *false]) == 0)

@@ -1,7 +1,9 @@
 """Benchmarks after MMLU, held against what the released harness sends for rows in the Hub's field names."""
 
 import json
+import tomllib
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -17,8 +19,6 @@ from choicewise.protocols.preparations import PREPARATIONS
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.shots import sample
 from choicewise.requests.render import render
-from choicewise.requests.request import Request
-from choicewise.scoring.extract import RULES
 from tests.helpers.protocols import requests
 from tests.paths import GOLDENS
 
@@ -46,12 +46,10 @@ def dataset(name: str, subject: str, folder: Path) -> Dataset:
 def test_the_harness_sends_the_same(name: str, shots: str, subject: str, tmp_path: Path) -> None:
     protocol = replace(headline(name), shots=int(shots))
     data = dataset(name.partition("/")[0], subject, tmp_path)
-    subjects = data.subjects(protocol.split or "")
-    asked = [request for each in subjects for request in requests(protocol, data, each)]
+    asked = [request for each in data.subjects(protocol.split or "") for request in requests(protocol, data, each)]
     golden = SENT[name][shots][subject]
     assert len(asked) == len(golden)
     for request, sent in zip(asked, golden, strict=True):
-        assert isinstance(request, Request)
         if protocol.reading == "generate":
             ((context, how),) = sent
             assert (request.context(), protocol.stop) == (context, how["until"][0])
@@ -63,33 +61,24 @@ def test_the_harness_sends_the_same(name: str, shots: str, subject: str, tmp_pat
     ("name", "subject", "query", "shot", "continuation"),
     [
         (
-            "mmlu-pro/olmes-mcf",
-            "math",
+            *("mmlu-pro/olmes-mcf", "math"),
             "Question: What is 7 times 8?\n A. 48\n B. 49\n C. 50\n D. 52\n E. 54\n F. 55\n G. 56\n H. 58\n I. 63\n"
             " J. 64\nAnswer:",
-            "Question: Which is a set?\n{1, 2}\n A. {{1}}\n B. a\n C. b\n D. c\n E. d\nAnswer: A",
-            " G",
+            *("Question: Which is a set?\n{1, 2}\n A. {{1}}\n B. a\n C. b\n D. c\n E. d\nAnswer: A", " G"),
         ),
         (
-            "mmlu-pro/olmes-cf",
-            "math",
-            "Question: What is 7 times 8?\nAnswer:",
-            "Question: Which is a set?\n{1, 2}\nAnswer: {{1}}",
-            " 56",
+            *("mmlu-pro/olmes-cf", "math", "Question: What is 7 times 8?\nAnswer:"),
+            *("Question: Which is a set?\n{1, 2}\nAnswer: {{1}}", " 56"),
         ),
         (
-            "cmmlu/original",
-            "ancient_chinese",
+            *("cmmlu/original", "ancient_chinese"),
             "题目：“目”字的意思是什么？\nA. 耳朵\nB. 鼻子\nC. 嘴\nD. 眼睛\n答案是：",
-            "题目：“走”在古汉语中的意思是什么？\nA. 走路\nB. 跑\nC. 坐\nD. 站\n答案是：B",
-            "D",
+            *("题目：“走”在古汉语中的意思是什么？\nA. 走路\nB. 跑\nC. 坐\nD. 站\n答案是：B", "D"),
         ),
         (
-            "ceval/original",
-            "accountant",
+            *("ceval/original", "accountant"),
             "下列哪项是资产？ \nA. 应付工资\nB. 现金\nC. 借款\nD. 应交税费\n答案：",
-            "下列哪项是负债？\nA. 现金\nB. 应付账款\nC. 存货\nD. 设备\n答案：B",
-            "B",
+            *("下列哪项是负债？\nA. 现金\nB. 应付账款\nC. 存货\nD. 设备\n答案：B", "B"),
         ),
     ],
 )
@@ -99,7 +88,6 @@ def test_entries_without_a_golden_of_their_own_print_what_their_source_prints(
     protocol, benchmark_name = replace(headline(name), shots=2), name.partition("/")[0]
     data = dataset(benchmark_name, subject if subject in ROWS[benchmark_name] else "", tmp_path)
     request = next(requests(protocol, data, subject))
-    assert isinstance(request, Request)
     assert request.context().endswith(f"\n\n{shot}\n\n{query}")
     assert request.continuations[request.gold[0]] == continuation
 
@@ -109,38 +97,28 @@ def test_examples_of_the_leaderboard_are_the_same_for_every_subject(tmp_path: Pa
     protocol = headline("mmlu-pro/harness")
     shots = {sample(protocol, data, subject)[0] for subject in data.subjects("test")}
     assert len(data.subjects("test")) == 3
-    assert [item.id for item in shots.pop()] == ["0", "1", "2", "3", "4"]
-    assert not shots
+    assert [[item.id for item in own] for own in shots] == [["0", "1", "2", "3", "4"]]
     with pytest.raises(DataError, match="has 6 rows in split 'validation'; 7 shots"):
         sample(replace(protocol, shots=7), data, "math")
     with pytest.raises(DataError, match="would show answers"):
         sample(replace(protocol, shots=1, shot_split="test"), data, "math")
 
 
-def test_the_number_of_shots_is_that_of_the_tasks() -> None:
-    assert {name: headline(name).shots for name in SENT} == {
-        "mmlu-pro/harness": 5,
-        "mmlu-redux/harness": 0,
-        "cmmlu/harness": 0,
-        "ceval/harness": 0,
-        "swag/harness": 0,
-    }
-
-
 @pytest.mark.parametrize("name", SENT)
-def test_the_files_of_its_benchmark_hold_the_splits_it_needs(name: str) -> None:
+def test_a_benchmark_has_the_shots_of_its_task_and_the_splits_it_needs(name: str) -> None:
     protocol = headline(name)
+    assert protocol.shots == (5 if name == "mmlu-pro/harness" else 0)
     needed = {protocol.split, *([protocol.shot_split] if protocol.shot_split else [])}
     assert needed <= set(benchmark(protocol.benchmark).files) <= set(SPLITS.values())
 
 
 @pytest.mark.parametrize(("exam", "subjects"), [("cmmlu", 67), ("ceval", 52)])
 def test_every_subject_has_its_name_in_chinese(exam: str, subjects: int) -> None:
-    from choicewise.protocols.preparations import _tables
-
-    names = _tables("chinese_subjects")[exam]
+    table = files("choicewise.protocols").joinpath("preparations", "chinese_subjects.toml").read_text(encoding="utf-8")
+    items = [Item("1", "Q", ("a", "b"), (0,), subject) for subject in tomllib.loads(table)[exam]]
+    names = [PREPARATIONS[f"{exam}-subjects"](item).fields["chinese_subject"] for item in items]
     assert len(names) == subjects
-    assert all(not name.isascii() and name == name.strip() for name in names.values())
+    assert all(not name.isascii() and name == name.strip() for name in names)
 
 
 def test_a_subject_that_the_exam_has_not_is_refused() -> None:
@@ -157,18 +135,3 @@ def test_questions_with_an_error_do_not_count() -> None:
     wrong = replace(item, fields={"error_type": "wrong_groundtruth"})
     with pytest.raises(DataError, match="item 1 has the error_type 'wrong_groundtruth' and does not count"):
         render(headline("mmlu-redux/harness"), wrong, [])
-
-
-@pytest.mark.parametrize(
-    ("text", "letter"),
-    [
-        ("C", "C"),
-        ("The answer: D.", "D"),
-        ("A bad one is B", "A"),
-        ("none of them", None),
-        ("", None),
-        ("E or b", None),
-    ],
-)
-def test_the_first_capital_letter_is_the_answer(text: str, letter: str | None) -> None:
-    assert RULES["harness-letter@4e7e0d4"](text, "ABCD") == letter

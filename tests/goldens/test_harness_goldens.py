@@ -1,7 +1,5 @@
 """The tasks of LM Evaluation Harness against itself: what tests/goldens/make_harness.py had from it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable
@@ -97,22 +95,20 @@ def test_shots_of_race_would_be_the_rows_that_are_tested() -> None:
         next(requests(protocol("today", "race", 1), data("race"), ""))
 
 
+MODEL = next(path for path in MODELS if path.name == GOLDEN["today"]["model"])
+
+
 @cache
 def model() -> Model:
-    return load_model(next(path for path in MODELS if path.name == GOLDEN["today"]["model"]))
+    return load_model(MODEL)
 
 
-def weights() -> str:
-    path = next(path for path in MODELS if path.name == GOLDEN["today"]["model"])
-    return hashlib.sha256((path / "model.safetensors").read_bytes()).hexdigest()
-
-
-@pytest.mark.costly("every golden")
 @pytest.mark.parametrize("name", GOLDEN["today"]["benchmarks"])
 def test_every_log_likelihood_comes_out(name: str, tmp_path: Path) -> None:
     """Today's with the BOS that the tokenizer adds, and those of 2023 without."""
     golden = {era: GOLDEN[era] for era in VARIANTS if name in GOLDEN[era]["benchmarks"]}
-    if any(each["weights"] != weights() for each in golden.values()):
+    weights = hashlib.sha256((MODEL / "model.safetensors").read_bytes()).hexdigest()
+    if any(each["weights"] != weights for each in golden.values()):
         pytest.skip("the model has been trained anew; make the numbers again with tests/goldens/make_harness.py")
     cases = {f"{era} {shots}": (era, shots) for era, each in golden.items() for shots in each["benchmarks"][name]}
     recipes = {case: replace(protocol(era, name, int(shots)), score="sum") for case, (era, shots) in cases.items()}

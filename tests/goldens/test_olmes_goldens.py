@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from tests.helpers.protocols import requests
 
 Line = dict[str, Any]
 NULL = "Answer:"
+SHORT = {"mcf": "mc", "cf": "rc"}
+FIRST_REQUESTS = "goldens/olmes_requests/{}/{}_5shot.first.jsonl"
 
 
 def headline(name: str) -> Protocol:
@@ -35,14 +38,13 @@ def read(file: Path) -> list[Line]:
 
 def ask(protocol: Protocol, items: Sequence[Item]) -> list[Request]:
     """The requests of ``items``, rendered as a run renders them."""
-    asked = list(requests(protocol, Dataset("golden", {protocol.split or "": items}), ""))
-    assert all(isinstance(request, Request) for request in asked)
-    return asked  # type: ignore[return-value]
+    return list(requests(protocol, Dataset("golden", {protocol.split or "": items}), ""))
 
 
-def lines(rendered: Request, doc: int, *, null: str | None) -> list[Line]:
+def lines(rendered: Request, doc: int, null: str | None = None) -> list[Line]:
     """The lines that OLMES prints for a request: its document's number, and one for every choice."""
-    contexts = [null] * len(rendered.options) if null is not None else [rendered.context() + p for p in texts(rendered)]
+    begun = rendered.proposals or [""] * len(rendered.options)
+    contexts = [rendered.context() + each if null is None else null for each in begun]
     asked = zip(contexts, rendered.continuations, strict=True)
     return [
         {"request": {"context": context, "continuation": text}, "idx": place, "doc_id": doc, "label": rendered.gold[0]}
@@ -50,14 +52,11 @@ def lines(rendered: Request, doc: int, *, null: str | None) -> list[Line]:
     ]
 
 
-def texts(rendered: Request) -> Sequence[str]:
-    return rendered.proposals or [""] * len(rendered.options)
-
-
 def published(line: Line) -> Line:
     return {key: line[key] for key in ("request", "idx", "doc_id", "label")}
 
 
+@cache
 def arc_items(folder: Path) -> list[Item]:
     """The questions of ARC in the order of its requests."""
     docs = {line["native_id"]: line["doc"] for line in read(folder / "test_rc_5shot/requests.jsonl.gz")}
@@ -65,7 +64,7 @@ def arc_items(folder: Path) -> list[Item]:
     return [Item(id, shown[id], tuple(doc["choices"]), (doc["gold"],)) for id, doc in docs.items()]
 
 
-@pytest.mark.costly("every golden")
+@pytest.mark.costly("all of its thousands of published requests")
 @pytest.mark.parametrize(("task", "choices"), [("arc-easy", 9501), ("arc-challenge", 4687)])
 def test_every_published_request_of_arc_is_ours(task: str, choices: int, shared_data: Path) -> None:
     folder = shared_data / "goldens/olmes_requests" / task.replace("-", "_")
@@ -75,26 +74,24 @@ def test_every_published_request_of_arc_is_ours(task: str, choices: int, shared_
     listed, plain = ask(mcf, items), ask(cf, items)
     golden = read(folder / "test_mc_5shot/requests.jsonl.gz")
     assert len(golden) == choices
-    ours = [line for doc, request in enumerate(listed) for line in lines(request, doc, null=None)]
+    ours = [line for doc, request in enumerate(listed) for line in lines(request, doc)]
     assert ours == [published(line) for line in golden]
     golden = read(folder / "test_rc_5shot/requests.jsonl.gz")
     assert len(golden) == 2 * choices
-    conditional = [line for doc, request in enumerate(plain) for line in lines(request, doc, null=None)]
-    alone = [line for doc, request in enumerate(plain) for line in lines(request, 1000000 + doc, null=cf.null)]
-    both = {(line["doc_id"], line["idx"]): line for line in conditional + alone}
+    after = [line for doc, request in enumerate(plain) for line in lines(request, doc)]
+    after += [line for doc, request in enumerate(plain) for line in lines(request, 1000000 + doc, cf.null)]
+    both = {(line["doc_id"], line["idx"]): line for line in after}
     assert len(both) == len(golden)
     for line in golden:
         assert both[line["doc_id"], line["idx"]] == published(line)
 
 
-@pytest.mark.costly("every golden")
 def test_the_rows_of_arc_give_its_requests(shared_data: Path) -> None:
     """In the file's own order, which is that of the requests."""
     rows = open_dataset(shared_data / "hf_rows/arc_challenge.test.original.jsonl").splits["test"]
     of_requests = arc_items(shared_data / "goldens/olmes_requests/arc_challenge")
-    assert [(i.id, i.question, i.choices, i.gold) for i in rows] == [
-        (i.id, i.question, i.choices, i.gold) for i in of_requests
-    ]
+    told, wanted = ([(i.id, i.question, i.choices, i.gold) for i in items] for items in (rows, of_requests))
+    assert told == wanted
 
 
 def row(folder: Path, file: str, position: int) -> Item:
@@ -117,37 +114,33 @@ FIRST = {
 @pytest.mark.parametrize("task", FIRST)
 def test_the_first_published_request_is_ours(task: str, formulation: str, shared_data: Path) -> None:
     published_as, file, position = FIRST[task]
-    short = {"mcf": "mc", "cf": "rc"}[formulation]
-    golden = read(shared_data / f"goldens/olmes_requests/{published_as}/{short}_5shot.first.jsonl")
+    golden = read(shared_data / FIRST_REQUESTS.format(published_as, SHORT[formulation]))
     (request,) = ask(headline(f"{task}/olmes-{formulation}"), [row(shared_data, file, position)])
-    assert lines(request, 0, null=None) == [published(line) for line in golden]
+    assert lines(request, 0) == [published(line) for line in golden]
 
 
 @pytest.mark.parametrize("formulation", ["mcf", "cf"])
 def test_boolq_shows_the_passage_with_its_title(formulation: str, shared_data: Path) -> None:
     """The row is taken from the request itself: other editions of BoolQ lack the title."""
-    short = {"mcf": "mc", "cf": "rc"}[formulation]
-    golden = read(shared_data / f"goldens/olmes_requests/boolq/{short}_5shot.first.jsonl")
+    golden = read(shared_data / FIRST_REQUESTS.format("boolq", SHORT[formulation]))
     passage, _, rest = golden[0]["doc"]["query"].partition("\nQuestion: ")
     question = rest.partition("?")[0]
     item = Item("3187", question, ("yes", "no"), (golden[0]["doc"]["gold"],), fields={"passage": passage})
     (request,) = ask(headline(f"boolq/olmes-{formulation}"), [item])
-    assert lines(request, 0, null=None) == [published(line) for line in golden]
+    assert lines(request, 0) == [published(line) for line in golden]
 
 
 @pytest.mark.parametrize("formulation", ["mcf", "cf"])
 def test_hellaswag_is_cleaned_as_published(formulation: str, shared_data: Path) -> None:
     """The question is given as it is after cleaning; what cleaning does is seen in the five examples."""
-    short = {"mcf": "mc", "cf": "rc"}[formulation]
-    golden, cleaned = (
-        read(shared_data / f"goldens/olmes_requests/hellaswag/{name}_5shot.first.jsonl") for name in (short, "rc")
-    )
+    forms = (SHORT[formulation], "rc")
+    golden, cleaned = (read(shared_data / FIRST_REQUESTS.format("hellaswag", form)) for form in forms)
     doc = cleaned[0]["doc"]
     label, _, first = doc["query"].partition(": ")
     fields = {"activity_label": label, "ctx_a": first, "ctx_b": ""}
     item = Item(str(doc["ind"]), first, tuple(doc["choices"]), (doc["gold"],), fields=fields)
     (request,) = ask(headline(f"hellaswag/olmes-{formulation}"), [item])
-    assert lines(request, 0, null=None) == [published(line) for line in golden]
+    assert lines(request, 0) == [published(line) for line in golden]
 
 
 def cleaned_prompt(item: Item) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import shutil
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,14 +16,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import choicewise
-from choicewise.board.access import Access, access
+from choicewise.board.access import VARIABLE, Access, access
 from choicewise.board.library import Library
 from choicewise.board.queue import SubmissionService
+from choicewise.board.runs import RunProcess, answer
 from choicewise.board.server import BoardServer, listen
 from choicewise.records import Manifest
 from choicewise.store.folder import read_manifest, write_manifest
 from tests.helpers.mmlu_data import write_mmlu
+from tests.helpers.processes import ended
 
 PROTOCOLS = ["mmlu/original", "mmlu/helm", "mmlu/cloze"]
 
@@ -42,6 +49,12 @@ def change(folder: Path, changed: Callable[[Manifest], Manifest]) -> Path:
     """The run with another manifest."""
     write_manifest(folder, changed(read_manifest(folder)))
     return folder
+
+
+def read_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Boards read their runs in the tests' own process from now on: one of its own takes half a second to start."""
+    told = lambda self, question, wait=None: json.loads(json.dumps(answer(question)))  # noqa: E731
+    monkeypatch.setattr(RunProcess, "_ask", told)
 
 
 @dataclass
@@ -125,3 +138,28 @@ def started(
         yield
     finally:
         server.stop()
+
+
+def served_until(signal: int, folder: Path) -> tuple[int, str, list[int]]:
+    """How `choicewise serve` ends at this signal once it has read runs and explained an item of them.
+
+    Its code, what it said, and the processes that it started and that are still there.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    command = [sys.executable, "-m", "choicewise", "serve", str(folder)]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            board = Served(Library([]), int(process.stdout.readline().rstrip("/\n").rpartition(":")[2]))
+            while "read" not in {run["state"] for run in board.ask("/board.json").json["runs"]}:
+                assert process.poll() is None
+            told = board.ask("/board.json").json
+            assert board.ask(f"/item/{told['columns'][0]['part']}?id=tides/test/0").status == 200
+            tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
+            begun = [int(child) for file in tasks for child in file.read_text().split()]
+            assert len(begun) == 2, "one reads runs, one explains items"
+            process.send_signal(signal)
+            _, said = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    return process.returncode, said, [pid for pid in begun if not ended(pid)]

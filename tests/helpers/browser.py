@@ -1,7 +1,5 @@
 """A browser for tests, whose pages may print nothing on the console and ask for nothing from elsewhere."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,18 +27,14 @@ def tabs(browser: Any, server: str = "file://", wait_for: str | None = None) -> 
     contexts, said = [], list[str]()
 
     def opened(address: str, width: int = 1200, theme: str = "light", script: bool = True) -> Any:
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=theme, java_script_enabled=script
-        )
-        contexts.append(context)
-        page = context.new_page()
+        size = {"width": width, "height": 900}
+        contexts.append(browser.new_context(viewport=size, color_scheme=theme, java_script_enabled=script))
+        page = contexts[-1].new_page()
         page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("request", lambda sent: None if sent.url.startswith(own) else said.append(sent.url))
         page.on("requestfailed", lambda request: said.append(f"failed: {request.url}"))
-        page.on(
-            "response", lambda answer: said.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None
-        )
+        page.on("response", lambda got: said.append(f"{got.status} {got.url}") if got.status >= 400 else None)
         page.goto(address)
         if script and wait_for:
             page.wait_for_selector(wait_for, state="attached")
@@ -55,10 +49,9 @@ def tabs(browser: Any, server: str = "file://", wait_for: str | None = None) -> 
 def violations(page: Any) -> list[str]:
     """What axe says is seriously or critically wrong with the page."""
     page.evaluate(AXE.read_text(encoding="utf-8"))
-    found_by_axe = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [
         f"{each['id']}: {node['html'][:200]} {node.get('failureSummary', '')[:200]}"
-        for each in found_by_axe["violations"]
+        for each in page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
         if each["impact"] in ("serious", "critical")
         for node in each["nodes"][:3]
     ]

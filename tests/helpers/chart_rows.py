@@ -1,7 +1,5 @@
 """Rows of reports that nobody measured: values, intervals and ranks as a test of charts wants them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -20,7 +20,7 @@ def pins(path: Path = CONSTRAINTS) -> dict[str, str]:
 
 def installed(extra: str) -> dict[str, str]:
     """The installed version, or "" without one, of all that ``choicewise[extra]`` asks for, at any depth."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     seen, waiting = set(), [("choicewise", frozenset({extra}))]
     while waiting:
         name, extras = waiting.pop()
@@ -30,21 +30,20 @@ def installed(extra: str) -> dict[str, str]:
         try:
             package = distribution(name)
         except PackageNotFoundError:
-            found[name] = ""
+            versions[name] = ""
             continue
-        found[name] = package.version.partition("+")[0]
+        versions[name] = package.version.partition("+")[0]
         for line in package.requires or ():
             wanted = Requirement(line)
             marked = [{**default_environment(), "extra": one} for one in extras or {""}]
             if wanted.marker is None or any(wanted.marker.evaluate(one) for one in marked):
                 waiting.append((canonicalize_name(wanted.name), frozenset(wanted.extras)))
-    del found["choicewise"]
-    return found
+    del versions["choicewise"]
+    return versions
 
 
 def unlike(extra: str) -> dict[str, tuple[str, str | None]]:
     """Installed and pinned version of every package where they differ."""
     pinned = pins()
-    return {
-        name: (version, pinned.get(name)) for name, version in installed(extra).items() if version != pinned.get(name)
-    }
+    both = {name: (version, pinned.get(name)) for name, version in installed(extra).items()}
+    return {name: versions for name, versions in both.items() if versions[0] != versions[1]}

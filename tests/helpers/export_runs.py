@@ -1,7 +1,5 @@
 """Runs for tests of exports."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

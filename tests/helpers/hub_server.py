@@ -91,16 +91,14 @@ def serve() -> Iterator[Hub]:
     """The two hosts, for as long as the block lasts."""
     hub = Hub()
     hosts = [ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub, name)) for name in ("hub", "other")]
-    threads = [threading.Thread(target=host.serve_forever, args=(0.01,), daemon=True) for host in hosts]
     hub.endpoint, hub.other_host = (f"http://127.0.0.1:{host.server_address[1]}" for host in hosts)
-    for thread in threads:
-        thread.start()
+    for host in hosts:
+        threading.Thread(target=host.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield hub
     finally:
-        for host, thread in zip(hosts, threads, strict=True):
-            host.shutdown()
-            thread.join()
+        for host in hosts:
+            host.shutdown()  # returns when it serves no more
             host.server_close()
 
 
@@ -118,13 +116,7 @@ def _handler(hub: Hub, host: str) -> type[BaseHTTPRequestHandler]:
 
         def log_message(self, *_: object) -> None: ...
 
-        def do_HEAD(self) -> None:
-            self._answer()
-
         def do_GET(self) -> None:
-            self._answer()
-
-        def _answer(self) -> None:
             path = unquote(urlsplit(self.path).path)
             hub.requests.append(Request(host, self.command, unquote(self.path), _lower(self.headers)))
             if host == "other":
@@ -136,25 +128,24 @@ def _handler(hub: Hub, host: str) -> type[BaseHTTPRequestHandler]:
             else:
                 self._send(404, b"", {})
 
+        do_HEAD = do_GET
+
         def _described(self, kind: str, name: str, what: str | None, revision: str | None) -> None:
             if hub.busy:
                 status, pause = hub.busy.pop(0)
-                self._send(status, b"busy", {"Retry-After": pause})
-                return
+                return self._send(status, b"busy", {"Retry-After": pause})
             if (known := self._known(kind, name, revision or "main")) is None:
                 return
             commit, files = known
             if what != "tree":
-                self._send(200, json.dumps({"id": name, "sha": commit, "siblings": [], "tags": []}).encode(), _JSON)
-                return
+                described = {"id": name, "sha": commit, "siblings": [], "tags": []}
+                return self._send(200, json.dumps(described).encode(), _JSON)
             listed = []
             for path, content in files.items():
-                entry: dict[str, Any] = {"type": "file", "path": path, "size": len(content)}
-                entry["oid"] = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+                about: dict[str, Any] = {"size": len(content), "oid": etag("", content)}
                 if path.endswith(LARGE):
-                    sha = hashlib.sha256(content).hexdigest()
-                    entry["lfs"] = {"oid": sha, "size": len(content), "pointerSize": 130}
-                listed.append(entry)
+                    about["lfs"] = {"oid": etag(path, content), "size": len(content), "pointerSize": 130}
+                listed.append({"type": "file", "path": path, **about})
             self._send(200, json.dumps(listed).encode(), _JSON)
 
         def _resolved(self, kind: str, name: str, revision: str, path: str) -> None:
@@ -163,31 +154,27 @@ def _handler(hub: Hub, host: str) -> type[BaseHTTPRequestHandler]:
             commit, files = known
             if hub.repositories[kind, name].gated and self.headers.get("Authorization") != "Bearer hf_opens":
                 text = f"Access to {kind} {name} is restricted."
-                self._send(403, b"", {"X-Error-Code": "GatedRepo", "X-Error-Message": text})
-                return
+                return self._send(403, b"", {"X-Error-Code": "GatedRepo", "X-Error-Message": text})
             if path not in files or path in hub.lost:
-                self._send(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
-                return
+                return self._send(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
             content = files[path]
-            headers = {"X-Repo-Commit": commit, "ETag": f'"{etag(path, content)}"', "Accept-Ranges": "bytes"}
-            if path.endswith(LARGE):
-                headers |= {"X-Linked-Etag": headers["ETag"], "X-Linked-Size": str(len(content))}
-                sha = etag(path, content)
-                hub.blobs[sha] = content
-                headers["Location"] = f"{hub.other_host}/{sha}?signature=SIGNED&file={path}"
-                self._send(302, b"", headers)
-            else:
-                self._content(content, headers, path)
+            name = etag(path, content)
+            headers = {"X-Repo-Commit": commit, "ETag": f'"{name}"', "Accept-Ranges": "bytes"}
+            if not path.endswith(LARGE):
+                return self._content(content, headers, path)
+            hub.blobs[name] = content
+            headers |= {"X-Linked-Etag": headers["ETag"], "X-Linked-Size": str(len(content))}
+            location = f"{hub.other_host}/{name}?signature=SIGNED&file={path}"
+            self._send(302, b"", {**headers, "Location": location})
 
         def _known(self, kind: str, name: str, revision: str) -> tuple[str, dict[str, bytes]] | None:
             repository = hub.repositories.get((kind, name))
             if repository is None:
-                self._send(401, b"", {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"})
-                return None
+                return self._send(401, b"", {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"})
             commit = repository.refs.get(revision, revision)
             if commit not in repository.commits:
-                self._send(404, b"", {"X-Error-Code": "RevisionNotFound", "X-Error-Message": f"Invalid rev {revision}"})
-                return None
+                missing = {"X-Error-Code": "RevisionNotFound", "X-Error-Message": f"Invalid rev {revision}"}
+                return self._send(404, b"", missing)
             return commit, repository.commits[commit]
 
         def _content(self, content: bytes, headers: Mapping[str, str], path: str = "") -> None:
@@ -201,8 +188,7 @@ def _handler(hub: Hub, host: str) -> type[BaseHTTPRequestHandler]:
                 hub.broken[name] -= 1
                 self._send(206 if start else 200, rest[: len(rest) // 2], headers, length=len(rest))
                 self.close_connection = True
-                self.connection.shutdown(2)
-                return
+                return self.connection.shutdown(2)
             self._send(206 if start else 200, rest, headers)
 
         def _send(self, status: int, body: bytes, headers: Mapping[str, str], length: int | None = None) -> None:
@@ -230,15 +216,9 @@ _JSON = {"Content-Type": "application/json"}
 
 def environment(hub: Hub, home: Path) -> dict[str, str]:
     """What a process of its own needs in its environment to take ``hub`` for the Hub, with its cache in ``home``."""
-    return {
-        "HF_ENDPOINT": hub.endpoint,
-        "HF_HOME": str(home),
-        "NO_PROXY": "*",
-        "HF_HUB_OFFLINE": "0",
-        "HF_HUB_ETAG_TIMEOUT": str(PATIENCE),
-        "HF_HUB_DOWNLOAD_TIMEOUT": str(PATIENCE),
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-    }
+    own = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(home), "NO_PROXY": "*"}
+    own |= {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    return own | dict.fromkeys(("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"), str(PATIENCE))
 
 
 @contextmanager
@@ -250,14 +230,14 @@ def hub_of_this_process(monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator
     with serve() as hub:
         monkeypatch.setenv("NO_PROXY", "*")
         monkeypatch.delenv("HF_TOKEN", raising=False)
-        template = hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", PATIENCE)
-        monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", PATIENCE)
+        changed = {
+            "ENDPOINT": hub.endpoint,
+            "HUGGINGFACE_CO_URL_TEMPLATE": hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}",
+            **{"HF_HUB_CACHE": str(home / "hub"), "HF_TOKEN_PATH": str(home / "token"), "HF_HUB_OFFLINE": False},
+            **dict.fromkeys(("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"), PATIENCE),
+        }
+        for name, value in changed.items():
+            monkeypatch.setattr(constants, name, value)
         monkeypatch.setattr(hf_api.api, "endpoint", hub.endpoint)
         monkeypatch.setattr(hub_reach, "_answers", {})
         close_session()

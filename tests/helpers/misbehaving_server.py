@@ -122,12 +122,6 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self._serve()
-
-    def do_POST(self) -> None:
-        self._serve()
-
-    def _serve(self) -> None:
         world = self.world
         content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
@@ -146,6 +140,8 @@ class Handler(BaseHTTPRequestHandler):
             with world.lock:
                 world.at_once -= 1
 
+    do_POST = do_GET
+
     def _answer(self, request: Received, too_many: bool) -> None:
         world = self.world
         if world.key is not None and request.headers.get("authorization") != f"Bearer {world.key}":
@@ -163,16 +159,14 @@ class Handler(BaseHTTPRequestHandler):
             return self.send(500, as_json({"error": {"message": f"{type(error).__name__}: {error}"}}))
         if fault and fault.answer:
             answer = fault.answer(answer)
-        body = as_json(answer)
-        if fault and fault.wire:
-            fault.wire(self, body)
-        else:
-            self.send(200, body)
+        wire = fault and fault.wire
+        wire(self, as_json(answer)) if wire else self.send(200, as_json(answer))
 
     def send(self, status: int, body: bytes, **headers: str) -> None:
         """A whole response; an underscore in the name of a header is a hyphen."""
         self.send_response(status)
-        for name, value in ({"Content_Type": "application/json", "Content_Length": str(len(body))} | headers).items():
+        usual = {"Content_Type": "application/json", "Content_Length": str(len(body))}
+        for name, value in (usual | headers).items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         self.wfile.write(body)

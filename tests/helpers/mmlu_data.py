@@ -1,13 +1,15 @@
 """Small datasets for tests."""
 
-from __future__ import annotations
-
 import csv
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from choicewise.data.dataset import Dataset
+from choicewise.data.open import open_dataset
 from choicewise.requests import blocks
+from tests.paths import SHARED
 
 LETTERS = "ABCD"
 
@@ -20,6 +22,14 @@ def write_mmlu(folder: Path, subjects: tuple[str, ...] = ("tides", "trees"), que
             with (folder / split / f"{subject}_{split}.csv").open("w", newline="", encoding="utf-8") as file:
                 csv.writer(file).writerows(_row(subject, split, number) for number in range(count))
     return folder
+
+
+@cache
+def shared_mmlu() -> Dataset:
+    """All of MMLU as a user opens it, read once a process."""
+    if not SHARED.is_dir():
+        pytest.skip(f"no shared data at {SHARED}")
+    return open_dataset(SHARED / "mmlu")
 
 
 def set_block_size(monkeypatch: pytest.MonkeyPatch, items: int) -> None:

@@ -1,7 +1,5 @@
 """Outcomes of runs that nobody made: credits as a test wants them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +8,7 @@ import pyarrow as pa
 
 from choicewise.protocols.protocol import Protocol
 from choicewise.results.outcomes import Outcome, Outcomes
+from choicewise.results.sweep import Average, PartValue, ScoredPart, Stratum
 
 
 def outcome(
@@ -34,3 +33,17 @@ def outcome(
 
 def outcomes(*members: Outcome) -> Outcomes:
     return Outcomes("model", "data", "0" * 64, members)
+
+
+def drawn_average(rng: np.random.Generator, sizes: Sequence[Sequence[int]], p: float, low: float = 0.0) -> Average:
+    """Of a suite with a part for each of ``sizes``, which are those of its strata; items are right with chance ``p``.
+
+    Values are normalised where ``low`` is not 0: they are those above guessing, which is right with chance ``low``.
+    """
+
+    def part(own: Sequence[int]) -> PartValue:
+        strata = tuple(Stratum(float(rng.binomial(n, p)), n, low) for n in own)
+        value = float(np.mean([max(0.0, (right / n - low) / (1 - low)) for right, n, _ in strata]))
+        return PartValue("a", (ScoredPart("p", "acc", value, value, 0.1, sum(own), 0, strata),))
+
+    return Average("suite", "model", low > 0, tuple(map(part, sizes)))

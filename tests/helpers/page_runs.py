@@ -1,7 +1,5 @@
 """Small runs, and pages of them, for tests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Secrets that tests plant, and the search for them in everything that was written."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import html
@@ -40,10 +38,9 @@ SIGNED = "signature=SIGNED"
 
 def forms(secret: str) -> dict[str, bytes]:
     """How it is called → a spelling of ``secret`` that a file may hold."""
-    inside = json.dumps(secret)[1:-1]
     spelled = {
         "as it is": secret,
-        "in JSON": inside.replace("/", "\\/"),
+        "in JSON": json.dumps(secret)[1:-1].replace("/", "\\/"),
         "in a URL": quote(secret, safe=""),
         "in a form": quote_plus(secret),
         "in HTML": html.escape(secret),
@@ -73,13 +70,10 @@ def leaks(name: str, content: bytes, secrets: Mapping[str, str]) -> Iterator[str
 
 def leaks_below(folder: Path, secrets: Mapping[str, str]) -> list[str]:
     """The same of every file below ``folder``, and of every name of a file or folder."""
-    every = sorted(folder.rglob("*"))
-    names = "\n".join(str(path.relative_to(folder)) for path in every).encode()
-    every_leak = [*leaks("names", names, secrets)]
-    for path in every:
-        if path.is_file() and not path.is_symlink():
-            every_leak += leaks(str(path.relative_to(folder)), path.read_bytes(), secrets)
-    return every_leak
+    every = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*"))}
+    files = {name: path for name, path in every.items() if path.is_file() and not path.is_symlink()}
+    contents = [("names", "\n".join(every).encode()), *((name, path.read_bytes()) for name, path in files.items())]
+    return [leak for name, content in contents for leak in leaks(name, content, secrets)]
 
 
 def unpacked(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
@@ -107,13 +101,12 @@ def _cells(content: bytes) -> bytes:
 
 
 def _leaves(value: object) -> Iterator[bytes]:
-    if isinstance(value, dict):
-        for name, each in value.items():
-            yield from (str(name).encode("utf-8", "surrogatepass"), *_leaves(each))
-    elif isinstance(value, list):
-        for each in value:
-            yield from _leaves(each)
-    elif isinstance(value, bytes):
-        yield value
-    elif isinstance(value, str):
-        yield value.encode("utf-8", "surrogatepass")
+    match value:
+        case dict():
+            yield from (leaf for name, each in value.items() for leaf in (*_leaves(str(name)), *_leaves(each)))
+        case list():
+            yield from (leaf for each in value for leaf in _leaves(each))
+        case bytes():
+            yield value
+        case str():
+            yield value.encode("utf-8", "surrogatepass")

@@ -36,16 +36,9 @@ class Placed(Tensor):
     @staticmethod
     def __new__(cls, inner: Tensor, place: torch.device) -> Placed:
         with torch.inference_mode(False):  # a view of another wrapper counts that one's changes
-            made: Placed = torch.Tensor._make_wrapper_subclass(
-                cls,
-                inner.size(),
-                strides=inner.stride(),
-                storage_offset=inner.storage_offset(),
-                dtype=inner.dtype,
-                layout=inner.layout,
-                device=HOST,
-                dispatch_device=True,
-            )
+            lies = {"strides": inner.stride(), "storage_offset": inner.storage_offset(), "layout": inner.layout}
+            seen = {"dtype": inner.dtype, "device": HOST, "dispatch_device": True}
+            made: Placed = torch.Tensor._make_wrapper_subclass(cls, inner.size(), **lies, **seen)
         made.inner, made.place = inner, place
         return made
 
@@ -55,13 +48,8 @@ class Placed(Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Placed:
         made = Placed(self.inner.clone(), self.place)
-        made.__dict__.update(
-            {
-                name: copy.deepcopy(value, memo)
-                for name, value in self.__dict__.items()
-                if name not in ("inner", "place")
-            }
-        )
+        others = {name: value for name, value in self.__dict__.items() if name not in ("inner", "place")}
+        made.__dict__.update({name: copy.deepcopy(value, memo) for name, value in others.items()})
         memo[id(self)] = made
         return made
 

@@ -1,11 +1,9 @@
-"""Processes by session: what a test started, and everything those started in turn, as long as they stay together.
-
-And the ports that they listen on.
-"""
+"""Processes by session: what a test started and everything those started in turn, and the ports that they listen on."""
 
 import contextlib
 import ipaddress
 import os
+import select
 import signal
 import socket
 import sys
@@ -38,15 +36,9 @@ def name_of(pid: int) -> str:
 
 
 def end_session(session: int, leader: bool = True, patience: float = 20.0) -> None:
-    """Kills every process of a session, those as well that others start meanwhile.
+    """Kills every process of a session, those as well that others start meanwhile; ``leader``: the first one, too.
 
-    Args:
-        session: the process that began it.
-        leader: whether to kill that one too.
-        patience: seconds until those that are still there are an error.
-
-    Raises:
-        RuntimeError: one of them is still there after ``patience`` seconds.
+    Raises RuntimeError where one of them is still there after ``patience`` seconds.
     """
     until = time.monotonic() + patience
     while left := [pid for pid in in_session(session) if leader or pid != session]:
@@ -66,8 +58,8 @@ def listening(pid: int) -> list[str]:
             fields = line.split()
             if fields[3] == "0A":
                 sockets[f"socket:[{fields[9]}]"] = readable(fields[1])
-    own = [target for link in Path(f"/proc/{pid}/fd").iterdir() if (target := os.readlink(link)) in sockets]
-    return [sockets[target] for target in own]
+    own = (os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir())
+    return [sockets[target] for target in own if target in sockets]
 
 
 def eventually(condition: Callable[[], Any], patience: float = 120.0) -> Any:
@@ -77,6 +69,17 @@ def eventually(condition: Callable[[], Any], patience: float = 120.0) -> Any:
         assert time.monotonic() < until
         time.sleep(0.05)
     return value
+
+
+def ended(pid: int, patience: float = 120.0) -> bool:
+    """Whether a process that another one started ends."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    ready, _, _ = select.select([handle], [], [], patience)
+    os.close(handle)
+    return bool(ready)
 
 
 @contextlib.contextmanager

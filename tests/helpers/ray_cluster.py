@@ -1,4 +1,4 @@
-"""A real Ray cluster of several nodes on this machine, for tests: every node has processes and resources of its own.
+"""A real Ray cluster of several nodes on this machine: every node has processes and resources of its own.
 
 Each node is ``ray start --block`` in a session of its own (``tests/helpers/ray_node.py``), so that a node, all it
 started, and nothing else can be killed. Everything listens on 127.0.0.1 alone. The cluster ends with the ``with``, and
@@ -22,12 +22,8 @@ from pathlib import Path
 from tests.helpers.processes import end_session, in_session, name_of
 from tests.paths import ROOT
 
-SOON = {
-    "health_check_initial_delay_ms": 0,
-    "health_check_period_ms": 500,
-    "health_check_timeout_ms": 500,
-    "health_check_failure_threshold": 4,
-}
+TIMES = {"initial_delay_ms": 0, "period_ms": 500, "timeout_ms": 500, "failure_threshold": 4}
+SOON = {f"health_check_{name}": value for name, value in TIMES.items()}
 """Settings of the head under which a silent node is given up within about two seconds."""
 
 STORE = 80 * 1024 * 1024
@@ -82,10 +78,8 @@ class Node:
 class Cluster:
     """A running cluster.
 
-    Attributes:
-        folder: of the head's and the nodes' logs (``*.log``, ``session_latest/logs``), gone after the test.
-        address: ``127.0.0.1:PORT`` of the head.
-        nodes: those started, the head first; one that was killed stays here.
+    ``folder``: of the head's and the nodes' logs (``*.log``, ``session_latest/logs``), gone after the test.
+    ``address``: ``127.0.0.1:PORT`` of the head; ``nodes``: those started, the head first; killed ones stay here.
     """
 
     folder: Path
@@ -102,12 +96,7 @@ class Cluster:
         return {**QUIET, **own}
 
     def start(self, cpus: int = 1, gpus: int = 0) -> Node:
-        """Starts one more node without waiting for it; the first one is the head.
-
-        Args:
-            cpus: the CPUs it says that it has.
-            gpus: the GPUs it says that it has, none of which need exist.
-        """
+        """Starts one more node (the first is the head) and does not wait.  No GPU that it says it has must exist."""
         label = f"node{len(self.nodes)}"
         folder = self.folder / label
         common = ["--block", "--node-ip-address=127.0.0.1", f"--num-cpus={cpus}", f"--num-gpus={gpus}"]
@@ -121,25 +110,15 @@ class Cluster:
         environment |= {**QUIET, "RAY_AUTH_TOKEN": self.token, "PYTHONPATH": self.python_path}
         log = self.folder / f"{label}.log"
         with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, str(ROOT / "tests" / "helpers" / "ray_node.py"), "start", *common, *own],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=self.folder,
-                env=environment,
-                start_new_session=True,
-            )
+            streams = {"stdin": subprocess.PIPE, "stdout": output, "stderr": subprocess.STDOUT}
+            words = [sys.executable, str(ROOT / "tests" / "helpers" / "ray_node.py"), "start", *common, *own]
+            process = subprocess.Popen(words, **streams, cwd=self.folder, env=environment, start_new_session=True)
         node = Node(label, process, log)
         self.nodes.append(node)
         return node
 
     def wait(self, node: Node, patience: float = 120.0) -> None:
-        """Returns when a node is part of the cluster.
-
-        Raises:
-            RuntimeError: the node ended, or is not there after ``patience`` seconds; with its output.
-        """
+        """Returns when a node is part of the cluster; RuntimeError where it ended, or is not within ``patience``."""
         started = self.folder / node.label / "ray_current_cluster"  # written when all runs
         until = time.monotonic() + patience
         while not (started.is_file() and started.read_text()):
@@ -151,23 +130,14 @@ class Cluster:
 
 @contextmanager
 def driver(cluster: Cluster, *command: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that works on the cluster, with its standard input and output as pipes; killed at the end.
+    """This Python with ``command``, working on the cluster, with standard input and output as pipes; killed at the end.
 
-    Args:
-        cluster: the cluster that ``ray.init()`` finds there.
-        command: the arguments of this Python.
-        environment: what it has in its environment besides ours and the cluster's.
+    ``ray.init()`` finds the cluster there; ``environment`` is what it has besides ours and the cluster's.
     """
     own = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-    process = subprocess.Popen(
-        [sys.executable, *command],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**own, "PYTHONPATH": cluster.python_path, **cluster.environment, **environment},
-        start_new_session=True,
-    )
-    with process:
+    own |= {"PYTHONPATH": cluster.python_path, **cluster.environment, **environment}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, *command], **pipes, env=own, start_new_session=True) as process:
         try:
             yield process
         finally:
@@ -176,14 +146,10 @@ def driver(cluster: Cluster, *command: str, **environment: str) -> Iterator[subp
 
 @contextmanager
 def ray_cluster(cpus: Sequence[int] = (1, 1, 1), python_path: str | None = None) -> Iterator[Cluster]:
-    """A cluster with one node per number in ``cpus``; about ten seconds on two cores.
+    """A cluster with one node per number in ``cpus``, the head first; about ten seconds on two cores.
 
-    Args:
-        cpus: of each node, the head first.
-        python_path: ``PYTHONPATH`` of its workers, by default the sources and the tests of this checkout.
-
-    Raises:
-        RuntimeError: a node did not start, or a process of the cluster could not be killed at the end.
+    ``python_path``: ``PYTHONPATH`` of its workers, by default the sources and the tests of this checkout.  Raises
+    RuntimeError where a node did not start, or a process of the cluster could not be killed at the end.
     """
     python_path = python_path or os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     # sockets have short names, so that a test's own folder would be too long
@@ -191,15 +157,8 @@ def ray_cluster(cpus: Sequence[int] = (1, 1, 1), python_path: str | None = None)
     cluster = Cluster(folder, python_path)
     with ExitStack() as ends:
         ends.callback(shutil.rmtree, folder, ignore_errors=True)
-        ends.callback(end, cluster)
+        ends.callback(lambda: [(node.resume(), node.kill()) for node in cluster.nodes])
         cluster.wait(cluster.start(cpus[0]))
         for node in [cluster.start(number) for number in cpus[1:]]:
             cluster.wait(node)
         yield cluster
-
-
-def end(cluster: Cluster) -> None:
-    """Kills what is left of a cluster."""
-    for node in cluster.nodes:
-        node.resume()
-        node.kill()

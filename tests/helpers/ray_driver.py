@@ -27,12 +27,10 @@ class Toy:
         }
 
     def sleep(self, seconds: float) -> float:
-        """Returns after some seconds."""
         time.sleep(seconds)
         return seconds
 
     def fail(self) -> None:
-        """Raises a ``ValueError``."""
         raise ValueError("no")
 
 
@@ -60,7 +58,6 @@ def answer(name: str, patience: float = 60) -> dict[str, Any]:
 
 
 def dismiss(name: str) -> None:
-    """Ends an actor."""
     ray.kill(ACTORS.pop(name))
 
 

@@ -1,7 +1,5 @@
 """Rows of a report, made up, for tests of what is said about them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields
 from typing import Any

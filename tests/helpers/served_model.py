@@ -57,20 +57,10 @@ class Ability:
 
 
 VLLM = Ability()
-LLAMA_CPP = Ability(
-    name="llama-cpp-python",
-    prompt_logprobs=False,
-    token_choice=False,
-    token_names=False,
-    token_prompts=False,
-    tokenize=False,
-    checks_model=False,
-    top=10_000,
-)
+LACKING = ("prompt_logprobs", "token_choice", "token_names", "token_prompts", "tokenize", "checks_model")
+LLAMA_CPP = Ability(name="llama-cpp-python", top=10_000, **dict.fromkeys(LACKING, False))
 LLAMA_CPP_WITHOUT_BOS = replace(LLAMA_CPP, bos=False, shifted=True)
-TOP_ONLY = replace(
-    LLAMA_CPP, name="no echo", echo=False, chat_logprobs=True, token_prompts=False, top=5, checks_model=True
-)
+TOP_ONLY = replace(LLAMA_CPP, name="no echo", echo=False, top=5, checks_model=True)
 """Log-probabilities of generated tokens alone, five at most, as hosted services give."""
 CHAT_ONLY = replace(TOP_ONLY, name="chat without log-probabilities", completions=False, chat_logprobs=False)
 
@@ -157,13 +147,13 @@ class ServedModel:
         can = self.ability
         prompt = body.get("prompt")
         if prompt in (None, ""):
-            raise Refused(400, _error("Either prompt or prompt_embeds must be provided.", "BadRequestError", 400))
+            raise _bad("Either prompt or prompt_embeds must be provided.")
         if body.get("logprobs") is not None and body["logprobs"] > can.top:
             message = f"Requested sample logprobs of {body['logprobs']}, which is greater than max allowed: {can.top}"
-            raise Refused(400, _error(message, "BadRequestError", 400))
+            raise _bad(message)
         chosen = body.get("logprob_token_ids") if can.token_choice else None
         if chosen is not None and (body.get("logprobs") is None or (body.get("echo") and body.get("max_tokens") == 0)):
-            raise Refused(400, _error("`logprob_token_ids` needs `logprobs` to be set.", "BadRequestError", 400))
+            raise _bad("`logprob_token_ids` needs `logprobs` to be set.")
         several = isinstance(prompt, list) and not all(isinstance(token, int) for token in prompt)
         if several and not can.token_prompts and len(prompt) > 1:
             raise Refused(500, _error("", "internal_server_error", None))  # it asserts
@@ -187,13 +177,11 @@ class ServedModel:
         if asked == 0 and can.name == "llama-cpp-python":
             asked = min(can.window - len(tokens), 64)  # it goes on to the end of its window; here not as far
         if asked == 0 and not body.get("echo"):
-            raise Refused(400, _error("max_tokens must be at least 1, got 0.", "BadRequestError", 400))
+            raise _bad("max_tokens must be at least 1, got 0.")
         if len(tokens) + asked > can.window:
-            message = (
-                f"This model's maximum context length is {can.window} tokens. However, you requested {asked} output"
-            )
-            message += f" tokens and your prompt contains {len(tokens)} input tokens. Please reduce the length"
-            raise Refused(400, _error(message, "BadRequestError", 400))
+            message = f"This model's maximum context length is {can.window} tokens. However, you requested {asked}"
+            message += f" output tokens and your prompt contains {len(tokens)} input tokens. Please reduce the length"
+            raise _bad(message)
         generated, reason = self._generated(tokens, asked, body, number)
         rows: list[list[float] | None] = [self._row(tokens + generated[:place]) for place in range(len(generated))]
         shown, text = generated, text_of(generated)
@@ -248,11 +236,11 @@ class ServedModel:
         can = self.ability
         top = body.get("top_logprobs") or 0
         if top > can.top:
-            raise Refused(400, _error(f"top_logprobs must be at most {can.top}", "BadRequestError", 400))
+            raise _bad(f"top_logprobs must be at most {can.top}")
         tokens = self.tokens(_conversation(body["messages"]), can.bos and isinstance(body["messages"], list))
         limit = body.get("max_completion_tokens") or body.get("max_tokens") or 16
         if len(tokens) + limit > can.window:
-            raise Refused(400, _error("This model's maximum context length is exceeded", "BadRequestError", 400))
+            raise _bad("This model's maximum context length is exceeded")
         choices, made = list[JSON](), 0
         for number in range(body.get("n") or 1):
             generated, reason = self._generated(tokens, limit, body, number)
@@ -277,7 +265,7 @@ def _several(stop: str | list[str] | None) -> list[str]:
 
 
 def _best(row: list[float], count: int) -> list[int]:
-    return sorted(range(TOKENS), key=lambda token: -row[token])[: TOKENS if count < 0 else count]
+    return sorted(range(TOKENS), key=row.__getitem__, reverse=True)[: TOKENS if count < 0 else count]
 
 
 def _arrays(
@@ -304,7 +292,7 @@ def _ranked(token: int, row: list[float] | None, top: int) -> JSON | None:
     if row is None:
         return None
     order = _best(row, -1)
-    shown = dict.fromkeys([token, *_best(row, top)])
+    shown = dict.fromkeys([token, *order[: TOKENS if top < 0 else top]])
     return {
         str(each): {"logprob": row[each], "rank": order.index(each) + 1, "decoded_token": spelled(each)}
         for each in shown
@@ -320,6 +308,10 @@ def _chat_token(token: int, row: list[float], top: int) -> JSON:
 
 def _error(message: str, kind: str, code: int | None) -> JSON:
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+def _bad(message: str) -> Refused:
+    return Refused(400, _error(message, "BadRequestError", 400))
 
 
 def as_json(answer: JSON) -> bytes:

@@ -24,71 +24,80 @@ def says(body: bytes, **headers: str) -> Fault:
     return status(200, body, **headers)
 
 
-def _reset(handler: Handler, body: bytes) -> None:
+@Fault
+def reset(handler: Handler, body: bytes) -> None:
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     handler.connection.close()  # with no time to linger, that is a reset
     raise ConnectionResetError
 
 
-def _reset_in_body(handler: Handler, body: bytes) -> None:
+@Fault
+def reset_in_body(handler: Handler, body: bytes) -> None:
     _part(handler, body)
-    _reset(handler, body)
+    reset.wire(handler, body)
+
+
+def _begin(handler: Handler, **headers: str) -> None:
+    handler.send_response(200)
+    for name, value in headers.items():
+        handler.send_header(name.replace("_", "-"), value)
+    handler.end_headers()
 
 
 def _part(handler: Handler, body: bytes) -> None:
     """The first half of a response."""
-    handler.send_response(200)
-    handler.send_header("Content-Type", "application/json")
-    handler.send_header("Content-Length", str(len(body)))
-    handler.end_headers()
+    _begin(handler, Content_Type="application/json", Content_Length=str(len(body)))
     handler.wfile.write(body[: len(body) // 2])
     handler.wfile.flush()
 
 
-def _truncated(handler: Handler, body: bytes) -> None:
+@Fault
+def truncated(handler: Handler, body: bytes) -> None:
     _part(handler, body)
     handler.close_connection = True
     handler.connection.shutdown(socket.SHUT_RDWR)
 
 
-def _stall(handler: Handler, body: bytes) -> None:
+@Fault
+def stall(handler: Handler, body: bytes) -> None:
     handler.world.ended.wait(30)
     handler.close_connection = True
 
 
-def _stall_in_body(handler: Handler, body: bytes) -> None:
+@Fault
+def stall_in_body(handler: Handler, body: bytes) -> None:
     _part(handler, body)
-    _stall(handler, body)
+    stall.wire(handler, body)
 
 
-def _trickle(handler: Handler, body: bytes) -> None:
-    handler.send_response(200)
-    handler.send_header("Content-Length", "100000")
-    handler.end_headers()
+@Fault
+def trickle(handler: Handler, body: bytes) -> None:
+    _begin(handler, Content_Length="100000")
     while not handler.world.ended.wait(0.05):
         handler.wfile.write(b" ")
 
 
-def _no_http(handler: Handler, body: bytes) -> None:
+@Fault
+def no_http(handler: Handler, body: bytes) -> None:
     handler.wfile.write(b"SSH-2.0-OpenSSH_9.6\r\n")
     handler.close_connection = True
 
 
-def _huge(handler: Handler, body: bytes, announced: bool, size: int = 100 * 2**20) -> None:
+def _huge(announced: bool, size: int = 100 * 2**20) -> Fault:
     """A response of ``size`` bytes that is JSON from its first byte to its last."""
-    handler.send_response(200)
-    if announced:
-        handler.send_header("Content-Length", str(size))
-    else:
-        handler.send_header("Connection", "close")
-        handler.close_connection = True
-    handler.end_headers()
-    handler.wfile.write(b'{"text":"')
-    for _ in range(size // 2**16):
-        handler.wfile.write(b"x" * 2**16)
+
+    def wire(handler: Handler, body: bytes) -> None:
+        handler.close_connection = not announced
+        _begin(handler, **{"Content_Length": str(size)} if announced else {"Connection": "close"})
+        handler.wfile.write(b'{"text":"')
+        for _ in range(size // 2**16):
+            handler.wfile.write(b"x" * 2**16)
+
+    return Fault(wire)
 
 
-def _bomb(handler: Handler, body: bytes) -> None:
+@Fault
+def gzip_bomb(handler: Handler, body: bytes) -> None:
     packed = gzip.compress(b'{"text":"' + b"x" * (100 * 2**20) + b'"}', 1)
     handler.send(200, packed, Content_Encoding="gzip")
 
@@ -98,40 +107,21 @@ def redirect(target: str, code: int = 307) -> Fault:
 
 
 HTML = b"<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
-reset = Fault(wire=_reset)
-reset_in_body = Fault(wire=_reset_in_body)
-truncated = Fault(wire=_truncated)
-truncated_json = Fault(wire=lambda handler, body: handler.send(200, body[: len(body) // 2]))
-stall = Fault(wire=_stall)
-stall_in_body = Fault(wire=_stall_in_body)
-trickle = Fault(wire=_trickle)
-no_http = Fault(wire=_no_http)
+truncated_json = Fault(lambda handler, body: handler.send(200, body[: len(body) // 2]))
 gzip_garbage = says(b"\x1f\x8b\x08 this is no gzip", Content_Encoding="gzip")
-gzip_truncated = Fault(wire=lambda handler, body: handler.send(200, gzip.compress(body)[:-20], Content_Encoding="gzip"))
-gzip_bomb = Fault(wire=_bomb)
-huge = Fault(wire=lambda handler, body: _huge(handler, body, announced=False))
-huge_announced = Fault(wire=lambda handler, body: _huge(handler, body, announced=True))
+gzip_truncated = Fault(lambda handler, body: handler.send(200, gzip.compress(body)[:-20], Content_Encoding="gzip"))
+huge, huge_announced = _huge(announced=False), _huge(announced=True)
 
 TRANSPORT_FAULTS = {
-    "429 with seconds": status(429, Retry_After="1"),
-    "429": status(429),
-    "503": status(503),
-    "500": status(500),
+    **{"429 with seconds": status(429, Retry_After="1"), "429": status(429), "503": status(503), "500": status(500)},
     "502 of HTML": status(502, HTML, Content_Type="text/html"),
     "200 of HTML": says(HTML, Content_Type="text/html"),
     "200 with an error": says(b'{"error":{"message":"the engine died","code":500}}'),
-    "empty": says(b""),
-    "truncated": truncated,
-    "truncated JSON": truncated_json,
-    "gzip garbage": gzip_garbage,
-    "gzip truncated": gzip_truncated,
-    "no HTTP": no_http,
-    "reset": reset,
-    "reset in the body": reset_in_body,
+    **{"empty": says(b""), "truncated": truncated, "truncated JSON": truncated_json},
+    **{"gzip garbage": gzip_garbage, "gzip truncated": gzip_truncated},
+    **{"no HTTP": no_http, "reset": reset, "reset in the body": reset_in_body},
 }
 """What may heal, so that the request is made again and answered."""
-
-Numbers = list[float | None]
 
 
 def numbers(change: Callable[[float], Any]) -> Fault:
@@ -140,10 +130,8 @@ def numbers(change: Callable[[float], Any]) -> Fault:
     def changed(value: Any, inside: bool) -> Any:
         match value:
             case dict():
-                return {
-                    name: changed(each, inside or name in ("token_logprobs", "top_logprobs", "logprob"))
-                    for name, each in value.items()
-                }
+                named = ("token_logprobs", "top_logprobs", "logprob")
+                return {name: changed(each, inside or name in named) for name, each in value.items()}
             case list():
                 return [changed(each, inside) for each in value]
             case float() if inside:
@@ -153,20 +141,18 @@ def numbers(change: Callable[[float], Any]) -> Fault:
     return Fault(answer=lambda answer: changed(answer, False))
 
 
-def each_choice(change: Callable[[JSON], JSON]) -> Fault:
-    """Every choice of an answer changed."""
+def choices(change: Callable[[list[JSON]], list[JSON]]) -> Fault:
+    """The list of choices changed."""
 
     def changed(answer: JSON) -> JSON:
-        return answer | {"choices": [change(choice) for choice in answer["choices"]]} if "choices" in answer else answer
+        return answer | {"choices": change(answer["choices"])} if "choices" in answer else answer
 
     return Fault(answer=changed)
 
 
-def choices(change: Callable[[list[JSON]], list[JSON]]) -> Fault:
-    """The list of choices changed."""
-    return Fault(
-        answer=lambda answer: answer | {"choices": change(answer["choices"])} if "choices" in answer else answer
-    )
+def each_choice(change: Callable[[JSON], JSON]) -> Fault:
+    """Every choice of an answer changed."""
+    return choices(lambda entries: [change(choice) for choice in entries])
 
 
 def arrays(change: Callable[[list[Any]], list[Any]]) -> Fault:
@@ -179,9 +165,8 @@ def arrays(change: Callable[[list[Any]], list[Any]]) -> Fault:
                 case list() as entries:
                     choice[name] = change(entries)
                 case dict() as lists:
-                    choice[name] = {
-                        key: change(each) if isinstance(each, list) else each for key, each in lists.items()
-                    }
+                    changed_lists = {key: change(each) for key, each in lists.items() if isinstance(each, list)}
+                    choice[name] = lists | changed_lists
         return choice
 
     return each_choice(changed)
@@ -192,9 +177,8 @@ def _tokens(change: Callable[[list[str]], list[str]]) -> Fault:
 
     def changed(choice: JSON) -> JSON:
         lists = choice.get("logprobs")
-        if not isinstance(lists, dict) or "tokens" not in lists:
-            return choice
-        return choice | {"logprobs": lists | {"tokens": change(lists["tokens"])}}
+        known = isinstance(lists, dict) and "tokens" in lists
+        return choice | {"logprobs": lists | {"tokens": change(lists["tokens"])}} if known else choice
 
     return each_choice(changed)
 
@@ -208,11 +192,10 @@ def without_letter(letter: str) -> Fault:
         return {name: each for name, each in entry.items() if name != letter} if isinstance(entry, dict) else entry
 
     def changed(choice: JSON) -> JSON:
-        match choice.get("logprobs"):
-            case {"top_logprobs": list() as tops} as lists:
-                return choice | {"logprobs": lists | {"top_logprobs": [bare(each) for each in tops]}}
-            case {"content": list() as entries} as lists:
-                return choice | {"logprobs": lists | {"content": [bare(each) for each in entries]}}
+        lists = choice.get("logprobs") or {}
+        for name in ("top_logprobs", "content"):
+            if isinstance(lists.get(name), list):
+                return choice | {"logprobs": lists | {name: [bare(each) for each in lists[name]]}}
         return choice
 
     return each_choice(changed)

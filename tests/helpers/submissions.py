@@ -1,7 +1,5 @@
 """A board that takes submissions, under test, and what a worker beside it does."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,11 +22,11 @@ SUBMIT, READ = "the-token-of-who-submits", "the-token-of-readers"
 POLICY = Policy(("bundled:*", "*/*", "fake:*"))
 
 
+@dataclass
 class Clock:
     """A clock that goes when a test says so."""
 
-    def __init__(self) -> None:
-        self.time = 1_800_000_000.0
+    time: float = 1_800_000_000.0
 
     def __call__(self) -> float:
         return self.time

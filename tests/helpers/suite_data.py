@@ -1,7 +1,5 @@
 """A small suite of three benchmarks, and their questions, for tests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

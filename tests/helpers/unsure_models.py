@@ -1,7 +1,5 @@
 """Models as servers make them: some questions have no answer, and of some tokens only an upper bound is known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Tiny random masked models and encoder-decoders with tokenizers of their kinds, made the same on every machine."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path
@@ -24,12 +22,8 @@ ENDS = ["s", "es", "t", "er", "ing", "ably", "un", "ch", "cat", "ed"]
 """Further pieces of words."""
 
 SMALL = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 128,
-    "initializer_range": 0.4,
+    **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4},
+    **{"max_position_embeddings": 128, "initializer_range": 0.4},
 }
 MASKED = {
     "bert": ("wordpiece", {}),
@@ -39,31 +33,24 @@ MASKED = {
     "modernbert": ("bytes", {"local_attention": 8, "global_attn_every_n_layers": 2}),
     "albert": ("unigram", {"embedding_size": 16}),
 }
-ENCODER_DECODERS = {
-    "t5": (
-        "unigram-end",
-        {
-            "d_model": 32,
-            "d_ff": 48,
-            "d_kv": 8,
-            "num_layers": 2,
-            "num_heads": 4,
-            "n_positions": 64,
-            "decoder_start_token_id": 0,
-        },
-    ),
-    "bart": (
-        "bytes",
-        {
-            **{"d_model": 32, "init_std": 0.4, "decoder_start_token_id": 2, "forced_bos_token_id": None},
-            **{
-                f"{side}_{name}": size
-                for side in ("encoder", "decoder")
-                for name, size in {"layers": 2, "attention_heads": 4, "ffn_dim": 48}.items()
-            },
-        },
-    ),
+T5 = {
+    **{"d_model": 32, "d_ff": 48, "d_kv": 8, "num_layers": 2, "num_heads": 4, "n_positions": 64},
+    "decoder_start_token_id": 0,
 }
+BART = {
+    **{"d_model": 32, "init_std": 0.4, "decoder_start_token_id": 2, "forced_bos_token_id": None},
+    **{"encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 48},
+    **{"decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 48},
+}
+ENCODER_DECODERS = {"t5": ("unigram-end", T5), "bart": ("bytes", BART)}
+
+
+def framed(tokenizer: Tokenizer, special: list[str], around: str, *ends: str) -> Tokenizer:
+    """With ``special`` tokens, of which ``ends`` stand where ``around`` says."""
+    tokenizer.add_special_tokens(special)
+    ids = [(end, tokenizer.token_to_id(end)) for end in ends]
+    tokenizer.post_processor = processors.TemplateProcessing(single=around, special_tokens=ids)
+    return tokenizer
 
 
 def wordpiece() -> Tokenizer:
@@ -75,11 +62,7 @@ def wordpiece() -> Tokenizer:
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    tokenizer.add_special_tokens(special)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    return tokenizer
+    return framed(tokenizer, special, "[CLS] $A [SEP]", "[CLS]", "[SEP]")
 
 
 def byte_level() -> Tokenizer:
@@ -92,11 +75,7 @@ def byte_level() -> Tokenizer:
     tokenizer = Tokenizer(models.BPE(vocabulary, list(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(special)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
-    )
-    return tokenizer
+    return framed(tokenizer, special, "<s> $A </s>", "<s>", "</s>")
 
 
 def unigram(end: bool = False) -> Tokenizer:
@@ -107,16 +86,10 @@ def unigram(end: bool = False) -> Tokenizer:
     pieces += [(piece, -3.0 - place / 10) for place, piece in enumerate(known)]
     pieces += [(piece, -12.0) for piece in ["▁", *CHARACTERS] if piece not in known]
     tokenizer = Tokenizer(models.Unigram(pieces, unk_id=2, byte_fallback=False))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
-    )
+    spaces = pre_tokenizers.Metaspace(prepend_scheme="always")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), spaces])
     tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
-    tokenizer.add_special_tokens(special)
-    around = "$A </s>" if end else "[CLS] $A [SEP]"
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=around, special_tokens=[("</s>", 1), ("[CLS]", 3), ("[SEP]", 4)]
-    )
-    return tokenizer
+    return framed(tokenizer, special, "$A </s>" if end else "[CLS] $A [SEP]", "</s>", "[CLS]", "[SEP]")
 
 
 NAMES = {

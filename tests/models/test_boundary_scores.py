@@ -4,55 +4,47 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from choicewise import evaluate
 from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.local.local_model import LocalModel
-from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import BOUNDARIES, CORRECTED
 from choicewise.running.score_texts import score_texts
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.observed import continuations, row
-from tests.helpers.tiny_models import load
-from tests.paths import SHARED
+from tests.helpers.real_tokenizers import tokenizer_with_bos
+from tests.helpers.tiny_models import load, real_model
 
-torch = pytest.importorskip("torch")
 QUESTION = ("Once upon a ti", ["me", "ger", "me there was"])
 
 
 @cache
-def stories() -> LocalModel:
-    if not SHARED.is_dir():
-        pytest.skip(f"no shared data at {SHARED}")
-    return load(SHARED / "models" / "stories260K", device="cpu")
+def random_model(name: str) -> LocalModel:
+    """A random model for a real tokenizer; its short window makes the self-check short."""
+    tokenizer = tokenizer_with_bos(f"tokenizers/{name}")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = LlamaConfig(vocab_size=len(tokenizer.token_bytes), initializer_range=0.5, **sizes)
+    model = LlamaForCausalLM(config).eval()
+    return LocalModel(model, tokenizer, name=name, digest="0" * 64, window=24, rung="sequence")
 
 
 @cache
-def tiny(name: str) -> LocalModel:
-    """A random model for a real tokenizer."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    if not SHARED.is_dir():
-        pytest.skip(f"no shared data at {SHARED}")
-    tokenizer = HfTokenizer(SHARED / "tokenizers" / name)
-    tokenizer.bos_id = tokenizer.bos_id or {"gpt2": 50256, "mistral-7b-v0.2": 1}.get(name, 0)
-    torch.manual_seed(0)
-    sizes: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
-    config = LlamaConfig(vocab_size=len(tokenizer.token_bytes), num_attention_heads=2, initializer_range=0.5, **sizes)
-    model = LlamaForCausalLM(config).eval()
-    return LocalModel(model, tokenizer, name=name, digest="0" * 64, window=200, rung="sequence")
+def softmax_after(model: LocalModel, tokens: tuple[int, ...]) -> np.ndarray:
+    with torch.inference_mode():
+        logits = model.model(torch.tensor([tokens])).logits[0, -1].double()
+    return torch.log_softmax(logits, dim=-1).numpy()
 
 
 def softmax(model: LocalModel, tokens: Sequence[int]) -> np.ndarray:
     """Log-probabilities of the next token, float64."""
-    with torch.inference_mode():
-        logits = model.model(torch.tensor([list(tokens)])).logits[0, -1].double()
-    return torch.log_softmax(logits, dim=-1).numpy()
+    return softmax_after(model, tuple(tokens))
 
 
 def prefix_probability(model: LocalModel, tokens: Sequence[int], text: bytes) -> float:
@@ -87,10 +79,10 @@ def path(model: LocalModel, start: Sequence[int], tokens: Sequence[int]) -> floa
     return sum(softmax(model, [*start, *tokens[:place]])[token] for place, token in enumerate(tokens))
 
 
-@pytest.mark.costly("networks are computed")
+@pytest.mark.costly("a pass of a network for every sequence of tokens that begins a text")
 def test_a_merge_by_hand() -> None:
     """``ti`` + ``me``: the word is one token, so everything is scored from the tokens before it."""
-    model = stories()
+    model = real_model()
     context, choices = QUESTION
     wholes = [encode(model, context + choice) for choice in choices]
     start = encode(model, "Once upon a")
@@ -104,7 +96,7 @@ def test_a_merge_by_hand() -> None:
 
 
 def test_heal_by_hand() -> None:
-    model = stories()
+    model = real_model()
     context, choices = QUESTION
     start, table = encode(model, "Once upon a"), model.tokenizer.token_bytes
     rest, sequences = b" ti", set()
@@ -127,7 +119,7 @@ def test_heal_by_hand() -> None:
 
 
 def test_word_by_hand() -> None:
-    model = stories()
+    model = real_model()
     start = encode(model, "Once upon a")
     table, eos = model.tokenizer.token_bytes, model.tokenizer.eos_id
     white = [token for token, spelled in enumerate(table) if spelled[:1].isspace()] + [eos]
@@ -140,7 +132,7 @@ def test_word_by_hand() -> None:
     assert summed(model, "Once upon a", [" time", " times"], "word") == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.costly("networks are computed")
+@pytest.mark.costly("large vocabularies, and a pass for every sequence of tokens that begins a text")
 @pytest.mark.parametrize("name", ["gpt2", "gpt-neox-20b", "mistral-7b-v0.2"])
 @pytest.mark.parametrize(
     ("context", "choices"),
@@ -149,7 +141,7 @@ def test_word_by_hand() -> None:
 )
 def test_exact_bytes_on_real_tokenizers(name: str, context: str, choices: list[str]) -> None:
     """Where the scored text is short enough to look at every sequence of tokens there is."""
-    model = tiny(name)
+    model = random_model(name)
     found = score_texts(model, context, choices, boundary="bytes")
     assert found["tokens"].to_pylist() == found["bytes"].to_pylist() == [len(choice.encode()) for choice in choices]
     wholes = [encode(model, context + choice) for choice in choices]
@@ -177,16 +169,15 @@ def test_raw_bytes_have_one_spelling(shared_data: Path) -> None:
 
 
 def test_score_tells_counts_and_flags() -> None:
-    found = score_texts(stories(), *QUESTION).to_pylist()
+    found = score_texts(real_model(), *QUESTION).to_pylist()
     assert [one["merged"] for one in found] == [True] * 3
-    assert [(one["bos"], one["unknown"], one["noncanonical"], one["lossy"]) for one in found] == [
-        (1, 0, False, False)
-    ] * 3
+    flags = [(one["bos"], one["unknown"], one["noncanonical"], one["lossy"]) for one in found]
+    assert flags == [(1, 0, False, False)] * 3
     assert [one["words"] for one in found] == [1, 1, 3]
     with pytest.raises(ProtocolError, match="it must be one of joint"):
-        score_texts(stories(), *QUESTION, boundary="healed")
+        score_texts(real_model(), *QUESTION, boundary="healed")
     with pytest.raises(ModelError, match="no word begins"):
-        score_texts(stories(), "Once upon (", ["a"], boundary="word")
+        score_texts(real_model(), "Once upon (", ["a"], boundary="word")
 
 
 def test_permuted_choices_have_permuted_scores() -> None:
@@ -194,32 +185,32 @@ def test_permuted_choices_have_permuted_scores() -> None:
     for boundary in BOUNDARIES:
         if boundary in ("joint", "moved-space", "count", "bytes"):
             continue  # the merge leaves nothing of a choice, or too long for bytes
-        forward, backward = (summed(stories(), context, order, boundary) for order in (choices, choices[::-1]))
+        forward, backward = (summed(real_model(), context, order, boundary) for order in (choices, choices[::-1]))
         assert forward == pytest.approx(backward[::-1], abs=1e-5)
 
 
 @pytest.mark.parametrize("boundary", CORRECTED)
 def test_a_run_stores_what_its_scores_need(boundary: str, tmp_path: Path) -> None:
     """The scores of a run, from the stored observations alone, are those of the same question asked on the spot."""
-    recipe = replace(
-        resolve("mmlu/cloze:sum")["mmlu/cloze:sum"], boundary=boundary, shots=0, shot_split=None, limit=400
-    )
-    recipe = replace(recipe, sampler="none", question="Once upon a ti", header="", continuation="me {letter}")
+    recipe = resolve("mmlu/cloze:sum")["mmlu/cloze:sum"]
+    recipe = replace(recipe, boundary=boundary, shots=0, shot_split=None, limit=400, sampler="none", header="")
+    recipe = replace(recipe, question="Once upon a ti", continuation="me {letter}")
     if boundary == "word":
         recipe = replace(recipe, question="Once upon a", continuation=" {letter}")
     if boundary == "bytes":
         recipe = replace(recipe, continuation="m{letter}")
     data = write_mmlu(tmp_path / "data", subjects=("tides",), questions=1)
-    run = evaluate(model=stories(), data=data, protocols={"mine": recipe}, out=tmp_path / "run")
+    run = evaluate(model=real_model(), data=data, protocols={"mine": recipe}, out=tmp_path / "run")
     found = [one["score"] for one in run.scores().to_pylist()]
     (request,) = run.tables.requests.to_pylist()
-    assert found == pytest.approx(summed(stories(), request["context"], request["continuations"], boundary), abs=1e-4)
+    assert found == pytest.approx(
+        summed(real_model(), request["context"], request["continuations"], boundary), abs=1e-4
+    )
     spans = run.tables.spans.to_pylist()
     assert all((span["before"] is None) == (boundary == "bytes") for span in spans)
     assert all((span["after"] is None) == (boundary != "word") for span in spans)
-    lcp = evaluate(
-        model=stories(), data=data, protocols={"lcp": replace(recipe, boundary="lcp")}, out=tmp_path / "other"
-    )
+    shared = {"lcp": replace(recipe, boundary="lcp")}
+    lcp = evaluate(model=real_model(), data=data, protocols=shared, out=tmp_path / "other")
     assert [one["score"] for one in lcp.scores().to_pylist()] != pytest.approx(found, abs=1e-6)
 
 

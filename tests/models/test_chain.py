@@ -1,7 +1,5 @@
 """Chains of thought: sampled as their stream says, scored after, and put together from what is stored."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,8 +28,10 @@ from choicewise.results.explain import explain
 from choicewise.results.run import Run
 from choicewise.running.plan import unique_tokens
 from choicewise.scoring.combine import OVER_CHAINS, marginal, vote
+from tests.helpers.answers import ids
 from tests.helpers.observed import continuations, row
 from tests.helpers.protocols import mmlu_protocol
+from tests.helpers.toy_tokenizers import ToyModel
 
 ITEMS = (
     Item("1", "What did Lily see in the park?", ("a big red ball", "a dog", "your mom and dad"), (1,)),
@@ -43,10 +45,6 @@ SHORT = {name: replace(protocol, chains=3, new_tokens=12) for name, protocol in 
 HEADLINE = f"{NAME}:marginal"
 
 
-def ids(*tokens: int) -> Any:
-    return np.asarray(tokens, dtype=np.int32)
-
-
 def scores(run: Run) -> dict[tuple[str, str, int], float]:
     return {(row["protocol"], row["item"], row["choice"]): row["score"] for row in run.scores().to_pylist()}
 
@@ -56,9 +54,8 @@ def texts(run: Run) -> dict[tuple[str, int], str]:
     return {(row["item"], row["part"]): row["text"] for row in rows if row["choice"] == -1}
 
 
-@pytest.mark.costly("networks are computed")
+@pytest.mark.costly("plain lines compute every token anew from all before it")
 def test_marginal_and_vote_are_what_plain_lines_compute_of_the_same_streams(shared_data: Path, tmp_path: Path) -> None:
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     folder = shared_data / "models" / "stories260K"
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -99,24 +96,25 @@ def test_marginal_and_vote_are_what_plain_lines_compute_of_the_same_streams(shar
             assert seen[f"{NAME}:vote", item.id, index] == pytest.approx(votes[index])
 
 
-def test_the_same_chains_come_whatever_is_asked_besides(tmp_path: Path) -> None:
-    whole = evaluate(model=HashModel(), data=QUIZ, protocols=SHORT, out=tmp_path / "whole")
-    backwards = Dataset("quiz", {"test": ITEMS[::-1]})
-    turned = evaluate(model=HashModel(), data=backwards, protocols=SHORT, out=tmp_path / "turned")
-    first = evaluate(model=HashModel(), data=QUIZ, protocols=SHORT, limit=1, out=tmp_path / "first")
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The fake's run, which nobody changes."""
+    return evaluate(model=HashModel(), data=QUIZ, protocols=SHORT, out=tmp_path_factory.mktemp("chains") / "whole")
+
+
+def test_the_same_chains_come_whatever_is_asked_besides(whole: Run, tmp_path: Path) -> None:
+    def run(name: str, protocols: Any = SHORT, items: tuple[Item, ...] = ITEMS, limit: int | None = None) -> Run:
+        data, out = Dataset("quiz", {"test": items}), tmp_path / name
+        return evaluate(model=HashModel(), data=data, protocols=protocols, out=out, limit=limit)
+
+    turned, first = run("turned", items=ITEMS[::-1]), run("first", limit=1)
+    fewer, other = (run(next(iter(c)), {HEADLINE: replace(SHORT[HEADLINE], **c)}) for c in ({"chains": 2}, {"seed": 1}))
     assert len(set(texts(whole).values())) == 9
-    assert texts(whole) == texts(turned)
-    assert scores(whole) == scores(turned)
+    assert (texts(whole), scores(whole)) == (texts(turned), scores(turned))
     assert texts(first).items() < texts(whole).items()
     assert scores(first).items() < scores(whole).items()
-    fewer = {HEADLINE: replace(SHORT[HEADLINE], chains=2)}
-    assert texts(evaluate(model=HashModel(), data=QUIZ, protocols=fewer, out=tmp_path / "few")) == {
-        place: text for place, text in texts(whole).items() if place[1] < 2
-    }
-    other = {HEADLINE: replace(SHORT[HEADLINE], seed=1)}
-    assert not set(texts(whole).values()) & set(
-        texts(evaluate(model=HashModel(), data=QUIZ, protocols=other, out=tmp_path / "seed")).values()
-    )
+    assert texts(fewer) == {place: text for place, text in texts(whole).items() if place[1] < 2}
+    assert not set(texts(whole).values()) & set(texts(other).values())
 
 
 class Dying(HashModel):
@@ -131,13 +129,11 @@ class Dying(HashModel):
             yield index, answer
 
 
-def test_an_interrupted_run_goes_on_with_its_chains(tmp_path: Path) -> None:
-    whole = evaluate(model=HashModel(), data=QUIZ, protocols=SHORT, out=tmp_path / "whole")
+def test_an_interrupted_run_goes_on_with_its_chains(whole: Run, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         evaluate(model=Dying(), data=QUIZ, protocols=SHORT, out=tmp_path / "cut")
     resumed = evaluate(model=HashModel(), data=QUIZ, protocols=SHORT, out=tmp_path / "cut")
-    assert texts(resumed) == texts(whole)
-    assert scores(resumed) == scores(whole)
+    assert (texts(resumed), scores(resumed)) == (texts(whole), scores(whole))
     keys = resumed.tables.observations["key"].to_pylist()
     assert len(keys) == len(set(keys)) == 9 + 3 * 7
 
@@ -179,9 +175,7 @@ def test_a_chain_ends_before_the_token_that_spells_the_stop() -> None:
 def test_keys_tell_apart_whatever_changes_the_answer() -> None:
     chain = Generation(ids(1, 2), 5, (b"\n\n",), Sampling.of(0, "item", 0))
     others = [
-        replace(chain, context=ids(1, 3)),
-        replace(chain, limit=6),
-        replace(chain, stops=(b"\n",)),
+        *(replace(chain, context=ids(1, 3)), replace(chain, limit=6), replace(chain, stops=(b"\n",))),
         *(replace(chain, sampling=Sampling.of(*args)) for args in ((1, "item", 0), (0, "item", 1), (0, "other", 0))),
     ]
     span = Span(ids(3), ids(4))
@@ -190,57 +184,6 @@ def test_keys_tell_apart_whatever_changes_the_answer() -> None:
     assert Conclusion(chain, span).key != Conclusion(chain, replace(span, continuation=ids(5))).key
     assert Conclusion(chain, span).after(ids(8, 9)).context.tolist() == [1, 2, 8, 9, 3]
     assert (chain.inputs, Conclusion(chain, span).inputs) == (6, 8)
-
-
-@pytest.mark.parametrize("family", ["llama", "gemma2", "mamba", "bamba"])
-def test_the_cache_changes_no_chain(family: str) -> None:
-    pytest.importorskip("torch")
-    from choicewise.models.local import causal_lm as sampling
-    from choicewise.models.local import plain
-    from tests.helpers.tiny_models import VOCABULARY, tiny
-
-    table = [b"%d " % token for token in range(VOCABULARY)]
-    chain = Generation(ids(*range(3, 43)), 20, (b"zz",), Sampling.of(0, "item", 0))
-    one, other = (way(tiny(family), VOCABULARY, chain, [], table) for way in (plain.generate, sampling.sample))
-    assert one.tokens.tolist() == other.tokens.tolist()
-    assert len(one.tokens) == 20
-    assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
-    assert one.ranks.tolist() == other.ranks.tolist()
-
-
-def test_a_chain_that_ends_at_once_is_empty() -> None:
-    pytest.importorskip("torch")
-    from choicewise.models.local import causal_lm as sampling
-    from choicewise.models.local import plain
-    from tests.helpers.tiny_models import VOCABULARY, tiny
-
-    chain = Generation(ids(*range(3, 13)), 20, (b"x",), Sampling.of(0, "item", 0))
-    for ends, table in (
-        (range(VOCABULARY), [b"%d " % token for token in range(VOCABULARY)]),
-        ([], [b"x"] * VOCABULARY),
-    ):
-        for way in (plain.generate, sampling.sample):
-            answer = way(tiny("llama"), VOCABULARY, chain, ends, table)
-            assert (len(answer.tokens), len(answer.logprobs), answer.is_nan) == (0, 0, False)
-
-
-def test_a_cache_that_is_wrong_is_not_used() -> None:
-    torch = pytest.importorskip("torch")
-    from choicewise.models.local import causal_lm as sampling
-    from choicewise.models.local import plain
-    from tests.helpers.tiny_models import VOCABULARY, tiny
-
-    model, forward = tiny("llama"), type(tiny("llama")).forward
-
-    class Forgetful(type(model)):  # type: ignore[misc]
-        def forward(self, input_ids: Any, past_key_values: Any = None, **rest: Any) -> Any:
-            return forward(self, input_ids, past_key_values=None, **rest)
-
-    torch.manual_seed(0)
-    model.__class__ = Forgetful
-    table = [b"%d " % token for token in range(VOCABULARY)]
-    asked = model, VOCABULARY, Generation(ids(*range(3, 23)), 10, (b"x",), Sampling.of(0, "item", 0)), [2], table
-    assert sampling.sample(*asked).tokens.tolist() == plain.generate(*asked).tokens.tolist()
 
 
 def test_marginal_and_vote_by_hand() -> None:
@@ -306,8 +249,6 @@ def test_a_plan_counts_chains_at_their_full_length() -> None:
 
 
 def test_a_proposal_that_shares_a_token_with_the_question_is_missing() -> None:
-    from tests.helpers.toy_tokenizers import ToyModel
-
     protocol = mmlu_protocol(
         **{"reading": "chain-of-thought", "score": "marginal", "shots": 0, "choices": None, "seed": 0},
         **{"chains": 1, "new_tokens": 2, "question": "{question}", "proposal": "b", "continuation": "{choice}"},
@@ -318,11 +259,10 @@ def test_a_proposal_that_shares_a_token_with_the_question_is_missing() -> None:
     assert reasons == ["the proposal shares a token with the question; begin it with a line break"] * 2
 
 
-def test_the_explanation_shows_the_chains_and_what_stands_behind_them(tmp_path: Path) -> None:
-    run = evaluate(model=HashModel(), data=QUIZ, protocols=SHORT, out=tmp_path)
-    told = explain(run, "2")
+def test_the_explanation_shows_the_chains_and_what_stands_behind_them(whole: Run) -> None:
+    told = explain(whole, "2")
     chains = [scored for scored in told.asked[0].scored if scored.choice == -1]
-    assert {("2", scored.part): scored.generated for scored in chains}.items() < texts(run).items()
+    assert {("2", scored.part): scored.generated for scored in chains}.items() < texts(whole).items()
     behind = [scored for scored in told.asked[0].scored if scored.choice == 0]
     assert [scored.part for scored in behind] == [0, 1, 2]
     assert {(scored.context, scored.continuation) for scored in behind} == {(" \nTherefore, the answer is", " (A)")}
@@ -339,11 +279,15 @@ class Brief(HashModel):
             yield index, answer.first(0) if chain and questions[index].sampling.stream[0] % 2 else answer
 
 
-def test_the_explanation_counts_the_tokens_of_each_chain(tmp_path: Path) -> None:
-    run = evaluate(model=Brief(), data=QUIZ, protocols=SHORT, out=tmp_path)
+@pytest.fixture(scope="module")
+def brief(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return evaluate(model=Brief(), data=QUIZ, protocols=SHORT, out=tmp_path_factory.mktemp("brief") / "run")
+
+
+def test_the_explanation_counts_the_tokens_of_each_chain(brief: Run) -> None:
     lengths = set()
     for item in ITEMS:
-        (asked,) = explain(run, item.id).asked
+        (asked,) = explain(brief, item.id).asked
         chains = {scored.part: scored for scored in asked.scored if scored.choice == -1}
         for scored in asked.scored:
             prompt = len((asked.context + (scored.context if scored.choice >= 0 else "")).encode())
@@ -353,20 +297,19 @@ def test_the_explanation_counts_the_tokens_of_each_chain(tmp_path: Path) -> None
     assert {0} < lengths
 
 
-def test_an_empty_chain_is_a_chain(tmp_path: Path) -> None:
-    found = evaluate(model=Brief(), data=QUIZ, protocols=SHORT, out=tmp_path / "run")
-    empty = [place for place, text in texts(found).items() if not text]
+def test_an_empty_chain_is_a_chain(brief: Run) -> None:
+    empty = [place for place, text in texts(brief).items() if not text]
     assert empty
     assert len(empty) < 9
-    assert found.unanswered == []
-    assert [row.missing for row in found.rows()] == [0, 0]
-    spans = {(row["item"], row["part"], row["choice"]): row for row in found.observations().to_pylist()}
+    assert brief.unanswered == []
+    assert [row.missing for row in brief.rows()] == [0, 0]
+    spans = {(row["item"], row["part"], row["choice"]): row for row in brief.observations().to_pylist()}
     for item, part in empty:
         request = render(SHORT[HEADLINE], next(each for each in ITEMS if each.id == item), ())
         before = [*request.context().encode(), *request.proposals[0].encode()]
         for choice, text in enumerate(request.continuations):
             ((_, seen),) = HashModel().answer([Span(ids(*before), ids(*text.encode()))])
             assert spans[item, part, choice]["logprobs"] == pytest.approx(seen.logprobs.tolist())
-        told = list(explanation_lines(explain(found, item)))
+        told = list(explanation_lines(explain(brief, item)))
         assert any(line.startswith("generated") and '"": 0 tokens' in line for line in told)
         assert not [line for line in told if "NaN" in line or "missing" in line]

@@ -1,14 +1,15 @@
 """Chats: messages and continuations as the released harness makes them, and what comes of them in a run."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
+import transformers
 
 from choicewise import evaluate, open_run
 from choicewise.data.dataset import Dataset
@@ -17,11 +18,11 @@ from choicewise.errors import ModelError, ProtocolError, StoreError, UsageError
 from choicewise.models.load import load_model
 from choicewise.models.local.files import LONGEST, read_chat_template
 from choicewise.protocols.catalogue import chat_name, entry, in_chat, plain_name, resolve
-from choicewise.protocols.protocol import Protocol
 from choicewise.requests.ask import add_requests
 from choicewise.requests.render import TemplateSource
 from choicewise.requests.request import PreparedBlock, Request
 from choicewise.results.rows import run_id
+from choicewise.results.run import Run
 from choicewise.tokens.chat_template import ChatTemplate, Message
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.helpers.commands import choicewise
@@ -29,91 +30,69 @@ from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.protocols import mmlu_protocol, requests
 from tests.paths import GOLDENS, ROOT
 
-pytestmark = pytest.mark.costly("networks are computed")
-
 MODEL = ROOT / "src" / "choicewise" / "bundled" / "models" / "merrow-bpe-512"
 GOLDENS = GOLDENS / "chat"
 TEMPLATES = ("chatml", "headers", "no-system")
 ROWS = json.loads((GOLDENS / "rows.json").read_text(encoding="utf-8"))
 HEADER = "The following are multiple choice questions (with answers) about {subject}.\n\n"
+GAP = {"prepare": "gap", "question": "{before}", "answer": "{choice} {after}", "proposal": "{choice}", "choices": 2}
 PROTOCOLS = {
     "letters": mmlu_protocol(header=HEADER, strip="question"),
     "begun": mmlu_protocol(strip="question", proposal="The best answer is"),
-    "gap": mmlu_protocol(
-        benchmark="any",
-        prepare="gap",
-        question="{before}",
-        answer="{choice} {after}",
-        proposal="{choice}",
-        continuation=" {after}",
-        choices=2,
-    ),
+    "gap": mmlu_protocol(benchmark="any", continuation=" {after}", **GAP),
 }
-CHATML = ChatTemplate(json.loads((GOLDENS / "chatml.json").read_text())["template"], {})
 
 
-def lettered() -> list[Item]:
-    rows = enumerate(ROWS["letters"])
-    return [
-        Item(str(number), row["question"], tuple(row["choices"]), (row["answer"],), row["subject"])
-        for number, row in rows
-    ]
+def golden(name: str) -> dict[str, Any]:
+    return json.loads((GOLDENS / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def gaps() -> list[Item]:
-    rows = enumerate(ROWS["gap"])
-    return [
-        Item(str(number), row["sentence"], (row["option1"], row["option2"]), (int(row["answer"]) - 1,), "mill_lore")
-        for number, row in rows
-    ]
+CHATML = ChatTemplate(golden("chatml")["template"], {})
+REFUSING = golden("no-system")["template"]
+LETTERED = [
+    Item(str(number), row["question"], tuple(row["choices"]), (row["answer"],), row["subject"])
+    for number, row in enumerate(ROWS["letters"])
+]
+GAPS = [
+    Item(str(number), row["sentence"], (row["option1"], row["option2"]), (int(row["answer"]) - 1,), "mill_lore")
+    for number, row in enumerate(ROWS["gap"])
+]
 
 
 def dataset(items: list[Item]) -> Dataset:
     return Dataset("mill", {"dev": tuple(items[:-2]), "test": tuple(items[-2:])})
 
 
-DATA = {"letters": dataset(lettered()), "begun": dataset(lettered()), "gap": dataset(gaps())}
+DATA = {"letters": dataset(LETTERED), "begun": dataset(LETTERED), "gap": dataset(GAPS)}
+CASES = [(name, case) for name in TEMPLATES for case in golden(name)["cases"]]
 
 
-def cases() -> list[Any]:
-    return [
-        pytest.param(
-            name, case, id=f"{name}-{case['task']}-{case['shots']}-{case['chat']}-{case['system'] is not None}"
-        )
-        for name in TEMPLATES
-        for case in json.loads((GOLDENS / f"{name}.json").read_text(encoding="utf-8"))["cases"]
-    ]
-
-
-@pytest.mark.parametrize(("name", "case"), cases())
+@pytest.mark.parametrize(
+    ("name", "case"),
+    CASES,
+    ids=[f"{name}-{each['task']}-{each['shots']}-{each['chat']}-{each['system'] is not None}" for name, each in CASES],
+)
 def test_chats_are_those_of_the_harness(name: str, case: dict[str, Any]) -> None:
-    golden = json.loads((GOLDENS / f"{name}.json").read_text(encoding="utf-8"))
-    template = template_of(golden["template"])
-    axes = {"shots": case["shots"], "chat": case["chat"], "system": case["system"]}
-    protocol = Protocol(**{**vars_of(PROTOCOLS[case["task"]]), **axes})
-    made = list(requests(protocol, DATA[case["task"]], "mill_lore", template=template))
-    assert len(made) == len(case["requests"]) == 2
-    for request, sent in zip(made, case["requests"], strict=True):
+    axes = {axis: case[axis] for axis in ("shots", "chat", "system")}
+    protocol = replace(PROTOCOLS[case["task"]], **axes)
+    template = template_of(golden(name)["template"])
+    asked = list(requests(protocol, DATA[case["task"]], "mill_lore", template=template))
+    assert len(asked) == len(case["requests"]) == 2
+    for request, sent in zip(asked, case["requests"], strict=True):
         contexts = [request.context(proposal=text) for text in request.proposals]
         contexts = contexts or [request.context()] * len(request.continuations)
         assert [list(pair) for pair in zip(contexts, request.continuations, strict=True)] == sent
 
 
-def vars_of(protocol: Protocol) -> dict[str, Any]:
-    return {axis: getattr(protocol, axis) for axis in Protocol.__dataclass_fields__}
-
-
-_TEMPLATES: dict[str, ChatTemplate] = {}
-
-
+@cache
 def template_of(text: str) -> ChatTemplate:
     """One process for each of the templates, not for each of the cases."""
-    return _TEMPLATES.setdefault(text, ChatTemplate(text, {"bos_token": "<s>", "eos_token": "</s>"}))
+    return ChatTemplate(text, {"bos_token": "<s>", "eos_token": "</s>"})
 
 
+@pytest.mark.costly("the tokenizer of transformers is read, and templates run in processes of their own")
 def test_rendering_is_that_of_transformers() -> None:
     """Only the day is fixed, and chance."""
-    transformers = pytest.importorskip("transformers")
     tokenizer = transformers.AutoTokenizer.from_pretrained(MODEL)
     tokenizer.chat_template = (
         "{{ bos_token }}{%- for m in messages -%}[{{ m.role | upper }}] {{ m.content }}{{ eos_token }}\n"
@@ -137,23 +116,18 @@ def test_rendering_is_that_of_transformers() -> None:
     assert ChatTemplate(plain, {}).render(begun) == "user: u\nassistant: It is "
 
 
-def test_the_day_and_chance_are_the_same_every_time() -> None:
-    template = ChatTemplate("{{ strftime_now('%d %b %Y') }} {{ range(1000) | random }} {{ messages[0].content }}", {})
+@pytest.mark.costly("each of three templates runs in a process of its own")
+def test_the_day_and_chance_are_fixed_and_a_system_text_that_is_ignored_or_refused_is_known() -> None:
+    text = "{{ strftime_now('%d %b %Y') }} {{ range(1000) | random }} "
+    template = ChatTemplate(text + "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}", {})
     first, second = (template.render([Message("user", word)]) for word in ("one", "two"))
     assert first.startswith("26 Jul 2024 ")
     assert first.removesuffix("one") == second.removesuffix("two")
-
-
-def test_a_system_text_that_the_template_refuses_or_ignores_is_known() -> None:
-    refusing = json.loads((GOLDENS / "no-system.json").read_text())["template"]
-    ignoring = "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}"
-    assert CHATML.takes_system
-    assert not template_of(refusing).takes_system
-    assert not ChatTemplate(ignoring, {}).takes_system
+    assert [each.takes_system for each in (template, template_of(REFUSING), CHATML)] == [False, False, True]
 
 
 def test_messages_that_a_template_refuses_are_an_error() -> None:
-    template = template_of(json.loads((GOLDENS / "no-system.json").read_text())["template"])
+    template = template_of(REFUSING)
     with pytest.raises(ModelError, match="refuses the messages \\(Roles must alternate\\)"):
         template.render([Message("system", "s"), Message("assistant", "a"), Message("user", "u")])
 
@@ -166,12 +140,11 @@ def test_shots_that_do_not_fit_are_dropped_with_their_turns() -> None:
     Answerer.tokenizer.chat = CHATML
     protocol = mmlu_protocol(header=HEADER, strip="question", shots=4, chat="turns")
     source = TemplateSource(protocol, DATA["letters"], CHATML)
-    made = list(source.requests("mill_lore", DATA["letters"].rows("test", "mill_lore"), 0))
-    assert all(isinstance(each, Request) for each in made)
+    asked = list(source.requests("mill_lore", DATA["letters"].rows("test", "mill_lore"), 0))
+    assert all(isinstance(each, Request) for each in asked)
     block = PreparedBlock()
-    add_requests(block, protocol, [each for each in made if isinstance(each, Request)], Answerer())
-    for row, request in zip(block.requests, made, strict=True):
-        assert isinstance(request, Request)
+    add_requests(block, protocol, asked, Answerer())
+    for row, request in zip(block.requests, asked, strict=True):
         assert 0 < row.shots < 4
         assert row.shots + row.shots_dropped == 4
         assert row.context == request.context(row.shots)
@@ -192,17 +165,8 @@ def test_views_and_proposals_render_the_whole_chat_again() -> None:
 
 
 def test_a_continuation_keeps_its_space_after_a_chain_of_thought() -> None:
-    chain = mmlu_protocol(
-        reading="chain-of-thought",
-        proposal="\nSo it is",
-        score="vote",
-        new_tokens=4,
-        chains=1,
-        seed=1,
-        fit="refuse",
-        chat="turns",
-        shots=0,
-    )
+    sampling = {"new_tokens": 4, "chains": 1, "seed": 1, "fit": "refuse", "chat": "turns", "shots": 0}
+    chain = mmlu_protocol(reading="chain-of-thought", proposal="\nSo it is", score="vote", **sampling)
     (first, _) = requests(chain, DATA["letters"], "mill_lore", template=CHATML)
     assert first.continuations[0] == " A"
 
@@ -263,7 +227,6 @@ def test_the_file_of_a_template_is_that_of_transformers(tmp_path: Path) -> None:
     assert [template and template.text for template in templates] == ["T", "D", "F"]
     assert templates[0] is not None
     assert templates[0].special == {"bos_token": "<s>", "eos_token": "</s>"}
-    transformers = pytest.importorskip("transformers")
     theirs = [transformers.AutoTokenizer.from_pretrained(folder) for folder in folders]
     assert [each.get_chat_template() for each in theirs] == ["T", "D", "F"]
     assert read_chat_template(MODEL) is None
@@ -280,29 +243,31 @@ def test_the_file_of_a_template_is_that_of_transformers(tmp_path: Path) -> None:
         read_chat_template(folders[2])
 
 
+@pytest.mark.costly("four runs, and templates run in processes of their own")
 def test_a_run_in_a_chat(tmp_path: Path) -> None:
-    data, model = write_mmlu(tmp_path / "data"), chat_model(tmp_path / "model")
+    data, model = write_mmlu(tmp_path / "data", subjects=("tides",)), chat_model(tmp_path / "model")
     names = ["mmlu/original+turns", "mmlu/original+message", "mmlu/helm+turns", "mmlu/harness-v0+message:pmi-answer"]
-    run = evaluate(model=model, data=data, protocols=names, out=tmp_path / "run", limit=1)
-    template = load_model(model).tokenizer.chat
+
+    def run(name: str, protocols: list[str]) -> Run:
+        return evaluate(model=model, data=data, protocols=protocols, out=tmp_path / name, limit=1)
+
+    chats, template = run("run", names), load_model(model).tokenizer.chat
     assert template is not None
-    assert run.manifest.model.chat == template.digest
-    spans = run.observations().to_pylist()
-    assert spans
-    explained = json.loads(invoke("explain", tmp_path / "run", "--item", "tides/test/0", "--json"))
-    prompts = json.dumps(explained)
+    assert chats.manifest.model.chat == template.digest
+    assert chats.observations().num_rows
+    prompts = choicewise("explain", tmp_path / "run", "--item", "tides/test/0", "--json", code=0).stdout
     assert "<s><|im_start|>system\\nThe following are" in prompts
     assert "Answer:<|im_end|>\\n<|im_start|>assistant\\n" in prompts
-    plain = evaluate(model=model, data=data, protocols=["mmlu/original"], out=tmp_path / "plain", limit=1)
-    assert run_id(plain.manifest) == run_id(run.manifest)
+    plain = run("plain", ["mmlu/original"])
+    assert run_id(plain.manifest) == run_id(chats.manifest)
     (model / "chat_template.jinja").write_text(CHATML.text)
     with pytest.raises(StoreError, match="model chat is .* there and .* here"):
-        evaluate(model=model, data=data, protocols=names, out=tmp_path / "run", limit=1)
-    other = evaluate(model=model, data=data, protocols=["mmlu/original"], out=tmp_path / "other", limit=1)
-    assert run_id(other.manifest) != run_id(plain.manifest)
+        run("run", names)
+    assert run_id(run("other", ["mmlu/original"]).manifest) != run_id(plain.manifest)
     assert open_run(tmp_path / "run").manifest.complete
 
 
+@pytest.mark.costly("two tokenizers are read, and templates run in processes of their own")
 def test_a_template_that_starts_with_the_bos_gets_no_second_one(tmp_path: Path) -> None:
     """Nor do the texts around special tokens change where they are encoded in parts."""
     texts = {"with": "{{ bos_token }}" + CHATML.text, "without": CHATML.text}
@@ -312,12 +277,8 @@ def test_a_template_that_starts_with_the_bos_gets_no_second_one(tmp_path: Path) 
         add_bos(folder / "tokenizer.json")
         model = load_model(folder)
         block, protocol = PreparedBlock(), mmlu_protocol(chat="turns", shots=2)
-        add_requests(
-            block,
-            protocol,
-            list(requests(protocol, DATA["letters"], "mill_lore", template=model.tokenizer.chat)),
-            model,
-        )
+        sent = list(requests(protocol, DATA["letters"], "mill_lore", template=model.tokenizer.chat))
+        add_requests(block, protocol, sent, model)
         assert {row.bos for row in block.spans} == {1}
         asked[name] = list(block.wanted)
     assert asked["with"] == asked["without"]
@@ -325,7 +286,6 @@ def test_a_template_that_starts_with_the_bos_gets_no_second_one(tmp_path: Path) 
 
 def add_bos(path: Path) -> None:
     """Let the tokenizer put its BOS before every text."""
-    tokenizers = pytest.importorskip("tokenizers")
     backend = tokenizers.Tokenizer.from_file(str(path))
     bos = backend.token_to_id("<s>")
     backend.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", bos)])
@@ -333,29 +293,23 @@ def add_bos(path: Path) -> None:
 
 
 def test_a_model_without_a_template_is_no_chat_model(tmp_path: Path) -> None:
-    data = write_mmlu(tmp_path / "data")
-    with pytest.raises(
-        ModelError, match="fake:hash has no chat template .* is a chat; protocol mmlu/original\\+turns can't be asked"
-    ):
-        evaluate(model="fake:hash", data=data, protocols=["mmlu/original+turns"], out=tmp_path / "run")
+    data, protocols = write_mmlu(tmp_path / "data"), ["mmlu/original+turns"]
+    reason = "fake:hash has no chat template .* is a chat; protocol mmlu/original\\+turns can't be asked"
+    with pytest.raises(ModelError, match=reason):
+        evaluate(model="fake:hash", data=data, protocols=protocols, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def invoke(*words: object, code: int = 0) -> str:
-    told = choicewise(*words, code=code)
-    return told.stdout if code == 0 else told.stderr
-
-
+@pytest.mark.costly("two commands, and templates run in processes of their own")
 def test_the_command_line_asks_in_chats(tmp_path: Path) -> None:
-    data = write_mmlu(tmp_path / "data")
-    refusing = json.loads((GOLDENS / "no-system.json").read_text())["template"]
-    model = chat_model(tmp_path / "model", **{"chat_template.jinja": refusing})
-    line = ("run", "--model", model, "--data", data, "--limit", "1", "--protocol", "mmlu/original", "--json")
-    result = choicewise(*line, "--chat", "turns", "--out", str(tmp_path / "run"))
-    assert result.code == 0, result.stdout
-    assert {row["protocol"] for row in json.loads(result.stdout)} == {"mmlu/original+turns"}
-    assert "takes no system text; none is sent under mmlu/original+turns" in result.stderr
-    shown = ("prompts", "--data", data, "--protocol", "mmlu/original+turns", "--limit", "1")
-    first, *_ = invoke(*shown, "--model", model).splitlines()
+    data = write_mmlu(tmp_path / "data", subjects=("tides",))
+    model = chat_model(tmp_path / "model", **{"chat_template.jinja": REFUSING})
+    line = ("--model", model, "--data", data, "--limit", "1")
+    told = choicewise(
+        "run", *line, "--protocol", "mmlu/original", "--json", "--chat", "turns", "--out", tmp_path / "run", code=0
+    )
+    assert {row["protocol"] for row in json.loads(told.stdout)} == {"mmlu/original+turns"}
+    assert "takes no system text; none is sent under mmlu/original+turns" in told.stderr
+    first, *_ = choicewise("prompts", *line, "--protocol", "mmlu/original+turns", code=0).stdout.splitlines()
     assert json.loads(first)["context"].startswith("<s><turn>user\nWhich of the tides")
     assert json.loads(first)["continuations"] == ["A", "B", "C", "D"]

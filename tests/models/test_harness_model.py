@@ -3,9 +3,8 @@
 Against the harness itself: ``tests/peers/test_harness_lm_*.py``.
 """
 
-from __future__ import annotations
-
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
@@ -22,8 +21,10 @@ from choicewise.integrations.lm_eval import requests as asking
 from choicewise.integrations.lm_eval.engine import REFUSED, STAMP, read_arguments, stamp
 from choicewise.integrations.lm_eval.requests import (
     GREEDY,
+    Asked,
     Encoder,
     Request,
+    Score,
     StopRule,
     ask_as_harness,
     ask_with_boundary,
@@ -39,15 +40,22 @@ from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import BYTES, ByteTokenizer
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line of progress comes from a busy machine."""
+    monkeypatch.setattr("choicewise.running.progress.EVERY", (1e9, 1e9))
+
+
 def request(context: str, continuation: str, group: object = None) -> Request:
     return Request(context, continuation, f"task, document {context!r}", group)
 
 
+def scores_of(asked: Sequence[Asked]) -> list[Score]:
+    return score(HashModel(), asked, str, "loglikelihood")
+
+
 def encoder(add_bos: bool | None = None, apart: bool = False) -> Encoder:
     return Encoder(ByteTokenizer(), BYTES, "<s>", add_bos, apart)
-
-
-# Arguments
 
 
 def test_arguments_arrive_as_the_harness_s_command_line_parses_them() -> None:
@@ -55,10 +63,9 @@ def test_arguments_arrive_as_the_harness_s_command_line_parses_them() -> None:
     arguments, notes = read_arguments({**given, "batch_size": 8, "think_end_token": "17", "parallelize": False})
     assert (arguments.dtype, arguments.max_length, arguments.add_bos_token) == ("float16", 512, True)
     assert (arguments.think_end_token, arguments.device) == (17, None)
-    assert notes == [
-        "batch_size has no effect: all requests form one tree of tokens, computed in packs that fit (batch_tokens sets "
-        "their size)"
-    ]
+    (note,) = notes
+    told = "all requests form one tree of tokens, computed in packs that fit (batch_tokens sets their size)"
+    assert note == f"batch_size has no effect: {told}"
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -69,21 +76,19 @@ def test_what_has_no_meaning_here_is_refused_by_name(name: str) -> None:
         read_arguments({"pretrained": "m", name: value})
 
 
-def test_everything_that_is_wrong_is_said_at_once() -> None:
+def test_everything_that_is_wrong_is_said_at_once_and_values_that_can_not_be_are_refused() -> None:
     wrong = {"max_length": "many", "add_bos_token": "perhaps", "revison": "main", "tp_plan": "auto", "pretrained": [1]}
     with pytest.raises(UsageError) as raised:
         read_arguments(wrong)
     assert len(raised.value.problems) == 5
     assert "did you mean revision?" in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("given", "complaint"),
-    [({"max_length": 0}, "at least 1"), ({"boundary": "x"}, "harness, joint"), ({"enable_thinking": True}, "needs")],
-)
-def test_values_that_can_t_be_are_refused(given: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(UsageError, match=complaint):
-        read_arguments({"pretrained": "m", **given})
+    for value, complaint in (
+        ({"max_length": 0}, "at least 1"),
+        ({"boundary": "x"}, "harness, joint"),
+        ({"enable_thinking": True}, "needs"),
+    ):
+        with pytest.raises(UsageError, match=complaint):
+            read_arguments({"pretrained": "m", **value})
 
 
 def test_a_template_hears_of_thinking() -> None:
@@ -91,19 +96,13 @@ def test_a_template_hears_of_thinking() -> None:
     assert read_arguments(given)[0].template_arguments == {"style": "short", "enable_thinking": False}
 
 
-# The command line
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "run --model choicewise --model_args a=b,c=d -x -- --tasks t",
-        "--help",
-        "run -h",
-        "--model hf --tasks=x -L 5",
-        "",
-    ],
+LINES = (
+    *("run --model choicewise --model_args a=b,c=d -x -- --tasks t", "--help", "run -h"),
+    *("--model hf --tasks=x -L 5", ""),
 )
+
+
+@pytest.mark.parametrize("line", LINES)
 def test_every_argument_is_passed_on(line: str) -> None:
     with patch.object(register, "run_harness") as run:
         invoke(["lm-eval", *line.split()])
@@ -111,12 +110,9 @@ def test_every_argument_is_passed_on(line: str) -> None:
 
 
 def test_without_the_harness_the_line_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "lm_eval", None)
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
     with pytest.raises(UsageError, match=r"pip install 'choicewise\[harness\]'"):
         register.register()
-
-
-# Tokens
 
 
 @given(st.text(alphabet=" \n\tab\u00a0\u3000\x1f"), st.text(alphabet=" ab"))
@@ -134,13 +130,10 @@ def test_a_text_that_begins_with_the_prefix_gets_nothing_added() -> None:
     assert encoder(add_bos=False).texts(["a"])[0].tolist() == [*b"a"]
 
 
-def test_pairs_follow_the_harness() -> None:
+def test_pairs_follow_the_harness_and_equal_contexts_share_their_tokens() -> None:
     pairs = encoder().pairs([("ab ", "c"), ("", "c"), (" ", "c"), ("ab", "")])
-    assert [(pair.context.tolist(), pair.continuation.tolist()) for pair in pairs[:3]] == [
-        ([BYTES, *b"ab"], [*b" c"]),
-        ([BYTES], [*b"c"]),
-        ([BYTES], [*b" c"]),
-    ]
+    seen = [(pair.context.tolist(), pair.continuation.tolist()) for pair in pairs[:3]]
+    assert seen == [([BYTES, *b"ab"], [*b" c"]), ([BYTES], [*b"c"]), ([BYTES], [*b" c"])]
     assert pairs[3].missing == "continuation '' leaves nothing to score: it has no tokens"
     (apart,) = encoder(apart=True).pairs([("ab ", "c")])
     assert (apart.context.tolist(), apart.continuation.tolist()) == ([BYTES, *b"ab"], [*b" c"])
@@ -148,11 +141,8 @@ def test_pairs_follow_the_harness() -> None:
     assert bare.missing == "its context is white space, which has no tokens before it"
     (alone,) = Encoder(ByteTokenizer(), None, None, None, apart=False).pairs([("", "c")])
     assert "prefix_token_id" in str(alone.missing)
-
-
-def test_equal_contexts_share_their_tokens() -> None:
-    pairs = encoder().pairs([("ab", "c"), ("ab ", "d")])
-    assert pairs[0].context is pairs[1].context
+    one, other = encoder().pairs([("ab", "c"), ("ab ", "d")])
+    assert one.context is other.context
 
 
 class Merging(ByteTokenizer):
@@ -166,9 +156,8 @@ class Merging(ByteTokenizer):
 def test_merged_tokens_are_noted_or_refused(capsys: pytest.CaptureFixture[str]) -> None:
     merging = Encoder(Merging(), BYTES, "<s>", None, apart=False)
     lost, changed = merging.pairs([("xa", "b"), ("xa", "bc")])
-    assert (
-        lost.missing == "continuation 'b' leaves nothing to score: its characters merge into the context's last token"
-    )
+    reason = "continuation 'b' leaves nothing to score: its characters merge into the context's last token"
+    assert lost.missing == reason
     assert (changed.merged, changed.continuation.tolist()) == (True, [*b"c"])
     asked = ask_as_harness(merging, [request("xa", "b"), request("xa", "bc")], 100, renditions=False)
     with pytest.raises(ModelError, match=r"1 requests can't be scored.*boundary=lcp"):
@@ -177,9 +166,6 @@ def test_merged_tokens_are_noted_or_refused(capsys: pytest.CaptureFixture[str]) 
     told = capsys.readouterr()
     assert "1 of 1 requests, first task, document 7: the scored tokens do not spell the continuation" in told.err
     assert told.out == ""
-
-
-# Scores
 
 
 class Stubborn(HashModel):
@@ -229,9 +215,8 @@ def test_another_boundary_asks_the_choices_of_a_question_together(policy: str) -
     requests = [request("xa", "b", 1), request("y", "b", 2), request("xa", "c", 1)]
     encodings = Encodings(ByteTokenizer(), "default")
     asked = ask_with_boundary(encodings, policy, requests, 100)
-    scores = score(HashModel(), asked, str, "loglikelihood")
-    expected = score(HashModel(), ask_as_harness(encoder(), requests, 100, False), str, "loglikelihood")
-    assert [each.total for each in scores] == pytest.approx([each.total for each in expected])
+    expected = [each.total for each in scores_of(ask_as_harness(encoder(), requests, 100, False))]
+    assert [each.total for each in scores_of(asked)] == pytest.approx(expected)
 
 
 def test_too_many_tokens_for_one_tree_are_asked_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,12 +227,9 @@ def test_too_many_tokens_for_one_tree_are_asked_in_portions(monkeypatch: pytest.
     groups = [*portions(questions, [question.inputs for question in questions])]
     assert sorted(index for group in groups for index in group) == [0, 1, 2, 3, 4, 5]
     assert len(groups) > 2
-    scores = score(HashModel(), asked, str, "loglikelihood")
+    scores = scores_of(asked)
     monkeypatch.undo()
-    assert score(HashModel(), asked, str, "loglikelihood") == scores
-
-
-# Answers
+    assert scores_of(asked) == scores
 
 
 def test_settings_are_read_as_the_harness_reads_them() -> None:
@@ -282,15 +264,9 @@ def naive_length(text: str, stops: list[str], extra: int = 2) -> int | None:
 def test_a_generation_stops_where_the_harness_stops(text: str, stops: list[str]) -> None:
     rule = StopRule(stops, lambda stop: [*stop.encode()], lambda tokens: bytes(tokens).decode())
     assert rule.length([*text.encode()]) == naive_length(text, stops)
-
-
-def test_a_stop_that_the_last_tokens_alone_do_not_hold_is_passed_over() -> None:
-    spell = {1: "a", 2: "bb", 3: "c"}
+    spell = {1: "a", 2: "bb", 3: "c"}  # a stop that the last tokens alone do not hold is passed over
     rule = StopRule(["abb"], lambda stop: [], lambda tokens: "".join(spell[token] for token in tokens[-1:]))
     assert rule.length([1, 2, 3]) is None
-
-
-# The cache
 
 
 def test_a_cache_belongs_to_one_model() -> None:
@@ -302,9 +278,3 @@ def test_a_cache_belongs_to_one_model() -> None:
         stamp(answers, "two")
     with pytest.raises(UsageError, match="does not name"):
         stamp({"0" * 64: (-1.0, True)}, "one")
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No line of progress comes from a busy machine."""
-    monkeypatch.setattr("choicewise.running.progress.EVERY", (1e9, 1e9))

@@ -1,7 +1,5 @@
 """Every reading, as it is run, against a few plain lines on a real model and on what the fakes must say."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -10,18 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from tests.paths import SHARED
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+import torch
+import transformers
 
 from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import ProtocolError
 from choicewise.models.fake import HashModel
-from choicewise.models.local.local_model import LocalModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Cosine, Generation, Span, TokenScores
@@ -31,47 +25,33 @@ from choicewise.requests.request import PreparedBlock
 from choicewise.results.run import Run
 from choicewise.running.plan import unique_tokens
 from choicewise.running.work import observe
+from tests.helpers import answers
 from tests.helpers.protocols import mmlu_protocol
-from tests.helpers.tiny_models import load
+from tests.helpers.tiny_models import real_model
+from tests.paths import SHARED
 
-STORIES = SHARED / "models" / "stories260K"
 ITEMS = (
     Item("1", "What did Lily see in the park?", ("a big red ball", "a dog", "your mom and dad"), (1,)),
     Item("2", "Where do birds live?", ("in a tree", "in the sea", "under a bed", "in a tree house"), (0, 3)),
     Item("3", "Tim was sad. Why?", ("He lost his toy.", "He found a toy."), (0,)),
 )
 QUIZ = Dataset("quiz", {"test": ITEMS})
-PERMUTED = Dataset(
-    "quiz",
-    {
-        "test": tuple(
-            replace(
-                item,
-                choices=item.choices[::-1],
-                gold=tuple(sorted(len(item.choices) - 1 - index for index in item.gold)),
-            )
-            for item in ITEMS
-        )
-    },
-)
 
 
-@cache
-def stories() -> LocalModel:
-    if not STORIES.is_dir():
-        pytest.skip(f"no shared data at {SHARED}")
-    return load(STORIES, device="cpu")
+def turned(item: Item) -> Item:
+    """With its options in reverse order."""
+    last = len(item.choices) - 1
+    return replace(item, choices=item.choices[::-1], gold=tuple(sorted(last - index for index in item.gold)))
 
 
 @cache
 def reference() -> Any:
     """The same weights in plain transformers."""
-    return transformers.AutoModelForCausalLM.from_pretrained(STORIES, dtype=torch.float32)
+    return transformers.AutoModelForCausalLM.from_pretrained(SHARED / "models" / "stories260K", dtype=torch.float32)
 
 
-def ids(text: str, *, special: bool = True) -> list[int]:
-    tokens: list[int] = stories().tokenizer.encode([text], special=special)[0].tolist()
-    return tokens
+def ids(text: str) -> list[int]:
+    return real_model().tokenizer.encode([text], special=True)[0].tolist()
 
 
 def logprobs(tokens: list[int], forbidden: int | None = None) -> Any:
@@ -90,7 +70,7 @@ def after(context: str, continuation: str) -> float:
 
 
 def run(name: str, out: Path, model: Any = None, data: Dataset = QUIZ) -> Run:
-    return evaluate(model=model or stories(), data=data, protocols=[name], out=out)
+    return evaluate(model=model or real_model(), data=data, protocols=[name], out=out)
 
 
 def scores(found: Run) -> dict[tuple[str, int], float]:
@@ -108,7 +88,7 @@ def forward_tokens(item: Item, choice: str) -> int:
 
 def package(item: Item, choice: str) -> float:
     text = f'Question: {item.question}\nAnswer: "{choice}"'
-    tokens, bos, eos = ids(text), stories().tokenizer.bos_id, stories().tokenizer.eos_id
+    tokens, bos, eos = ids(text), real_model().tokenizer.bos_id, real_model().tokenizer.eos_id
     start = len(ids(f"Question: {item.question}\nAnswer:"))
     return float(logprobs([bos, *tokens], forbidden=eos)[start:].sum()) / len(f'"{choice}"')
 
@@ -165,7 +145,7 @@ PLAIN: dict[str, Callable[[Item, str], float]] = {
 }
 
 
-@pytest.mark.costly("networks are computed")
+@pytest.mark.costly("plain lines run the network for every option")
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_reading_is_what_a_few_plain_lines_compute(name: str, tmp_path: Path) -> None:
     found = scores(run(f"options/{name}", tmp_path))
@@ -189,17 +169,19 @@ def test_the_models_own_loss_times_the_tokens_is_minus_the_sum(tmp_path: Path) -
         assert row["ranks"] == [-1] * len(row["tokens"])
 
 
-@pytest.mark.parametrize(
-    "name", [f"options/{name}" for name in PLAIN] + ["options/cloze:pmi", "options/cloze:first_token"]
-)
-def test_permuting_the_options_permutes_the_scores(name: str, tmp_path: Path) -> None:
-    one, other = (
-        scores(run(name, tmp_path / "a", HashModel())),
-        scores(run(name, tmp_path / "b", HashModel(), PERMUTED)),
-    )
-    for item in ITEMS:
-        for index in range(len(item.choices)):
-            assert one[item.id, index] == other[item.id, len(item.choices) - 1 - index]
+def test_permuting_the_options_permutes_the_scores(tmp_path: Path) -> None:
+    names = [*(f"options/{name}" for name in PLAIN), "options/cloze:pmi", "options/cloze:first_token"]
+    tables = []
+    for name, items in (("one", ITEMS), ("other", tuple(map(turned, ITEMS)))):
+        data = Dataset("quiz", {"test": items})
+        found = evaluate(model=HashModel(), data=data, protocols=names, out=tmp_path / name)
+        assert {*found.protocols} == {*names}
+        tables.append(
+            {(row["protocol"], row["item"], row["choice"]): row["score"] for row in found.scores().to_pylist()}
+        )
+    last = {item.id: len(item.choices) - 1 for item in ITEMS}
+    one, other = tables
+    assert one == {(name, item, last[item] - index): score for (name, item, index), score in other.items()}
 
 
 def test_an_empty_choice_is_like_nothing() -> None:
@@ -212,25 +194,18 @@ def test_an_empty_choice_is_like_nothing() -> None:
 
 
 def test_generated_scores_are_the_forward_scores_of_the_same_tokens(tmp_path: Path) -> None:
-    ((_, made),) = stories().answer([Generation(np.asarray(ids("Tim was sad."), dtype=np.int32), 5)])
-    said = stories().tokenizer.decode(made.tokens).strip()
+    ((_, generated),) = real_model().answer([Generation(answers.ids(*ids("Tim was sad.")), 5)])
+    said = real_model().tokenizer.decode(generated.tokens).strip()
     item = Item("1", "Tim was sad.", ("so what", said), (1,))
     base = resolve("options/quoted-mean-generate")["options/quoted-mean-generate"]
     generate = replace(base, question="{question}", continuation=" {choice}")
     ask = replace(generate, reading="loglikelihood", decision="argmax", ties="first", new_tokens=None)
-    found = evaluate(
-        model=stories(),
-        data=Dataset("d", {"test": (item,)}),
-        protocols={"generate": generate, "forward": ask},
-        out=tmp_path,
-    )
+    data, protocols = Dataset("d", {"test": (item,)}), {"generate": generate, "forward": ask}
+    found = evaluate(model=real_model(), data=data, protocols=protocols, out=tmp_path)
     seen = {(row["protocol"], row["choice"]): row["score"] for row in found.scores().to_pylist()}
     assert np.isnan(seen["generate", 0])
     assert seen["generate", 1] == pytest.approx(seen["forward", 1], abs=1e-4)
     assert [row.value for row in found.rows()] == [1.0, 1.0]
-
-
-_NONE = np.empty(0, dtype=np.int32)
 
 
 @pytest.mark.parametrize(("model", "value"), [("fake:oracle", 1.0), ("fake:anti-oracle", 0.0)])
@@ -248,11 +223,10 @@ def test_every_reading_agrees_with_the_oracle(model: str, value: float, tmp_path
     assert {row.protocol: row.value for row in found.rows()} == dict.fromkeys(long, value)
 
 
-@pytest.mark.costly("networks are computed")
 @pytest.mark.parametrize("name", [name for name in PLAIN if name != "noisy-channel"] + ["spellings"])
-def test_a_reading_computes_no_token_twice(name: str, tmp_path: Path) -> None:
-    model = load(stories_folder(), device="cpu")
-    assert model.selfcheck is not None
+def test_a_reading_computes_no_token_twice(name: str) -> None:
+    model = real_model()
+    assert model.check(model.window) is not None
     (protocol,) = resolve(f"options/{name}").values()
     asking = PreparedBlock()
     add_requests(asking, protocol, [render(protocol, item, ()) for item in ITEMS], model)
@@ -262,12 +236,7 @@ def test_a_reading_computes_no_token_twice(name: str, tmp_path: Path) -> None:
     assert model.computed - before < asking.inputs
 
 
-def stories_folder() -> Path:
-    stories()
-    return STORIES
-
-
-BAD = {
+ODD = {
     "empty": ("", "x"),
     "blank": ("  ", "x"),
     "duplicate": ("same", "same", "other"),
@@ -277,19 +246,18 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("kind", BAD)
-def test_odd_options_are_scored_or_missing_with_a_reason(kind: str, tmp_path: Path) -> None:
-    data = Dataset("odd", {"test": (Item("1", "Which?", BAD[kind], (0,)),)})
+@pytest.mark.costly("all protocols for any data")
+def test_odd_options_are_scored_or_missing_with_a_reason(tmp_path: Path) -> None:
+    items = tuple(Item(kind, f"Which {kind}?", choices, (0,)) for kind, choices in ODD.items())
     names = [name for name in resolve("options") if "free" not in name]
-    found = evaluate(model=HashModel(), data=data, protocols=names, out=tmp_path)
+    found = evaluate(model=HashModel(), data=Dataset("odd", {"test": items}), protocols=names, out=tmp_path)
     for row in found.rows():
-        assert row.n + row.missing == 1
-    reasons = [row["missing"] for row in found.observations().to_pylist() if row["key"] is None]
-    assert all(reasons)
-    sums = [row["score"] for row in found.scores().to_pylist() if row["protocol"] == "options/quoted-sum-forward"]
-    assert np.isfinite(sums).all()
-    if kind == "duplicate":
-        assert sums[0] == sums[1]
+        assert row.n + row.missing == len(items)
+    assert all(row["missing"] for row in found.observations().to_pylist() if row["key"] is None)
+    rows = [row for row in found.scores().to_pylist() if row["protocol"] == "options/quoted-sum-forward"]
+    assert np.isfinite([row["score"] for row in rows]).all()
+    first, second, _ = (row["score"] for row in rows if row["item"] == "duplicate")
+    assert first == second
 
 
 def test_labels_that_begin_each_other_are_refused(tmp_path: Path) -> None:
@@ -306,7 +274,7 @@ class Broken(HashModel):
         for index, answer in super().answer(questions):
             match questions[index]:
                 case Generation(sampling=None):
-                    yield index, TokenScores(_NONE, np.empty(0, dtype=np.float32), _NONE)
+                    yield index, TokenScores.of()
                 case Generation():
                     yield index, answer
                 case Cosine():
@@ -316,14 +284,12 @@ class Broken(HashModel):
                     yield index, replace(answer, logprobs=bad)
 
 
-@pytest.mark.costly("networks are computed")
+@pytest.mark.costly("all protocols for any data")
 def test_a_model_without_numbers_gives_none(tmp_path: Path) -> None:
     found = evaluate(model=Broken(), data=QUIZ, protocols=["options"], out=tmp_path)
     rows = {row.protocol: row for row in found.rows()}
-    assert {row.n for name, row in rows.items() if "free" not in name and row.value == row.value and row.value > 0} <= {
-        0,
-        3,
-    }
+    right = {row.n for name, row in rows.items() if "free" not in name and row.value == row.value and row.value > 0}
+    assert right <= {0, 3}
     assert rows["options/embedding"].missing == 3
     assert rows["options/quoted-mean-generate"].missing == 3
     assert (rows["options/free-simple-evals"].n, rows["options/free-simple-evals"].value) == (3, 0.0)
@@ -342,6 +308,6 @@ def test_a_span_as_long_as_the_window_has_a_loss_and_a_longer_one_is_missing() -
 
 
 def test_observe_gives_a_row_per_question() -> None:
-    span = Span(np.asarray([65], dtype=np.int32), np.asarray([66, 67], dtype=np.int32))
+    span = Span(answers.ids(65), answers.ids(66, 67))
     (row,) = observe(HashModel(), {span.key: span})
     assert (row.key, list(row.tokens), list(row.sizes), row.value) == (span.key, [66, 67], [1, 1], None)

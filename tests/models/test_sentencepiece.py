@@ -1,7 +1,5 @@
 """Tokenizers that come as SentencePiece files alone: converted, held against the original, refused if they differ."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
@@ -10,15 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import transformers
 
-import choicewise
 from choicewise import evaluate
 from choicewise.errors import ModelError
 from choicewise.models.load import load_model
 from choicewise.models.local.tokenizer import HfTokenizer, tokenizer_files
+from choicewise.results.run import Run
 from tests.helpers.mmlu_data import write_mmlu
+from tests.paths import ROOT
 
-BASE = Path(choicewise.__file__).parent / "bundled" / "models" / "merrow-bpe-512"
+BASE = ROOT / "src" / "choicewise" / "bundled" / "models" / "merrow-bpe-512"
 WORDS = ("the", "miller", "of", "wenna", "hid", "seven", "amber", "jars", "under", "old", "bell", "tower", "A", "B")
 LLAMA = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 TEXTS = (
@@ -34,21 +34,12 @@ def spelled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     pytest.importorskip("google.protobuf")
     draw, folder = random.Random(1), tmp_path_factory.mktemp("spm")
     lines = [" ".join(draw.choices(WORDS, k=12)) + "." for _ in range(800)]
+    sizes = {"vocab_size": 400, "hard_vocab_limit": False, "minloglevel": 2}
+    ids = {"byte_fallback": True, "unk_id": 0, "bos_id": 1, "eos_id": 2}
+    spaces = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
     for kind in ("bpe", "unigram"):
-        trainer.train(
-            sentence_iterator=iter(lines),
-            model_prefix=str(folder / kind),
-            vocab_size=400,
-            model_type=kind,
-            byte_fallback=True,
-            hard_vocab_limit=False,
-            unk_id=0,
-            bos_id=1,
-            eos_id=2,
-            normalization_rule_name="identity",
-            remove_extra_whitespaces=False,
-            minloglevel=2,
-        )
+        prefix = str(folder / kind)
+        trainer.train(sentence_iterator=iter(lines), model_prefix=prefix, model_type=kind, **sizes, **ids, **spaces)
     return {kind: (folder / f"{kind}.model").read_bytes() for kind in ("bpe", "unigram")}
 
 
@@ -74,7 +65,6 @@ def test_a_converted_tokenizer_splits_as_the_original(spelled: dict[str, bytes],
         if "<s>" not in text and text != " ":
             assert tokens.tolist() == original.encode(text.removeprefix(" ")), text
     assert tokenizer_files(folder)[0].name == "tokenizer.model"
-    transformers = pytest.importorskip("transformers")
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     assert [tokens.tolist() for tokens in encoded] == theirs(list(TEXTS)).input_ids
 
@@ -89,25 +79,14 @@ def test_a_conversion_that_splits_otherwise_is_an_error_with_an_example(
         tokenizer.encode(["the old bell"], special=True)
 
 
-@pytest.mark.costly("networks are computed")
 def test_a_run_checks_its_texts(spelled: dict[str, bytes], tmp_path: Path) -> None:
-    data = write_mmlu(tmp_path / "data")
-    run = evaluate(
-        model=model(tmp_path / "model", spelled["bpe"], LLAMA),
-        data=data,
-        protocols=["mmlu/original"],
-        out=tmp_path / "run",
-        limit=1,
-    )
-    assert run.manifest.complete
+    def run(kind: str) -> Run:
+        folder, data = model(tmp_path / kind, spelled[kind], LLAMA), write_mmlu(tmp_path / "data")
+        return evaluate(model=folder, data=data, protocols=["mmlu/original"], out=tmp_path / f"{kind}-run", limit=1)
+
+    assert run("bpe").manifest.complete
     with pytest.raises(ModelError, match="otherwise than SentencePiece itself"):
-        evaluate(
-            model=model(tmp_path / "other", spelled["unigram"], LLAMA),
-            data=data,
-            protocols=["mmlu/original"],
-            out=tmp_path / "other-run",
-            limit=1,
-        )
+        run("unigram")
 
 
 def test_the_digest_is_that_of_the_file(spelled: dict[str, bytes], tmp_path: Path) -> None:

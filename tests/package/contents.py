@@ -3,8 +3,6 @@
 python tests/package/contents.py DIST DIRECT      DIST: the sdist and the wheel made from it; DIRECT: the tree's wheel
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -40,18 +38,11 @@ def of_wheel(path: Path) -> list[str]:
     with zipfile.ZipFile(path) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     (about,) = {name.split("/")[0] for name in files if ".dist-info/" in name}
-    expected = {name.removeprefix("src/") for name in tracked("src/choicewise")} | {
-        f"{about}/{name}" for name in METADATA
-    }
-    lacking = [
-        f"no file of the wheel ends in {ending}" for ending in NEEDED if not any(n.endswith(ending) for n in files)
-    ]
-    return [
-        *unlike(path, set(files), expected),
-        *lacking,
-        *secrets(path, files),
-        *of_metadata(files[f"{about}/METADATA"]),
-    ]
+    expected = {name.removeprefix("src/") for name in tracked("src/choicewise")}
+    faults = unlike(path, set(files), expected | {f"{about}/{name}" for name in METADATA})
+    ends = [end for end in NEEDED if not any(name.endswith(end) for name in files)]
+    faults += [f"no file of the wheel ends in {end}" for end in ends]
+    return [*faults, *secrets(path, files), *of_metadata(files[f"{about}/METADATA"])]
 
 
 def of_sdist(path: Path) -> list[str]:
@@ -59,9 +50,8 @@ def of_sdist(path: Path) -> list[str]:
     with tarfile.open(path) as archive:
         members = [member for member in archive.getmembers() if not member.isdir()]
         strange = [f"{path.name}: {member.name} is no plain file" for member in members if not member.isfile()]
-        files = {
-            member.name.partition("/")[2]: read.read() for member in members if (read := archive.extractfile(member))
-        }
+        opened = {member.name.partition("/")[2]: archive.extractfile(member) for member in members}
+        files = {name: file.read() for name, file in opened.items() if file}
     return [*strange, *unlike(path, set(files), {*tracked("."), "PKG-INFO"}), *secrets(path, files)]
 
 
@@ -69,11 +59,11 @@ def of_metadata(text: bytes) -> list[str]:
     """Faults of what a registry shows."""
     about = message_from_bytes(text)
     wanted = {"Name": "choicewise", "License-Expression": "Apache-2.0", "License-File": "LICENSE"}
+    needed = ("Summary", "Keywords", "Classifier", "Requires-Python", "Description-Content-Type")
     faults = [
-        f"METADATA: {name} is {about[name]!r}, not {value!r}" for name, value in wanted.items() if about[name] != value
+        f"METADATA: {name} is {about[name]!r}, not {wanted[name]!r}" for name in wanted if about[name] != wanted[name]
     ]
-    for name in ("Summary", "Keywords", "Classifier", "Requires-Python", "Description-Content-Type"):
-        faults += [] if about[name] else [f"METADATA: no {name}"]
+    faults += [f"METADATA: no {name}" for name in needed if not about[name]]
     direct = [line for line in about.get_all("Requires-Dist", []) if "@" in line]
     return [*faults, *(f"METADATA: {line} names an address" for line in direct)]
 
@@ -92,11 +82,8 @@ def unlike(path: Path, names: set[str], expected: set[str]) -> list[str]:
 
 def secrets(path: Path, files: dict[str, bytes]) -> list[str]:
     """Files with the likeness of a key or the address of a registry."""
-    return [
-        f"{path.name}: {name} holds {found.group()[:12]!r}..."
-        for name, text in files.items()
-        if (found := SECRET.search(text))
-    ]
+    found = {name: likeness for name, text in files.items() if (likeness := SECRET.search(text))}
+    return [f"{path.name}: {name} holds {likeness.group()[:12]!r}..." for name, likeness in found.items()]
 
 
 if __name__ == "__main__":

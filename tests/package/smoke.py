@@ -3,8 +3,6 @@
 PYTHON tests/package/smoke.py base|full    PYTHON: of an environment that has the wheel (full: with [hf,serve,server])
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -53,13 +51,10 @@ class Shell:
         """What a command prints; SystemExit unless it ends with ``code``, or warns from our code."""
         words = [str(word) for word in command]
         done = subprocess.run(words, cwd=self.home, env=self.environment, capture_output=True, text=True, check=False)
-        if done.returncode != code or "Traceback" in done.stderr or "choicewise/" in _warnings(done.stderr):
+        warned = any("Warning:" in line and "choicewise/" in line for line in done.stderr.splitlines())
+        if done.returncode != code or "Traceback" in done.stderr or warned:
             sys.exit(f"{' '.join(words)} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
         return done.stdout + done.stderr if code else done.stdout
-
-
-def _warnings(text: str) -> str:
-    return "\n".join(line for line in text.splitlines() if "Warning:" in line)
 
 
 def base(shell: Shell) -> None:

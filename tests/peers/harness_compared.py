@@ -23,7 +23,6 @@ CLOSE = 1e-4
 
 
 def write_rows(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """A file of rows."""
     path = folder / f"{name}.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
@@ -33,10 +32,8 @@ def write_task(folder: Path, name: str, splits: Mapping[str, Sequence[Mapping[st
     """A task file with these rows in its splits: ``text`` holds its further keys."""
     files = {split: str(write_rows(folder, f"{name}-{split}", rows)) for split, rows in splits.items()}
     path = folder / f"{name}.yaml"
-    data = (
-        f"task: {name}\ndataset_path: json\ndataset_name: null\ndataset_kwargs: {json.dumps({'data_files': files})}\n"
-    )
-    path.write_text(data + text, encoding="utf-8")
+    data = f"dataset_path: json\ndataset_name: null\ndataset_kwargs: {json.dumps({'data_files': files})}\n"
+    path.write_text(f"task: {name}\n{data}{text}", encoding="utf-8")
     return path
 
 
@@ -70,6 +67,24 @@ def by_harness(task: str, include: Sequence[Path] = (), shots: int | None = None
         log_samples=True,
         bootstrap_iters=iterations,
     )
+
+
+def write_logs(model: Any, tasks: Sequence[str], include: Path, out: Path, **options: Any) -> dict[str, Any]:
+    """The results of the harness, which writes them and its samples to ``out`` as its command does."""
+    from lm_eval import simple_evaluate
+    from lm_eval.loggers import EvaluationTracker
+    from lm_eval.tasks import TaskManager
+
+    tracker = EvaluationTracker(output_path=str(out))
+    manager = TaskManager(include_path=str(include), include_defaults=False)
+    results = simple_evaluate(
+        model=model, tasks=list(tasks), task_manager=manager, evaluation_tracker=tracker, **options
+    )
+    samples = results.pop("samples")
+    tracker.save_results_aggregated(results=results, samples=samples)
+    for name in results["configs"]:
+        tracker.save_results_samples(task_name=name, samples=samples[name])
+    return dict(results)
 
 
 def texts_by_harness(task: str, include: Sequence[Path] = (), shots: int | None = None) -> dict[str, list[Any]]:
@@ -119,8 +134,7 @@ def compare(
     """
     spelled = f"lm-eval:{selector}" + (f"@shots={shots}" if shots is not None else "")
     (task,) = load_harness_tasks(spelled, include_path=include, **load)
-    theirs = by_harness(selector, include, shots)
-    run = by_us(task, out)
+    theirs, run, name_there = by_harness(selector, include, shots), by_us(task, out), task.name.removeprefix("lm-eval:")
     rows = {row.protocol: row for row in run.rows()}
     for name, recipe in task.protocols.items():
         metric = name.removeprefix(f"{task.name}:").partition("@")[0]
@@ -128,11 +142,7 @@ def compare(
         credits = {row["item"]: row["credit"] for row in scores}
         for leaf, samples in theirs["samples"].items():
             for sample in samples:
-                item = (
-                    f"{leaf}/{sample['doc_id']}"
-                    if leaf != task.name.removeprefix("lm-eval:")
-                    else str(sample["doc_id"])
-                )
+                item = f"{'' if leaf == name_there else f'{leaf}/'}{sample['doc_id']}"
                 own = [row["score"] for row in scores if row["item"] == item]
                 if recipe.score == "sum":
                     expected = [float(answer[0]) for answer in sample["filtered_resps"]][: len(own)]
@@ -140,14 +150,10 @@ def compare(
                     assert len(own) == len(expected)
                 if metric not in sample:  # it is ours alone
                     continue
-                if recipe.metric == "perplexity":
-                    assert math.isclose(credits[item], sample[metric], abs_tol=CLOSE)
-                else:
-                    assert math.isclose(credits[item], float(sample[metric]), abs_tol=1e-5), (name, item)
-        total = theirs["results"].get(task.name.removeprefix("lm-eval:")) or next(iter(theirs["results"].values()))
+                near = CLOSE if recipe.metric == "perplexity" else 1e-5
+                assert math.isclose(credits[item], float(sample[metric]), abs_tol=near), (name, item)
+        total = theirs["results"].get(name_there) or next(iter(theirs["results"].values()))
         if f"{metric},none" in total:
-            expected = total[f"{metric},none"]
-            assert math.isclose(rows[name].value, expected, rel_tol=1e-3 if recipe.metric == "perplexity" else 1e-6), (
-                name
-            )
+            near = 1e-3 if recipe.metric == "perplexity" else 1e-6
+            assert math.isclose(rows[name].value, total[f"{metric},none"], rel_tol=near), name
     return task

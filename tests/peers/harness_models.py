@@ -1,7 +1,5 @@
 """The harness's own model and ours, on the same folder in float32, and requests as the harness makes them."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

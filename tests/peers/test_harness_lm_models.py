@@ -1,7 +1,5 @@
 """Models of many kinds under the harness: its numbers where it has any, an error that says what to do elsewhere."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any
@@ -45,6 +43,13 @@ def compare(hf: HFLM, own: ChoicewiseLM, texts: list[str] = TEXTS) -> None:
     assert all(map(near, own.loglikelihood_rolling(asked), hf.loglikelihood_rolling(asked, disable_tqdm=True)))
 
 
+def compare_answers(hf: HFLM, own: ChoicewiseLM, text: str, stop: str) -> None:
+    """What they write after a text and a long one is the same."""
+    asked = [(each, {"max_gen_toks": 12, "until": [stop]}) for each in (text, "the frog " * 30)]
+    given = requests("generate_until", asked)
+    assert own.generate_until(given) == hf.generate_until(given, disable_tqdm=True)
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
@@ -52,7 +57,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def save(family: str, folder: Path, **changes: Any) -> Path:
     """A tiny model of ``family`` with the tokenizer of a bundled one."""
-    model = tiny(family, vocab_size=len(AutoTokenizer.from_pretrained(BASE)), **changes)
+    return save_beside(tiny(family, vocab_size=len(AutoTokenizer.from_pretrained(BASE)), **changes), folder)
+
+
+def save_beside(model: Any, folder: Path) -> Path:
     model.save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(BASE / name, folder)
@@ -64,9 +72,7 @@ def test_encoder_decoders_have_the_harness_s_numbers(family: str, folders: Path)
     hf, own = both(save_model(family, folders / family), max_length=40)
     assert own.backend == hf.backend == "seq2seq"
     compare(hf, own, [text for text in TEXTS if text])
-    settings = {"max_gen_toks": 12, "until": ["."]}
-    asked = requests("generate_until", [("What do the herons catch?", settings), ("the frog " * 30, settings)])
-    assert own.generate_until(asked) == hf.generate_until(asked, disable_tqdm=True)
+    compare_answers(hf, own, "What do the herons catch?", ".")
 
 
 @pytest.mark.parametrize("family", ["gpt2", "mistral", "mamba", "gemma2", "bloom", "opt"])
@@ -75,9 +81,7 @@ def test_causal_families_have_the_harness_s_numbers(family: str, folders: Path) 
     hf, own = both(save(family, folders / family))
     assert own.max_length == hf.max_length
     compare(hf, own)
-    settings = {"max_gen_toks": 12, "until": ["e"]}
-    asked = requests("generate_until", [("Who keeps the gate?", settings), ("the frog " * 30, settings)])
-    assert own.generate_until(asked) == hf.generate_until(asked, disable_tqdm=True)
+    compare_answers(hf, own, "Who keeps the gate?", "e")
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no shared data")
@@ -85,13 +89,11 @@ def test_a_model_without_bos_and_eos_needs_a_prefix() -> None:
     hf, own = both(SHARED / "tiny-rwkv-4v0-660K", prefix_token_id=0, max_length=64)
     compare(hf, own)
     alone = ChoicewiseLM(pretrained=str(SHARED / "tiny-rwkv-4v0-660K"), dtype="float32", device="cpu")
-    assert alone.loglikelihood(requests("loglikelihood", PAIRS[:2])) == own.loglikelihood(
-        requests("loglikelihood", PAIRS[:2])
-    )
-    with pytest.raises(ModelError, match="prefix_token_id"):
-        alone.loglikelihood(requests("loglikelihood", [("", "the heron")]))
-    with pytest.raises(ModelError, match="prefix_token_id"):
-        alone.loglikelihood_rolling(requests("loglikelihood_rolling", ["the heron"]))
+    some = requests("loglikelihood", PAIRS[:2])
+    assert alone.loglikelihood(some) == own.loglikelihood(some)
+    for kind, text in {"loglikelihood": ("", "the heron"), "loglikelihood_rolling": "the heron"}.items():
+        with pytest.raises(ModelError, match="prefix_token_id"):
+            getattr(alone, kind)(requests(kind, [text]))
 
 
 def test_a_masked_model_is_refused(folders: Path) -> None:
@@ -138,10 +140,7 @@ def test_a_model_that_gives_no_numbers_is_not_scored(folders: Path) -> None:
     model = tiny("llama", vocab_size=2048)
     with torch.no_grad():
         model.model.embed_tokens.weight[200:] = float("nan")
-    model.save_pretrained(folders / "nan")
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(BASE / name, folders / "nan")
-    own = ChoicewiseLM(pretrained=str(folders / "nan"), dtype="float32", device="cpu")
+    own = ChoicewiseLM(pretrained=str(save_beside(model, folders / "nan")), dtype="float32", device="cpu")
     with pytest.raises(ModelError, match="NaN"):
         own.loglikelihood(requests("loglikelihood", PAIRS))
     with pytest.raises(ModelError, match="NaN"):
@@ -149,10 +148,8 @@ def test_a_model_that_gives_no_numbers_is_not_scored(folders: Path) -> None:
 
 
 def test_the_checkpoint_s_own_dtype_is_the_default(folders: Path) -> None:
-    save("llama", folders / "bfloat16")
     model = tiny("llama", vocab_size=len(AutoTokenizer.from_pretrained(BASE))).to(torch.bfloat16)
-    model.save_pretrained(folders / "bfloat16")
-    told = {"pretrained": str(folders / "bfloat16"), "device": "cpu"}
+    told = {"pretrained": str(save_beside(model, folders / "bfloat16")), "device": "cpu"}
     own, hf = ChoicewiseLM(**told), HFLM(**told)
     assert str(own.get_model_info()["model_dtype"]) == str(hf.get_model_info()["model_dtype"]) == "torch.bfloat16"
     asked: list[Instance] = requests("loglikelihood", PAIRS)

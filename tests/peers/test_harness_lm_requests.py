@@ -1,7 +1,5 @@
 """Single requests: what our model of the harness answers, against its own model in float32."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -12,36 +10,13 @@ from choicewise.errors import ModelError
 
 from .harness_models import NAMES, near, ours, requests, theirs
 
-PIECES = [
-    *(
-        "Question: ",
-        "What is it?",
-        "\n",
-        "\n\n",
-        " ",
-        "  ",
-        "\t",
-        "Answer:",
-        " A",
-        "B",
-        " the",
-        "the",
-        "ing",
-        "wor",
-        "ld",
-    ),
-    *("<s>", "</s>", "é", "e\u0301", "\u00a0", "你好", "🙂", ".", "'s", " (A)", "1234", "\u3000", "\u200b", "\x1f"),
-]
+PIECES = ["Question: ", "What is it?", "\n", "\n\n", " ", "  ", "\t", "Answer:", " A", "B", " the", "the", "ing", "wor"]
+PIECES += ["ld", "<s>", "</s>", "é", "e\u0301", "\u00a0", "你好", "🙂", ".", "'s", " (A)", "1234", "\u3000"]
+PIECES += ["\u200b", "\x1f"]
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
 PAIRS = st.lists(st.tuples(TEXTS, TEXTS.filter(bool)), min_size=1, max_size=6)
-ARGUMENTS = st.fixed_dictionaries(
-    {},
-    optional={
-        "add_bos_token": st.booleans(),
-        "prefix_token_id": st.sampled_from([3, 7]),
-        "max_length": st.sampled_from([6, 24]),
-    },
-)
+BOS, LENGTHS = {"add_bos_token": st.booleans(), "prefix_token_id": st.sampled_from([3, 7])}, st.sampled_from([6, 24])
+ARGUMENTS = st.fixed_dictionaries({}, optional={**BOS, "max_length": LENGTHS})
 
 
 def answered(model: Any, pair: tuple[str, str]) -> tuple[float, bool] | None:
@@ -95,17 +70,9 @@ def test_rolling_texts_have_the_harness_s_numbers(name: str, texts: list[str], a
     assert len(own) == len(expected)
 
 
-ANSWERS = st.tuples(
-    TEXTS.filter(bool),
-    st.fixed_dictionaries(
-        {"max_gen_toks": st.integers(1, 24)},
-        optional={
-            "until": st.lists(st.sampled_from(["\n", "\n\n", ".", " the", "e", "", "</s>", " a", "on"]), max_size=2),
-            "do_sample": st.just(False),
-            "temperature": st.just(0.0),
-        },
-    ),
-)
+STOPS = st.lists(st.sampled_from(["\n", "\n\n", ".", " the", "e", "", "</s>", " a", "on"]), max_size=2)
+GREEDY = {"until": STOPS, "do_sample": st.just(False), "temperature": st.just(0.0)}
+ANSWERS = st.tuples(TEXTS.filter(bool), st.fixed_dictionaries({"max_gen_toks": st.integers(1, 24)}, optional=GREEDY))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -113,17 +80,13 @@ ANSWERS = st.tuples(
 @settings(max_examples=8)
 def test_answers_are_the_harness_s(name: str, asked: list[tuple[str, dict[str, Any]]], length: int | None) -> None:
     arguments = {} if length is None else {"max_length": length}
-    known = []
+    hf, model, known = theirs(name, **arguments), ours(name, **arguments), []
     for each in asked:
+        (one,) = requests("generate_until", [each])
         try:
-            known.append(
-                (
-                    each,
-                    theirs(name, **arguments).generate_until(requests("generate_until", [each]), disable_tqdm=True)[0],
-                )
-            )
+            known.append((each, hf.generate_until([one], disable_tqdm=True)[0]))
         except (IndexError, ValueError, RuntimeError):  # a context without tokens
             with pytest.raises(ModelError):
-                ours(name, **arguments).generate_until(requests("generate_until", [each]))
-    own = ours(name, **arguments).generate_until(requests("generate_until", [each for each, _ in known]))
+                model.generate_until([one])
+    own = model.generate_until(requests("generate_until", [each for each, _ in known]))
     assert own == [answer for _, answer in known]

@@ -1,7 +1,5 @@
 """Whole runs of the harness: its results and samples with our model, against those with its own."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path
@@ -16,10 +14,7 @@ from .harness_models import NAMES, ours, theirs
 ABOUT_A_MODEL = {"config", "total_evaluation_time_seconds", "date", "model_source", "model_name", "samples"}
 """What a results file says of more than the tasks."""
 
-WORDS = (
-    *("gate", "lamp", "river", "barley", "ferry", "bell", "mill", "tower"),
-    *("heron", "salt", "bridge", "market", "candle", "frost", "orchard"),
-)
+WORDS = "gate lamp river barley ferry bell mill tower heron salt bridge market candle frost orchard".split()  # noqa: SIM905
 
 
 def rows(seed: int, count: int = 7) -> list[dict[str, Any]]:
@@ -31,20 +26,19 @@ def rows(seed: int, count: int = 7) -> list[dict[str, Any]]:
         if number == 2:
             choices[3] = choices[0]  # two choices are the same text
         noun = random_words.choice(WORDS)
-        made.append(
-            {
-                "question": f"Who keeps the {noun} at hour {number}?",
-                "choices": choices,
-                "gold": random_words.randrange(3),
-                "story": " ".join(random_words.choice(WORDS) for _ in range(30 * (1 + number % 3))),
-                "last": random_words.choice(WORDS),
-                "option1": choices[0],
-                "option2": choices[1],
-                "sentence": f"The {noun} was heavy, so _ stayed at home in the {random_words.choice(WORDS)}.",
-                "answer": str(1 + number % 2),
-            }
-        )
+        row = {"question": f"Who keeps the {noun} at hour {number}?", "choices": choices}
+        row |= {"gold": random_words.randrange(3), "answer": str(1 + number % 2)}
+        row |= {"story": " ".join(random_words.choice(WORDS) for _ in range(30 * (1 + number % 3)))}
+        row |= {"last": random_words.choice(WORDS), "option1": choices[0], "option2": choices[1]}
+        sentence = f"The {noun} was heavy, so _ stayed at home in the {random_words.choice(WORDS)}."
+        made.append({**row, "sentence": sentence})
     return made
+
+
+def texts(asked: str, metrics: str = "") -> str:
+    """A task whose choices are texts after ``asked``, with metrics beside acc and acc_norm."""
+    own = f"metric_list: [{{metric: acc}}, {{metric: acc_norm}}, {metrics}]\n"
+    return f'output_type: multiple_choice\ndoc_to_text: "{asked}"\ndoc_to_choice: choices\ndoc_to_target: gold\n{own}'
 
 
 LETTERS = """
@@ -57,45 +51,14 @@ metric_list: [{metric: acc}, {metric: acc_norm}, {metric: brier_score}]
 TASKS = {
     "letters": LETTERS,
     "letters_5_shots": LETTERS + 'num_fewshot: 5\ndescription: "The following are questions about Merrow.\\n\\n"\n',
-    "texts": """
-output_type: multiple_choice
-doc_to_text: "Question: {{question}}\\nAnswer:"
-doc_to_choice: choices
-doc_to_target: gold
-num_fewshot: 2
-metric_list: [{metric: acc}, {metric: acc_norm}, {metric: acc_bytes}, {metric: acc_mutual_info}, {metric: exact_match}]
-""",
-    "texts_after_white_space": """
-output_type: multiple_choice
-doc_to_text: "Question: {{question}}\\nAnswer:\\n\\n"
-doc_to_choice: choices
-doc_to_target: gold
-target_delimiter: " "
-metric_list: [{metric: acc}, {metric: acc_norm}]
-""",
-    "texts_joined": """
-output_type: multiple_choice
-doc_to_text: "{{question}} It is "
-doc_to_choice: choices
-doc_to_target: gold
-target_delimiter: ""
-metric_list: [{metric: acc}, {metric: acc_norm}]
-""",
-    "texts_after_nothing": """
-output_type: multiple_choice
-doc_to_text: ""
-doc_to_choice: choices
-doc_to_target: gold
-metric_list: [{metric: acc}, {metric: acc_norm}]
-""",
-    "long": """
-output_type: multiple_choice
-doc_to_text: "{{story}} {{story}} {{story}} {{story}}\\nQuestion: {{question}}\\nAnswer:"
-doc_to_choice: choices
-doc_to_target: gold
-num_fewshot: 3
-metric_list: [{metric: acc}, {metric: acc_norm}]
-""",
+    "texts": texts(
+        "Question: {{question}}\\nAnswer:", "{metric: acc_bytes}, {metric: acc_mutual_info}, {metric: exact_match}"
+    )
+    + "num_fewshot: 2\n",
+    "texts_after_white_space": texts("Question: {{question}}\\nAnswer:\\n\\n") + 'target_delimiter: " "\n',
+    "texts_joined": texts("{{question}} It is ") + 'target_delimiter: ""\n',
+    "texts_after_nothing": texts(""),
+    "long": texts("{{story}} {{story}} {{story}} {{story}}\\nQuestion: {{question}}\\nAnswer:") + "num_fewshot: 3\n",
     "blanks": """
 output_type: multiple_choice
 doc_to_text: "{{answer | int - 1}}"

@@ -11,17 +11,8 @@ from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks
 from tests.peers.harness_compared import by_harness, by_us, compare, texts_by_harness, texts_here, write_rows
 from tests.peers.test_harness_tasks import METRICS, rows
 
-TEMPLATE = (
-    """dataset_path: json
-output_type: multiple_choice
-test_split: test
-fewshot_split: dev
-doc_to_text: "{{question.strip()}}\\nAnswer:"
-doc_to_target: label
-doc_to_choice: options
-"""
-    + METRICS
-)
+TEMPLATE = "dataset_path: json\noutput_type: multiple_choice\ntest_split: test\nfewshot_split: dev\n"
+TEMPLATE += 'doc_to_text: "{{question.strip()}}\\nAnswer:"\ndoc_to_target: label\ndoc_to_choice: options\n' + METRICS
 
 
 def write_group(
@@ -124,35 +115,36 @@ aggregate_metric_list: [{{metric: acc}}]
     assert any("differ in" in note for note in task.notes)
 
 
-def test_a_tag_is_a_dataset_for_each_task(tmp_path: Path) -> None:
-    folder = write_group(tmp_path / "tasks", MICRO)
+def test_a_tag_is_a_dataset_for_each_task_and_a_named_folder_comes_first(tmp_path: Path) -> None:
+    folder = write_group(tmp_path / "tasks", MICRO.replace("towns", "mmlu"))
     tasks = load_harness_tasks("lm-eval:towns_tag:acc", include_path=[folder])
     assert [task.name for task in tasks] == ["lm-eval:town_a", "lm-eval:town_b", "lm-eval:town_c"]
     assert [list(task.protocols) for task in tasks] == [[f"{task.name}:acc"] for task in tasks]
     assert tasks[0].data.subjects("test") == ("",)
-
-
-def test_a_folder_that_is_named_comes_before_the_shipped_tasks(tmp_path: Path) -> None:
-    folder = write_group(tmp_path / "tasks", MICRO.replace("towns", "mmlu"))
     (task,) = load_harness_tasks("lm-eval:mmlu", include_path=[folder])
     assert task.data.subjects("test") == ("town_a", "town_b", "town_c")
 
 
-def test_groups_in_a_circle(tmp_path: Path) -> None:
-    folder = write_group(tmp_path / "tasks", "group: one\ntask: [two]\n")
-    (folder / "two.yaml").write_text("group: two\ntask: [town_a, one]\n")
-    with pytest.raises(ProtocolError, match="one holds two holds one: groups in a circle"):
-        load_harness_tasks("lm-eval:one", include_path=[folder])
+CIRCLE, GENERATED = (
+    "group: two\ntask: [town_a, one]\n",
+    "task: town_b\ninclude: _template\noutput_type: generate_until\n",
+)
+REFUSED = {
+    "a circle": ("one", "group: one\ntask: [two]\n", CIRCLE, "one holds two holds one: groups in a circle"),
+    "a task that generates": ("towns", MICRO, GENERATED, "task town_b has output type generate_until"),
+    "a name that is none": (
+        "towns",
+        "group: towns\ntask:\n  - town_a\n  - town_x\n",
+        "task: other\n",
+        r"group.yaml, line 2: group towns: no task.*'town_x'; did you mean town_",
+    ),
+}
 
 
-def test_a_group_with_a_task_that_generates_is_refused_by_name(tmp_path: Path) -> None:
-    folder = write_group(tmp_path / "tasks", MICRO)
-    (folder / "town_b.yaml").write_text("task: town_b\ninclude: _template\noutput_type: generate_until\n")
-    with pytest.raises(ProtocolError, match="task town_b has output type generate_until"):
-        load_harness_tasks("lm-eval:towns", include_path=[folder])
-
-
-def test_a_group_that_names_what_there_is_not(tmp_path: Path) -> None:
-    folder = write_group(tmp_path / "tasks", "group: towns\ntask:\n  - town_a\n  - town_x\n")
-    with pytest.raises(ProtocolError, match=r"group.yaml, line 2: group towns: no task.*'town_x'; did you mean town_"):
-        load_harness_tasks("lm-eval:towns", include_path=[folder])
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_group_that_can_not_be_asked_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    group, text, further, says = REFUSED[name]
+    folder = write_group(tmp_path / "tasks", text)
+    (folder / ("town_b.yaml" if further == GENERATED else "further.yaml")).write_text(further)
+    with pytest.raises(ProtocolError, match=says):
+        load_harness_tasks(f"lm-eval:{group}", include_path=[folder])

@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -111,6 +109,7 @@ def test_code_that_no_function_names(name: str, tmp_path: Path) -> None:
         load_harness_tasks(f"lm-eval:{path}")
 
 
+CHOICE = "task: a\noutput_type: multiple_choice\n"
 WRONG = {
     "a circle of includes": ("task: a\ninclude: b\n", "a circle"),
     "an include of itself": ("task: a\ninclude: a.yaml\n", "a circle"),
@@ -123,25 +122,16 @@ WRONG = {
     "no name": ("output_type: multiple_choice\n", "neither `task: NAME` nor `group: NAME`"),
     "half a character": ("task: a\nx: \udcff\n", "is not UTF-8 text"),
     "deep": ("task: a\nx: " + "[" * 5000 + "]" * 5000, "is no valid task file|no valid task file"),
-    "unknown keys": (
-        "task: a\noutput_type: multiple_choice\ndoc_to_txt: x\n",
-        "line 3: doc_to_txt is no key.*doc_to_text",
-    ),
+    "unknown keys": (f"{CHOICE}doc_to_txt: x\n", "line 3: doc_to_txt is no key.*doc_to_text"),
     "unknown keys of shots": (
-        "task: a\noutput_type: multiple_choice\nfewshot_config: {smpler: first_n}\n",
+        f"{CHOICE}fewshot_config: {{smpler: first_n}}\n",
         "line 3: smpler is no key of fewshot_config.*sampler",
     ),
-    "a number that is none": (
-        "task: a\noutput_type: multiple_choice\nnum_fewshot: many\n",
-        "line 3: num_fewshot is 'many'",
-    ),
-    "pictures": (
-        "task: a\noutput_type: multiple_choice\ndoc_to_image: image\n",
-        "line 3: doc_to_image: tasks with pictures",
-    ),
-    "prompts of promptsource": ("task: a\noutput_type: multiple_choice\nuse_prompt: x\n", "line 3: use_prompt"),
+    "a number that is none": (f"{CHOICE}num_fewshot: many\n", "line 3: num_fewshot is 'many'"),
+    "pictures": (f"{CHOICE}doc_to_image: image\n", "line 3: doc_to_image: tasks with pictures"),
+    "prompts of promptsource": (f"{CHOICE}use_prompt: x\n", "line 3: use_prompt"),
     "filters": (
-        "task: a\noutput_type: multiple_choice\nfilter_list: [{name: x, filter: [{function: regex}]}]\n",
+        f"{CHOICE}filter_list: [{{name: x, filter: [{{function: regex}}]}}]\n",
         "line 3: filter .* changes what is scored",
     ),
     "generate_until": ("task: a\noutput_type: generate_until\n", "task a has output type generate_until"),
@@ -166,36 +156,32 @@ def test_a_broken_file_is_named_where_its_task_is_asked_for(tmp_path: Path) -> N
 
 
 def test_names_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(ProtocolError, match="'arc_eazy'; did you mean arc_easy"):
-        load_harness_tasks("lm-eval:arc_eazy")
-    with pytest.raises(ProtocolError, match="gone.yaml is no file"):
-        load_harness_tasks(f"lm-eval:{tmp_path / 'gone.yaml'}")
+    path, none = (write_task(tmp_path, f"t{n}", SPLITS, f"{PLAIN}num_fewshot: {n}") for n in (1, 0))
+    for named, says in {
+        "arc_eazy": "'arc_eazy'; did you mean arc_easy",
+        str(tmp_path / "gone.yaml"): "gone.yaml is no file",
+        "gsm8k": "output type generate_until",
+        f"{path}:accuracy": "has no metric 'accuracy'; ",
+        f"{none}@shots=3": "says num_fewshot: 0, which the harness never changes",
+    }.items():
+        with pytest.raises(ProtocolError, match=says):
+            load_harness_tasks(f"lm-eval:{named}")
     with pytest.raises(UsageError, match="is no folder"):
         load_harness_tasks("lm-eval:arc_easy", include_path=[tmp_path / "gone"])
-    with pytest.raises(ProtocolError, match="output type generate_until"):
-        load_harness_tasks("lm-eval:gsm8k")
-    path = write_task(tmp_path, "roads", SPLITS, PLAIN)
-    with pytest.raises(ProtocolError, match="has no metric 'accuracy'; "):
-        load_harness_tasks(f"lm-eval:{path}:accuracy")
-    with pytest.raises(ProtocolError, match="says num_fewshot: 0, which the harness never changes"):
-        load_harness_tasks(f"lm-eval:{write_task(tmp_path, 'none', SPLITS, PLAIN + 'num_fewshot: 0')}@shots=3")
 
 
 def test_data_that_are_not_there(tmp_path: Path) -> None:
-    path = tmp_path / "a.yaml"
-    keys = "output_type: multiple_choice\ntest_split: test\ndoc_to_text: q\ndoc_to_target: t\ndoc_to_choice: c\n"
-    path.write_text(f"task: a\ndataset_path: some/where\n{keys}")
-    with pytest.raises(DataError, match="task a: its data, some/where, are not there.*network.*data_files"):
-        load_harness_tasks(f"lm-eval:{path}")
-    path.write_text(f"task: a\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: gone.jsonl}}}}\n{keys}")
-    with pytest.raises(DataError, match="its data, json, are not there"):
-        load_harness_tasks(f"lm-eval:{path}")
+    path, files = tmp_path / "a.yaml", "json\ndataset_kwargs: {data_files: {test: FILE}}"
     (tmp_path / "x.jsonl").write_text('{"a": 1}\n{"a": \n')
-    path.write_text(
-        f"task: a\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: {tmp_path}/x.jsonl}}}}\n{keys}"
-    )
-    with pytest.raises(DataError, match="its data can't be read"):
-        load_harness_tasks(f"lm-eval:{path}")
+    for data, says in {
+        "some/where": "task a: its data, some/where, are not there.*network.*data_files",
+        files.replace("FILE", "gone.jsonl"): "its data, json, are not there",
+        files.replace("FILE", f"{tmp_path}/x.jsonl"): "its data can't be read",
+    }.items():
+        keys = "test_split: test\ndoc_to_text: q\ndoc_to_target: t\ndoc_to_choice: c\n"
+        path.write_text(f"{CHOICE}dataset_path: {data}\n{keys}")
+        with pytest.raises(DataError, match=says):
+            load_harness_tasks(f"lm-eval:{path}")
 
 
 ATTACKS = {
@@ -245,37 +231,12 @@ def test_templates_fill_as_the_harness_does() -> None:
     from lm_eval import utils
 
     doc = {"a": 1, "b": None, "c": [1, "x"], "d": {"text": ["é\n", "{{a}}"], "n": 1.5}, "e": True, "f": "  x \r\n"}
-    texts = [
-        "{{a}}",
-        "{{b}} {{e}}",
-        "{{c}}",
-        "{{d.text}}",
-        "{{d['n']}}",
-        "{{f}}\n",
-        "{{f.strip()|upper}}\n\n",
-        "{{c|join('-')}}",
-    ]
-    texts += [
-        "{% set x = [] %}{{ x.append(1) or '' }}{{x}}",
-        "{{'aXb'|regex_replace('[A-Z]', '-')}}",
-        "{{d}}",
-        "a\r\nb",
-    ]
+    texts = ["{{a}}", "{{b}} {{e}}", "{{c}}", "{{d.text}}", "{{d['n']}}", "{{f}}\n", "{{f.strip()|upper}}\n\n", "{{d}}"]
+    texts += ["{% set x = [] %}{{ x.append(1) or '' }}{{x}}", "{{'aXb'|regex_replace('[A-Z]', '-')}}", "a\r\nb"]
+    texts += ["{{c|join('-')}}"]
     templates = TaskTemplates()
     for text in texts:
         assert templates.fill(text, doc) == utils.apply_template(text, doc)
-
-
-def test_without_the_package_the_remedy_is_named() -> None:
-    line = (
-        "import importlib.metadata as m, choicewise.interchange.harness_tasks.load as l\n"
-        "def none(name): raise m.PackageNotFoundError(name)\n"
-        "l.version = none\n"
-        "from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks\n"
-        "load_harness_tasks('lm-eval:arc_easy')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True)
-    assert "pip install 'choicewise[harness]'" in done.stderr
 
 
 def test_code_of_a_shipped_task_runs_and_that_of_a_file_over_it_does_not(tmp_path: Path) -> None:

@@ -98,10 +98,7 @@ def test_options_that_do_nothing_are_refused(tmp_path: Path) -> None:
     for words, says in (
         ((*own, "--data", path), "every protocol has data of its own"),
         ((*own, "--chat", "turns"), "no use for --chat"),
-        (
-            ("run", *FAKE, "--protocol", "mmlu/original", "--allow-task-code", "--out", "x"),
-            "no use for --allow-task-code",
-        ),
+        (("run", *FAKE, "--protocol", "mmlu/original", "--allow-task-code", "--out", "x"), "for --allow-task-code"),
         (("prompts", "--protocol", "mmlu", "--include-path", tmp_path), "no use for --include-path"),
     ):
         done = command(*words)

@@ -29,48 +29,54 @@ def texts(draw: random.Random, count: int) -> list[str]:
     return [said(draw, 1, 5) for _ in range(count)]
 
 
+def sentence(draw: random.Random) -> str:
+    return said(draw) + "."
+
+
+def question(draw: random.Random) -> str:
+    return said(draw) + "?"
+
+
+def short(draw: random.Random) -> str:
+    return said(draw, 1, 3)
+
+
+def long(draw: random.Random) -> str:
+    return said(draw, 10, 20)
+
+
+def four(draw: random.Random) -> list[str]:
+    return texts(draw, 4)
+
+
 def arc(draw: random.Random) -> Row:
     labels = draw.choice([["A", "B", "C", "D"], ["1", "2", "3"]])
     choices = {"text": texts(draw, len(labels)), "label": labels}
-    return {
-        "question": said(draw) + "?",
-        "question_stem": said(draw),
-        "choices": choices,
-        "answerKey": draw.choice(labels),
-    }
+    asked = {"question": question(draw), "question_stem": said(draw)}
+    return {**asked, "choices": choices, "answerKey": draw.choice(labels)}
 
 
 def hellaswag(draw: random.Random) -> Row:
     ends = [f"[step] {each}  [title] {said(draw)}." for each in texts(draw, 4)]
-    parts = {"ctx_a": said(draw) + ".", "ctx_b": said(draw).lower(), "activity_label": said(draw, 1, 2)}
+    parts = {"ctx_a": sentence(draw), "ctx_b": said(draw).lower(), "activity_label": said(draw, 1, 2)}
     return {**parts, "endings": ends, "label": str(draw.randrange(4))}
 
 
 def winogrande(draw: random.Random) -> Row:
-    sentence = f"{said(draw)} because _ {said(draw).lower()}."
-    return {"sentence": sentence, "option1": "Ada", "option2": "Brannoc", "answer": draw.choice("12")}
+    text = f"{said(draw)} because _ {said(draw).lower()}."
+    return {"sentence": text, "option1": "Ada", "option2": "Brannoc", "answer": draw.choice("12")}
 
 
 def race(draw: random.Random) -> Row:
-    problems = [
-        {
-            "question": said(draw) + draw.choice(["?", "  _  ."]),
-            "answer": draw.choice("ABCD"),
-            "options": texts(draw, 4),
-        }
-        for _ in range(2)
-    ]
-    return {"article": said(draw, 20, 40), "problems": repr(problems)}
+    asked = {"question": lambda draw: said(draw) + draw.choice(["?", "  _  ."]), "answer": "ABCD", "options": four}
+    return {"article": said(draw, 20, 40), "problems": repr([filled(asked, draw) for _ in range(2)])}
 
 
 def truthfulqa(draw: random.Random) -> Row:
     labels = [1, 1, 0, 0, 0][: draw.randint(3, 5)]
     many = {"choices": texts(draw, len(labels)), "labels": labels}
-    return {
-        "question": said(draw) + "?",
-        "mc1_targets": {**many, "labels": [1] + [0] * (len(labels) - 1)},
-        "mc2_targets": many,
-    }
+    one = {**many, "labels": [1] + [0] * (len(labels) - 1)}
+    return {"question": question(draw), "mc1_targets": one, "mc2_targets": many}
 
 
 def wsc273(draw: random.Random) -> Row:
@@ -80,7 +86,28 @@ def wsc273(draw: random.Random) -> Row:
     return {"text": text, "pronoun": "it", "options": ["The mill", "the pier"], "label": draw.randrange(2), **places}
 
 
-ROWS: dict[str, Callable[[random.Random], Row]] = {
+def commonsense(draw: random.Random) -> Row:
+    choices = {"label": list("ABCDE"), "text": texts(draw, 5)}
+    return {"question": said(draw) + "? ", "choices": choices, "answerKey": draw.choice("ABCDE")}
+
+
+def headqa(draw: random.Random) -> Row:
+    answers = [{"aid": number + 1, "atext": each} for number, each in enumerate(texts(draw, 4))]
+    return {"qtext": said(draw), "answers": answers, "ra": draw.randint(1, 4)}
+
+
+def qa4mre(draw: random.Random) -> Row:
+    options = {"answer_id": list("12345"), "answer_str": texts(draw, 5)}
+    asked = {"document_str": said(draw, 20, 30) + "\n", "question_str": question(draw)}
+    return {**asked, "answer_options": options, "correct_answer_id": draw.choice("12345")}
+
+
+Shape = Callable[[random.Random], Row] | dict[str, Any]
+"""What makes a row, or what makes each of its fields: a function, or what one value is drawn from."""
+
+PAIR = {"premise": said, "hypothesis": said}
+SUPPORT = {"support": lambda draw: draw.choice(["", " "]) + long(draw), "question": question}
+ROWS: dict[str, Shape] = {
     "arc/arc_easy.yaml": arc,
     "arc/arc_challenge.yaml": arc,
     "openbookqa/openbookqa.yaml": arc,
@@ -90,116 +117,43 @@ ROWS: dict[str, Callable[[random.Random], Row]] = {
     "truthfulqa/truthfulqa_mc1.yaml": truthfulqa,
     "truthfulqa/truthfulqa_mc2.yaml": truthfulqa,
     "wsc273/default.yaml": wsc273,
-    "piqa/piqa.yaml": lambda draw: {
-        "goal": said(draw),
-        "sol1": said(draw),
-        "sol2": said(draw),
-        "label": draw.randrange(2),
-    },
-    "siqa/siqa.yaml": lambda draw: {
-        "context": said(draw) + ".",
-        "question": said(draw) + "?",
-        **{f"answer{letter}": said(draw) for letter in "ABC"},
-        "label": draw.choice("123"),
-    },
-    "super_glue/boolq/default.yaml": lambda draw: {
-        "passage": said(draw, 10, 20),
-        "question": said(draw),
-        "label": draw.randrange(2),
-    },
-    "super_glue/copa/default.yaml": lambda draw: {
-        "premise": said(draw) + ".",
-        "choice1": said(draw) + ".",
-        "choice2": said(draw) + ".",
-        "question": draw.choice(["cause", "effect"]),
-        "label": draw.randrange(2),
-    },
-    "super_glue/cb/default.yaml": lambda draw: {
-        "premise": said(draw),
-        "hypothesis": said(draw),
-        "label": draw.randrange(3),
-    },
-    "super_glue/rte/default.yaml": lambda draw: {
-        "premise": said(draw),
-        "hypothesis": said(draw),
-        "label": draw.randrange(2),
-    },
-    "super_glue/wic/default.yaml": lambda draw: {
-        "sentence1": said(draw),
-        "sentence2": said(draw),
-        "start1": 2,
-        "end1": 7,
-        "label": draw.randrange(2),
-    },
-    "anli/anli_r1.yaml": lambda draw: {
-        "premise": said(draw),
-        "hypothesis": said(draw),
-        "label": draw.randrange(3),
-    },
-    "glue/sst2/default.yaml": lambda draw: {"sentence": said(draw), "label": draw.randrange(2)},
-    "glue/cola/default.yaml": lambda draw: {"sentence": said(draw), "label": draw.randrange(2)},
-    "sciq/sciq.yaml": lambda draw: {
-        "support": draw.choice(["", " "]) + said(draw, 10, 20),
-        "question": said(draw) + "?",
-        **{key: said(draw, 1, 3) for key in ("distractor1", "distractor2", "distractor3", "correct_answer")},
-    },
-    "logiqa/logiqa.yaml": lambda draw: {
-        "context": said(draw, 9, 15),
-        "question": said(draw) + "?",
-        "options": texts(draw, 4),
-        "label": draw.choice("abcd"),
-    },
-    "swag/swag.yaml": lambda draw: {
-        "startphrase": said(draw),
-        **{f"ending{number}": said(draw) for number in range(4)},
-        "label": draw.randrange(4),
-    },
-    "commonsense_qa/default.yaml": lambda draw: {
-        "question": said(draw) + "? ",
-        "choices": {"label": list("ABCDE"), "text": texts(draw, 5)},
-        "answerKey": draw.choice("ABCDE"),
-    },
-    "headqa/headqa_en.yaml": lambda draw: {
-        "qtext": said(draw),
-        "answers": [{"aid": number + 1, "atext": each} for number, each in enumerate(texts(draw, 4))],
-        "ra": draw.randint(1, 4),
-    },
-    "qa4mre/qa4mre_2011.yaml": lambda draw: {
-        "document_str": said(draw, 20, 30) + "\n",
-        "question_str": said(draw) + "?",
-        "answer_options": {"answer_id": list("12345"), "answer_str": texts(draw, 5)},
-        "correct_answer_id": draw.choice("12345"),
-    },
-    "medmcqa/medmcqa.yaml": lambda draw: {
-        "question": said(draw),
-        **{f"op{letter}": said(draw, 1, 3) for letter in "abcd"},
-        "cop": draw.randrange(4),
-    },
-    "toxigen/toxigen.yaml": lambda draw: {
-        "text": said(draw),
-        "toxicity_ai": draw.choice([1.0, 4.5]),
-        "toxicity_human": draw.choice([1.0, 4.5]),
-    },
-    "crows_pairs/crows_pairs_english.yaml": lambda draw: {
-        "sent_more": said(draw),
-        "sent_less": said(draw),
-        "stereo_antistereo": draw.choice(["stereo", "antistereo"]),
-        "bias_type": "age",
-    },
-    "blimp/adjunct_island.yaml": lambda draw: {"sentence_good": said(draw) + ".", "sentence_bad": said(draw) + "."},
-    "mmlu/default/mmlu_anatomy.yaml": lambda draw: {
-        "question": said(draw) + " ",
-        "choices": texts(draw, 4),
-        "answer": draw.randrange(4),
-    },
-    "lambada/lambada_openai.yaml": lambda draw: {"text": said(draw, 10, 20)},
-    "lambada/lambada_standard.yaml": lambda draw: {"text": said(draw, 10, 20)},
-    "asdiv/default.yaml": lambda draw: {
-        "body": said(draw),
-        "question": said(draw),
-        "answer": f"{draw.randrange(90)} (km)",
-    },
+    "piqa/piqa.yaml": {"goal": said, "sol1": said, "sol2": said, "label": range(2)},
+    "siqa/siqa.yaml": {"context": sentence, "question": question}
+    | {**dict.fromkeys(("answerA", "answerB", "answerC"), said), "label": "123"},
+    "super_glue/boolq/default.yaml": {"passage": long, "question": said, "label": range(2)},
+    "super_glue/copa/default.yaml": dict.fromkeys(("premise", "choice1", "choice2"), sentence)
+    | {"question": ["cause", "effect"], "label": range(2)},
+    "super_glue/cb/default.yaml": {**PAIR, "label": range(3)},
+    "super_glue/rte/default.yaml": {**PAIR, "label": range(2)},
+    "super_glue/wic/default.yaml": dict.fromkeys(("sentence1", "sentence2"), said)
+    | {"start1": [2], "end1": [7], "label": range(2)},
+    "anli/anli_r1.yaml": {**PAIR, "label": range(3)},
+    "glue/sst2/default.yaml": {"sentence": said, "label": range(2)},
+    "glue/cola/default.yaml": {"sentence": said, "label": range(2)},
+    "sciq/sciq.yaml": SUPPORT | dict.fromkeys(("distractor1", "distractor2", "distractor3", "correct_answer"), short),
+    "logiqa/logiqa.yaml": {"context": long, "question": question, "options": four, "label": "abcd"},
+    "swag/swag.yaml": {"startphrase": said, **{f"ending{number}": said for number in range(4)}, "label": range(4)},
+    "commonsense_qa/default.yaml": commonsense,
+    "headqa/headqa_en.yaml": headqa,
+    "qa4mre/qa4mre_2011.yaml": qa4mre,
+    "medmcqa/medmcqa.yaml": {"question": said, **{f"op{letter}": short for letter in "abcd"}, "cop": range(4)},
+    "toxigen/toxigen.yaml": {"text": said, "toxicity_ai": [1.0, 4.5], "toxicity_human": [1.0, 4.5]},
+    "crows_pairs/crows_pairs_english.yaml": {"sent_more": said, "sent_less": said}
+    | {"stereo_antistereo": ["stereo", "antistereo"], "bias_type": ["age"]},
+    "blimp/adjunct_island.yaml": {"sentence_good": sentence, "sentence_bad": sentence},
+    "mmlu/default/mmlu_anatomy.yaml": {"question": lambda draw: said(draw) + " ", "choices": four, "answer": range(4)},
+    "lambada/lambada_openai.yaml": {"text": long},
+    "lambada/lambada_standard.yaml": {"text": long},
+    "asdiv/default.yaml": {"body": said, "question": said, "answer": lambda draw: f"{draw.randrange(90)} (km)"},
 }
+
+
+def filled(shape: Shape, draw: random.Random) -> Row:
+    """A row of that shape."""
+    if callable(shape):
+        return shape(draw)
+    return {name: each(draw) if callable(each) else draw.choice(each) for name, each in shape.items()}
+
 
 SHOTLESS = {"toxigen/toxigen.yaml"}
 """The harness itself fails there with shots: its targets are numbers of numpy, which it takes for texts."""
@@ -219,13 +173,10 @@ def with_our_rows(relative: str, folder: Path) -> Path:
     files = {}
     for number, split in enumerate(sorted(splits)):
         draw = random.Random(number)
-        made = [ROWS[relative](draw) for _ in range(12)]
-        files[split] = str(write_rows(folder, split, made))
-    kwargs = json.dumps({"data_files": files})
-    name = config["task"]
+        files[split] = str(write_rows(folder, split, [filled(ROWS[relative], draw) for _ in range(12)]))
+    keys = f"dataset_path: json\ndataset_name: null\ndataset_kwargs: {json.dumps({'data_files': files})}\n"
     path = folder / "own.yaml"
-    keys = f"dataset_path: json\ndataset_name: null\ndataset_kwargs: {kwargs}\n"
-    path.write_text(f"include: {shipped(relative)}\ntask: {name}\n{keys}")
+    path.write_text(f"include: {shipped(relative)}\ntask: {config['task']}\n{keys}")
     return path
 
 

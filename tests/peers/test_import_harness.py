@@ -1,22 +1,22 @@
 """Samples and results as the released harness writes them, imported: its numbers, and those of our own run."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lm_eval import simple_evaluate
-from lm_eval.loggers import EvaluationTracker
-from lm_eval.tasks import TaskManager
 
-from choicewise import import_log
+from choicewise import evaluate, import_log
+from choicewise.bundled import MODELS
+from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks
+from choicewise.results.compare import comparisons
 from choicewise.results.run import Run
 
+from .harness_compared import write_logs
 from .harness_models import NAMES, theirs
 from .test_harness_lm_tasks import tasks
+from .test_harness_task_groups import MICRO, write_group
 
 __all__ = ["tasks"]
 
@@ -24,7 +24,6 @@ ASKED = ["letters", "letters_5_shots", "texts", "texts_joined", "blanks", "last_
 
 MORE = {
     "truths": """
-output_type: multiple_choice
 doc_to_text: "Question: {{question}}\\nAnswer:"
 doc_to_choice: "{{mc2_targets.choices}}"
 doc_to_target: 0
@@ -32,7 +31,6 @@ process_results: !function shares.shares
 metric_list: [{metric: acc}]
 """,
     "several": """
-output_type: multiple_choice
 doc_to_text: "{{question}}"
 doc_to_choice: choices
 doc_to_target: right
@@ -62,17 +60,9 @@ def logged(request: pytest.FixtureRequest, tasks: Path, tmp_path_factory: pytest
     files = json.dumps({"data_files": {"test": str(tasks / "more.jsonl")}})
     for name, body in MORE.items():
         head = f"task: {name}\ndataset_path: json\ndataset_kwargs: {files}\ntest_split: test\n"
-        (tasks / f"{name}.yaml").write_text(head + body, encoding="utf-8")
+        (tasks / f"{name}.yaml").write_text(f"{head}output_type: multiple_choice\n{body}", encoding="utf-8")
     out = tmp_path_factory.mktemp("out")
-    manager = TaskManager(include_path=str(tasks), include_defaults=False)
-    tracker = EvaluationTracker(output_path=str(out))
-    results = simple_evaluate(
-        model=theirs(request.param), tasks=ASKED, task_manager=manager, bootstrap_iters=100, evaluation_tracker=tracker
-    )
-    samples = results.pop("samples")
-    tracker.save_results_aggregated(results=results, samples=samples)
-    for name in results["configs"]:
-        tracker.save_results_samples(task_name=name, samples=samples[name])
+    write_logs(theirs(request.param), ASKED, tasks, out, bootstrap_iters=100)
     return out
 
 
@@ -110,3 +100,58 @@ def test_two_models_logs_are_compared_item_by_item(logged: Path, tmp_path: Path)
     for one, other in zip(runs, again, strict=True):
         assert one.manifest.protocols == other.manifest.protocols
         assert one.report().column("i").equals(other.report().column("i"))
+
+
+# A group, beside our own run of it with the same model
+
+FOLDER = sorted(MODELS)[0]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The task files, and what the harness writes of a model on a group of them with two shots."""
+    tasks = write_group(tmp_path_factory.mktemp("tasks") / "towns", MICRO)
+    out = tmp_path_factory.mktemp("out")
+    write_logs(theirs(FOLDER.name), ["towns"], tasks, out, num_fewshot=2, bootstrap_iters=2)
+    return tasks, out
+
+
+@pytest.fixture(scope="module")
+def runs(folders: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
+    """The imported run and our own."""
+    tasks, out = folders
+    (logged,) = import_log(out, tmp_path_factory.mktemp("logged") / "run")
+    (task,) = load_harness_tasks("lm-eval:towns@shots=2", include_path=[tasks])
+    out = tmp_path_factory.mktemp("own") / "run"
+    return logged, evaluate(model=str(FOLDER), data=task.data, protocols=task.protocols, out=out)
+
+
+def test_the_group_has_the_harness_s_own_numbers(runs: tuple[Run, Run], folders: tuple[Path, Path]) -> None:
+    (path,) = folders[1].rglob("results_*.json")
+    group = json.loads(path.read_text(encoding="utf-8"))["groups"]["towns"]
+    numbers = {row["protocol"]: row["value"] for run in runs for row in run.report().to_pylist()}
+    assert numbers["towns:sum"] == pytest.approx(group["acc,none"])
+    assert numbers["towns:char_mean_bare@aggregation=macro"] == pytest.approx(group["acc_norm,none"])
+    ours = {name.rpartition(":")[2].partition("@")[0]: value for name, value in numbers.items() if "lm-eval" in name}
+    assert ours["acc"] == pytest.approx(group["acc,none"])
+    assert ours["acc_norm"] == pytest.approx(group["acc_norm,none"])
+
+
+def test_the_sums_of_every_choice_agree(runs: tuple[Run, Run]) -> None:
+    sums = []
+    for run in runs:
+        name = next(name for name, each in run.protocols.items() if each.score == "sum" and each.metric == "acc")
+        measured = run.measurements[name]
+        sums.append((list(measured.evidence.ids), measured.scores.tolist()))
+    assert sums[0][0] == sums[1][0]
+    assert sums[0][1] == pytest.approx(sums[1][1], abs=1e-4)
+
+
+def test_they_are_comparable(runs: tuple[Run, Run]) -> None:
+    logged, own = runs
+    name = next(name for name, each in own.protocols.items() if each.score == "sum")
+    (compared,) = comparisons(logged, own, ["towns:sum", name])
+    assert compared.agree.i
+    assert compared.verdict == "comparable"
+    (other,) = comparisons(logged, own, ["towns:char_mean_bare", name])
+    assert other.verdict == "not comparable"

@@ -1,12 +1,11 @@
 """Processes with limits: what exceeds one is ended, the next question is answered, and nothing outlives its asker."""
 
-from __future__ import annotations
-
 import os
-import select
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from queue import Queue
@@ -14,15 +13,15 @@ from threading import Thread
 
 import pytest
 
+from choicewise.board.library import read_snapshot
 from choicewise.board.model import ListedRun, Place, State
 from choicewise.board.runs import LimitExceeded, RunProcess, RunProcesses
 from choicewise.util.isolate import Limits
+from tests.helpers.board import write_run
+from tests.helpers.processes import ended
 from tests.paths import ROOT
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="processes are bounded on Linux alone"),
-    pytest.mark.costly("servers and boards on loopback"),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are bounded on Linux alone")
 
 GUARD = 120
 """Seconds after which a test that hangs fails."""
@@ -30,54 +29,74 @@ GUARD = 120
 
 class Hostile(RunProcess):
     module = "tests.helpers.hostile_worker"
-    limits = Limits(seconds=1, wait=GUARD, memory=1 << 30, answer=1 << 16)
+    limits = Limits(seconds=0, wait=GUARD, memory=1 << 30, answer=1 << 16)
 
     def do(self, name: str, wait: float | None = None) -> object:
         return self._result("look", Place("id", "label", Path(name), (0, 0, 0)), wait)
 
-
-def ended(pid: int) -> bool:
-    """Whether the process of that id, a child of another one, ends."""
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    ready, _, _ = select.select([handle], [], [], GUARD)
-    os.close(handle)
-    return bool(ready)
+    def pid(self) -> int:
+        answer = self.do("pid")
+        assert isinstance(answer, int)
+        return answer
 
 
-@pytest.mark.parametrize(
-    ("name", "wait", "words"),
-    [
+@pytest.fixture
+def process() -> Iterator[Hostile]:
+    started = Hostile()
+    yield started
+    started.close()
+
+
+@pytest.mark.costly("each limit that is exceeded costs a process, and one of them a second")
+def test_what_exceeds_a_limit_is_ended_and_the_next_is_answered(process: Hostile) -> None:
+    pid = process.pid()
+    for name, wait, words in (
         ("hangs", 0.0, "gives no answer within 0 seconds"),
         ("loops", None, "takes more than its time on the processor"),
         ("eats", None, "takes more than 1024 MB of memory"),
         ("dies", None, "ended its process"),
         ("floods", None, "gives more than 0 MB"),
-    ],
-)
-def test_what_exceeds_a_limit_is_ended_and_the_next_is_answered(name: str, wait: float | None, words: str) -> None:
-    process = Hostile()
-    pid = process.do("pid")
-    assert isinstance(pid, int)
-    with pytest.raises(LimitExceeded, match=words):
-        process.do(name, wait)
-    with pytest.raises(ProcessLookupError):  # it is ended, and the system has forgotten it
-        os.kill(pid, 0)
-    assert process.do("pid") != pid
-    process.close()
+    ):
+        with pytest.raises(LimitExceeded, match=words):
+            process.do(name, wait)
+        with pytest.raises(ProcessLookupError):  # it is ended, and the system has forgotten it
+            os.kill(pid, 0)
+        before, pid = pid, process.pid()
+        assert pid != before
+    assert process.do("prints") == "an answer", "what is printed is none"
 
 
-def test_what_is_printed_is_no_answer() -> None:
-    process = Hostile()
-    assert "is not a run folder" in str(process.do("prints"))
-    process.close()
+@pytest.mark.costly("processes that read runs, which those that harm them end")
+def test_a_run_that_harms_whoever_reads_it_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    harmful = {
+        "hangs-at-look": "gives no answer within 0 seconds",
+        "hangs-at-read": "gives no answer within 0 seconds",
+        "eats": "takes more than 1024 MB of memory",
+        "dies": "ended its process",
+    }
+    write_run(tmp_path / "b" / "hash", protocols=["mmlu/original"])
+    for name in harmful:
+        shutil.copytree(tmp_path / "b" / "hash", tmp_path / "a" / name)
+    ask = RunProcess._ask
+
+    def asked(self: RunProcess, question: dict[str, str], wait: float | None = None) -> dict[str, object]:
+        """As ever, but that what is known to hang is not waited for."""
+        hangs = Path(question["folder"]).name == f"hangs-at-{question['task']}"
+        return ask(self, question, 0.0 if hangs else None)
+
+    monkeypatch.setattr(RunProcess, "_ask", asked)
+    monkeypatch.setattr(RunProcess, "module", "tests.helpers.hostile_worker")
+    monkeypatch.setattr(RunProcess, "limits", replace(RunProcess.limits, memory=1 << 30))
+    told = {run.folder.name: run for run in read_snapshot([tmp_path]).board.runs}
+    assert told["hash"].state is State.READ
+    assert told["hash"].rows
+    for name, words in harmful.items():
+        assert (told[name].state, words in told[name].reason) == (State.UNREADABLE, True), told[name].reason
+        assert "choicewise doctor" in told[name].reason
 
 
-def test_closing_ends_an_answer_under_way() -> None:
-    process, told = Hostile(), Queue[Exception]()
-    pid = process.do("pid")
+def test_closing_ends_an_answer_under_way(process: Hostile) -> None:
+    told, pid = Queue[Exception](), process.pid()
 
     def hang() -> None:
         try:
@@ -85,7 +104,6 @@ def test_closing_ends_an_answer_under_way() -> None:
         except LimitExceeded as error:
             told.put(error)
 
-    assert isinstance(pid, int)
     Thread(target=hang, daemon=True).start()
     process.close()
     assert ended(pid)
@@ -95,10 +113,11 @@ def test_closing_ends_an_answer_under_way() -> None:
 
 
 @pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.costly("a process that asks another one")
 def test_a_process_ends_with_the_one_that_asks(busy: bool, tmp_path: Path) -> None:
     """Even where that one is killed, and can end nothing itself; in the middle of an answer as well."""
     os.mkfifo(tmp_path / "hangs")
-    code = f"from {__name__} import Hostile; process = Hostile(); print(process.do('pid'), flush=True)"
+    code = f"from {__name__} import Hostile; process = Hostile(); print(process.pid(), flush=True)"
     further = f"process.do({str(tmp_path / 'hangs')!r})" if busy else "input()"
     command = [sys.executable, "-c", f"{code}; {further}"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

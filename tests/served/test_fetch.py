@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +12,10 @@ from choicewise.data import benchmarks as declared
 from choicewise.data.benchmarks import PLACE, Benchmark, benchmarks, open_benchmark
 from choicewise.data.hub import HubName
 from choicewise.errors import DataError, MissingData, UsageError
+from choicewise.models.load import load_model
 from choicewise.running.fetch import fetch_benchmark, fetch_model, needed_benchmarks
-from tests.helpers.hub_server import Hub, hub_of_this_process
-from tests.served.test_hub_data import jsonl, parquet
-from tests.served.test_hub_models import FILES as MODEL
+from tests.helpers.hub_files import MODEL, jsonl, parquet
+from tests.helpers.hub_server import Hub
 
 SUMS = {
     "all/test-00000-of-00002.parquet": parquet(1, 2),
@@ -26,14 +26,11 @@ SUMS = {
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+def hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
     """A Hub with the benchmark ``sums``, at the commit that is its main branch now."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(PLACE, raising=False)
-    with hub_of_this_process(monkeypatch, tmp_path / "home") as server:
-        commit = server.add("datasets", "org/sums", SUMS).refs["main"]
-        declare(monkeypatch, commit)
-        yield server
+    declare(monkeypatch, hub.add("datasets", "org/sums", SUMS).refs["main"])
+    return hub
 
 
 def declare(monkeypatch: pytest.MonkeyPatch, revision: str, **files: str) -> None:
@@ -66,7 +63,6 @@ def test_what_was_fetched_is_read_without_the_hub(hub: Hub, tmp_path: Path, monk
     assert hub.requests == []
 
 
-@pytest.mark.costly("servers and boards on loopback")
 def test_files_are_fetched_again_where_they_are_gone_or_another(hub: Hub, tmp_path: Path) -> None:
     fetch_benchmark("sums", tmp_path)
     file, other = (tmp_path / "sums/all" / f"{name}-of-00001.parquet" for name in ("dev-00000", "x"))
@@ -128,20 +124,13 @@ def test_a_branch_that_moved_is_fetched_anew(hub: Hub, tmp_path: Path, monkeypat
 
 
 def test_missing_data_say_what_to_do(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(MissingData) as raised:
         open_benchmark("sums")
-    text = str(raised.value)
     assert raised.value.benchmarks == ("sums",)
-    for part in (
-        "CHOICEWISE_DATA is not set",
-        "HF_HUB_OFFLINE",
-        "`choicewise fetch sums`",
-        "/sums/ as dev.jsonl, test",
-    ):
-        assert part in text
+    advice = "`choicewise fetch sums`", "/sums/ as dev.jsonl, test"
+    for part in ("CHOICEWISE_DATA is not set", "HF_HUB_OFFLINE", *advice):
+        assert part in str(raised.value)
 
 
 def test_splits_that_are_not_there_are_named(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,8 +180,6 @@ def test_a_record_that_names_files_outside_is_refused(
 
 
 def test_a_model_is_fetched_whole_and_loads_from_there(hub: Hub, tmp_path: Path) -> None:
-    from choicewise.models.load import load_model
-
     hub.add("models", "merrow/byte", {**MODEL, "pytorch_model.bin": b"pickle"})
     delivery = fetch_model(HubName("merrow/byte"), tmp_path)
     assert delivery.folder == tmp_path / "models/merrow/byte"
@@ -202,10 +189,7 @@ def test_a_model_is_fetched_whole_and_loads_from_there(hub: Hub, tmp_path: Path)
 
 
 def test_protocols_families_and_benchmarks_name_what_is_needed() -> None:
-    assert needed_benchmarks(["winogrande", "mmlu/original", "mmlu", "arc-challenge"]) == [
-        "winogrande",
-        "mmlu",
-        "arc-challenge",
-    ]
+    asked = ["winogrande", "mmlu/original", "mmlu", "arc-challenge"]
+    assert needed_benchmarks(asked) == ["winogrande", "mmlu", "arc-challenge"]
     with pytest.raises(UsageError, match="options/cloze fits every dataset"):
         needed_benchmarks(["options/cloze"])

@@ -1,41 +1,30 @@
-"""Datasets by their names on the Hub, and benchmarks, from a server of the tests."""
+"""Datasets by their names on the Hub, from a server of the tests; in sweeps; and where pages say they came from."""
 
+import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from io import BytesIO
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import replace
+from html import unescape
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from choicewise.board.library import read_snapshot
+from choicewise.board.pages import write_board
+from choicewise.board.records import View, board_csv
 from choicewise.data.open import open_dataset
 from choicewise.errors import DataError
-from tests.helpers.hub_server import Hub, hub_of_this_process
-
-SHARDS = ("data/test-00000-of-00002.jsonl", "data/test-00001-of-00002.jsonl")
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    monkeypatch.chdir(tmp_path)
-    with hub_of_this_process(monkeypatch, tmp_path / "home") as server:
-        yield server
-
-
-def row(number: int) -> dict[str, Any]:
-    return {"question": f"What is {number} + 1?", "choices": [f"{number + 1} it is", "none"], "answer": 0}
-
-
-def parquet(*numbers: int) -> bytes:
-    buffer = BytesIO()
-    pq.write_table(pa.Table.from_pylist([row(number) for number in numbers]), buffer)
-    return buffer.getvalue()
-
-
-def jsonl(*numbers: int) -> str:
-    return "".join(json.dumps(row(number)) + "\n" for number in numbers)
+from choicewise.page.document import write_page
+from choicewise.page.study import downloads, read_study
+from choicewise.records import DatasetRecord, ModelRecord
+from choicewise.results.rows import run_id
+from choicewise.running.job import ModelChoice, job_of, sources_of
+from choicewise.running.sweep import sweep
+from choicewise.store.folder import read_manifest
+from tests.helpers.board import change, read_runs_here, write_run
+from tests.helpers.hub_files import jsonl, parquet
+from tests.helpers.hub_server import Hub
 
 
 def questions(name: str) -> dict[str, list[str]]:
@@ -43,24 +32,21 @@ def questions(name: str) -> dict[str, list[str]]:
     return {split: [item.question[8] for item in items] for split, items in dataset.splits.items()}
 
 
-LAYOUTS: Sequence[tuple[str, Mapping[str, bytes | str]]] = [
-    ("data/", {"data/test-00000-of-00001.parquet": parquet(1, 2), "data/train-00000-of-00001.parquet": parquet(3)}),
-    ("root", {"test.jsonl": jsonl(1, 2), "train.jsonl": jsonl(3)}),
-    ("one configuration", {"main/test-00000-of-00001.parquet": parquet(1, 2), "main/train-0.parquet": parquet(3)}),
-    ("converted", {"default/test/0000.parquet": parquet(1, 2), "default/train/0000.parquet": parquet(3)}),
-    ("a folder a split", {"test/a.jsonl": jsonl(1), "test/b.jsonl": jsonl(2), "train/a.jsonl": jsonl(3)}),
-    (
-        "declared",
-        {
-            "README.md": "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: test\n    path: x/*.jsonl\n"
-            '  - split: train\n    path: ["y.jsonl"]\n---\n# A set\n',
-            **{"x/1.jsonl": jsonl(1), "x/2.jsonl": jsonl(2), "y.jsonl": jsonl(3), "test.jsonl": jsonl(9)},
-        },
-    ),
-]
+LAYOUTS: dict[str, Mapping[str, bytes | str]] = {
+    "data/": {"data/test-00000-of-00001.parquet": parquet(1, 2), "data/train-00000-of-00001.parquet": parquet(3)},
+    "root": {"test.jsonl": jsonl(1, 2), "train.jsonl": jsonl(3)},
+    "one configuration": {"main/test-00000-of-00001.parquet": parquet(1, 2), "main/train-0.parquet": parquet(3)},
+    "converted": {"default/test/0000.parquet": parquet(1, 2), "default/train/0000.parquet": parquet(3)},
+    "a folder a split": {"test/a.jsonl": jsonl(1), "test/b.jsonl": jsonl(2), "train/a.jsonl": jsonl(3)},
+    "declared": {
+        "README.md": "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: test\n    path: x/*.jsonl\n"
+        '  - split: train\n    path: ["y.jsonl"]\n---\n# A set\n',
+        **{"x/1.jsonl": jsonl(1), "x/2.jsonl": jsonl(2), "y.jsonl": jsonl(3), "test.jsonl": jsonl(9)},
+    },
+}
 
 
-@pytest.mark.parametrize("files", [files for _, files in LAYOUTS], ids=[name for name, _ in LAYOUTS])
+@pytest.mark.parametrize("files", LAYOUTS.values(), ids=[*LAYOUTS])
 def test_every_layout_gives_the_same_dataset(hub: Hub, files: Mapping[str, bytes | str]) -> None:
     repository = hub.add("datasets", "org/sums", files)
     assert questions("org/sums") == {"test": ["1", "2"], "train": ["3"]}
@@ -68,18 +54,12 @@ def test_every_layout_gives_the_same_dataset(hub: Hub, files: Mapping[str, bytes
     assert "y.jsonl" not in files or "test.jsonl" not in hub.downloads()
 
 
-CONFIGS = {
-    "add/test-00000-of-00001.parquet": parquet(1),
-    "sub/test-00000-of-00001.parquet": parquet(2),
-    "sub/train-00000-of-00001.parquet": parquet(3),
-}
-
-
 def test_one_configuration_is_named_and_only_its_files_are_fetched(hub: Hub) -> None:
-    repository = hub.add("datasets", "org/sums", CONFIGS)
+    files = [f"{name}-00000-of-00001.parquet" for name in ("add/test", "sub/test", "sub/train")]
+    repository = hub.add("datasets", "org/sums", {file: parquet(number) for number, file in enumerate(files)})
     dataset = open_dataset("org/sums:sub")
     assert (dataset.name, dataset.source) == ("org/sums:sub", f"org/sums:sub@{repository.refs['main']}")
-    assert sorted(hub.downloads()) == ["sub/test-00000-of-00001.parquet", "sub/train-00000-of-00001.parquet"]
+    assert sorted(hub.downloads()) == files[1:]
     with pytest.raises(DataError, match="2 configurations; name one, as org/sums:add: add, sub"):
         open_dataset("org/sums")
     with pytest.raises(DataError, match="no configuration 'mul'; known are add, sub"):
@@ -96,10 +76,28 @@ def test_a_script_is_refused_and_its_rows_as_parquet_are_named(hub: Hub) -> None
     assert questions("org/sums@refs/convert/parquet") == {"test": ["1", "2"]}
 
 
-def test_a_part_of_a_large_conversion_is_refused(hub: Hub) -> None:
-    hub.add("datasets", "org/sums", {"default/partial-test/0000.parquet": parquet(1)})
-    with pytest.raises(DataError, match="only a part of its rows"):
-        open_dataset("org/sums")
+CARD = "---\nconfigs:\n- config_name: default\n  data_files: ../../*.jsonl\n---\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "words"),
+    [
+        ({"default/partial-test/0000.parquet": parquet(1)}, "org/sums", "only a part of its rows"),
+        (
+            {"test.jsonl": jsonl(1), "README.md": CARD},
+            "org/sums",
+            "README.md of org/sums@.* declares no configuration with a file .* that is",
+        ),
+        ({}, "https://huggingface.co/datasets/org/sums", "does not exist; .*; a dataset on the Hub is ORG/NAME"),
+    ],
+    ids=["a part of a large conversion", "a description that declares no file", "an address is no name"],
+)
+def test_what_is_no_dataset_is_refused_with_the_reason(
+    hub: Hub, files: Mapping[str, bytes | str], name: str, words: str
+) -> None:
+    hub.add("datasets", "org/sums", files)
+    with pytest.raises(DataError, match=words):
+        open_dataset(name)
 
 
 def test_a_local_folder_of_that_name_wins(hub: Hub, tmp_path: Path) -> None:
@@ -109,23 +107,10 @@ def test_a_local_folder_of_that_name_wins(hub: Hub, tmp_path: Path) -> None:
     assert hub.requests == []
 
 
-def test_a_description_that_declares_no_file_is_what_the_message_is_about(hub: Hub) -> None:
-    card = "---\nconfigs:\n- config_name: default\n  data_files: ../../*.jsonl\n---\n"
-    hub.add("datasets", "org/sums", {"test.jsonl": jsonl(1), "README.md": card})
-    with pytest.raises(DataError, match="README.md of org/sums@.* declares no configuration with a file .* that is"):
-        open_dataset("org/sums")
-
-
-def test_an_address_is_no_name_and_the_message_says_what_is(hub: Hub) -> None:
-    with pytest.raises(DataError, match="does not exist; .*; a dataset on the Hub is ORG/NAME"):
-        open_dataset("https://huggingface.co/datasets/org/sums")
-
-
 def test_what_is_wrong_with_rows_is_said_in_the_words_of_the_hub(hub: Hub) -> None:
-    rows = [{"question": "a?", "choices": ["a", "b"], "answer": -1}] * 2
-    content = "".join(f"{json.dumps(row)}\n" for row in rows)
-    repository = hub.add("datasets", "org/sums", {"test.jsonl": content, "data/train-0.parquet": parquet(2)})
-    commit = repository.refs["main"]
+    content = json.dumps({"question": "a?", "choices": ["a", "b"], "answer": -1}) + "\n"
+    files = {"test.jsonl": content * 2, "data/train-0.parquet": parquet(2)}
+    commit = hub.add("datasets", "org/sums", files).refs["main"]
     with pytest.raises(DataError) as raised:
         open_dataset("org/sums")
     message = str(raised.value)
@@ -133,3 +118,92 @@ def test_what_is_wrong_with_rows_is_said_in_the_words_of_the_hub(hub: Hub) -> No
     assert "skip bad items to leave it out" in message
     assert f"`hf download org/sums --repo-type dataset --revision {commit} --local-dir DIR`" in message
     assert [*open_dataset("org/sums", on_bad_item="skip").splits] == ["train"]
+
+
+@pytest.mark.costly("two runs of data that a Hub serves")
+def test_a_branch_that_moved_is_noticed(hub: Hub, tmp_path: Path) -> None:
+    repository = hub.add("datasets", "org/sums", {"test.jsonl": jsonl(1)})
+    asked = job_of({"models": ["fake:hash"], "protocols": ["options/cloze:sum"], "data": ["org/sums"]})
+    (first,) = sweep(asked, tmp_path / "out").cells
+    (same,) = sweep(asked, tmp_path / "out").cells
+    assert first.done
+    assert same == first
+    repository.commit({"test.jsonl": jsonl(2)})
+    (moved,) = sweep(asked, tmp_path / "out").cells
+    assert moved.asked != first.asked
+    assert "org/sums" in moved.failure
+
+
+def test_a_model_is_another_after_its_branch_moved(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    repository = hub.add("models", "merrow/byte", {"config.json": "{}"})
+    model, pinned = ModelChoice(name="merrow/byte"), ModelChoice(name=f"merrow/byte@{repository.refs['main']}")
+    before, pinned_before = model.state, pinned.state
+    assert model.state == before
+    repository.commit({"config.json": "[]"})
+    assert model.state != before
+    after = model.state
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    hub.requests.clear()
+    assert (model.state, pinned.state) == (after, pinned_before)
+    assert hub.requests == []
+
+
+def test_what_is_nowhere_has_a_state_as_well(hub: Hub) -> None:
+    assert ModelChoice(name="no/where").state == ModelChoice(name="no/where").state
+    (source,) = sources_of(job_of({"protocols": ["options/cloze"], "data": ["no/where"]}))
+    assert source.asked
+
+
+COMMIT = "0123456789abcdef" * 2 + "01234567"
+MODEL, DATA = f"org/model@{COMMIT}", f"org/sums:hard@{COMMIT}"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run of a model on data that came from the Hub."""
+    return change(
+        write_run(tmp_path / "runs" / "run", protocols=["mmlu/original"]),
+        lambda manifest: replace(
+            manifest,
+            model=replace(manifest.model, name="org/model", source=MODEL),
+            dataset=replace(manifest.dataset, name="org/sums:hard", source=DATA),
+            job={"models": [{"name": "org/model"}], "data": [{"path": "org/sums:hard"}]},
+        ),
+    )
+
+
+@pytest.mark.costly("the first charts that a process draws take it two seconds")
+def test_page_and_board_say_the_commits_and_ask_for_them_again(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_runs_here(monkeypatch)
+    write_page([run], tmp_path / "page.html")
+    text = unescape((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert f"choicewise run --model {MODEL} --data {DATA} --protocol" in text
+    assert f"from the Hub: <code>{MODEL}</code>" in text
+    assert f"from the Hub: <code>{DATA}</code>" in text
+    snapshot = read_snapshot([run.parent])
+    pages = write_board(snapshot, tmp_path / "board").parent.rglob("*.html")
+    assert any(f"choicewise run --model {MODEL} --data {DATA}" in unescape(page.read_text("utf-8")) for page in pages)
+    file, *_ = downloads(read_study([run]))
+    for table in (b64decode(file.address.partition(",")[2]).decode(), board_csv(snapshot, View())):
+        rows = csv.DictReader(table.splitlines())
+        assert {(row["model_source"], row["dataset_source"]) for row in rows} == {(MODEL, DATA)}
+
+
+def test_what_to_ask_for_again() -> None:
+    model = ModelRecord("org/model", "0", "float32", "cpu", 9)
+    assert model.asked == "org/model"
+    assert replace(model, source=MODEL).asked == MODEL
+    assert replace(model, name="org/model+lora", source=MODEL).asked == "org/model+lora"
+    assert DatasetRecord("folder", "0").asked == "folder"
+    assert DatasetRecord("org/sums:hard", "0", source=DATA).asked == DATA
+    assert DatasetRecord("arc-easy", "0", source=f"allenai/ai2_arc@{COMMIT}").asked == ""
+
+
+def test_where_files_came_from_does_not_change_what_was_computed(run: Path) -> None:
+    manifest = read_manifest(run)
+    local = replace(manifest, model=replace(manifest.model, name="folder", source=""))
+    assert run_id(manifest) == run_id(local)

@@ -1,12 +1,11 @@
 """All that goes wrong between here and the Hub: what users read, and what is never shown to anybody."""
 
-import json
 import logging
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,28 +14,28 @@ from choicewise.data import hub as hub_access
 from choicewise.data.open import open_dataset
 from choicewise.errors import DataError, ModelError, StoreError
 from choicewise.models.load import load_model
-from choicewise.results.rows import Row
+from choicewise.results.run import open_run
+from choicewise.results.summary import keep_summary
 from choicewise.running.evaluate import evaluate
 from tests.helpers import hub_server
-from tests.helpers.hub_server import Hub, hub_of_this_process
-from tests.served.test_hub_data import jsonl, parquet
-from tests.served.test_hub_models import FILES as MODEL
+from tests.helpers.hub_files import MODEL, jsonl, parquet
+from tests.helpers.hub_server import Hub
 
+constants = pytest.importorskip("huggingface_hub.constants")
 SECRET = "hf_notforanybody"
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    monkeypatch.chdir(tmp_path)
+def hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
     monkeypatch.setattr("time.sleep", lambda seconds: None)  # huggingface_hub waits between tries
-    with hub_of_this_process(monkeypatch, tmp_path / "home") as server:
-        server.add("datasets", "org/sums", {"test.jsonl": jsonl(1), "data/train-0.parquet": parquet(2)})
-        server.add("models", "merrow/byte", MODEL)
-        yield server
+    hub.add("datasets", "org/sums", {"test.jsonl": jsonl(1), "data/train-0.parquet": parquet(2)})
+    hub.add("models", "merrow/byte", MODEL)
+    return hub
 
 
 OPEN: dict[str, Callable[[str], object]] = {"models": load_model, "datasets": open_dataset}
 ERRORS = {"models": ModelError, "datasets": DataError}
+NAMES = {"models": "merrow/byte", "datasets": "org/sums"}
 
 
 def refused(kind: str, name: str) -> str:
@@ -49,8 +48,7 @@ def refused(kind: str, name: str) -> str:
 
 @pytest.mark.parametrize("kind", ["models", "datasets"])
 def test_each_refusal_says_what_to_do(hub: Hub, kind: str) -> None:
-    name = {"models": "merrow/byte", "datasets": "org/sums"}[kind]
-    page = {"models": "merrow/byte", "datasets": "datasets/org/sums"}[kind]
+    name, page = NAMES[kind], {"models": "merrow/byte", "datasets": "datasets/org/sums"}[kind]
     assert re.search("there is no .*folder of that name here, and .* has no such", refused(kind, "no/where"))
     assert f"has no revision v9; {hub.endpoint}/{page}/tree/main lists" in refused(kind, f"{name}@v9")
     hub.repositories[kind, name].gated = True
@@ -67,9 +65,7 @@ def test_a_token_that_opens_is_used(hub: Hub, monkeypatch: pytest.MonkeyPatch) -
 def test_without_network_the_cache_is_used_or_its_lack_is_named(
     hub: Hub, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from huggingface_hub import constants
-
-    name = {"models": "merrow/byte", "datasets": "org/sums"}[kind]
+    name = NAMES[kind]
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE forbids to fetch it" in refused(kind, name)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
@@ -81,8 +77,6 @@ def test_without_network_the_cache_is_used_or_its_lack_is_named(
 
 
 def test_a_configuration_that_is_not_in_the_cache_needs_the_network(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    from huggingface_hub import constants
-
     hub.add("datasets", "org/two", {"a/test-0.parquet": parquet(1), "b/test-0.parquet": parquet(2)})
     open_dataset("org/two:a")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -93,9 +87,9 @@ def test_a_configuration_that_is_not_in_the_cache_needs_the_network(hub: Hub, mo
 def test_a_cache_without_listings_serves_models_alone(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from huggingface_hub import _tree_cache, constants
+    from huggingface_hub import _tree_cache
 
-    for kind, name in (("models", "merrow/byte"), ("datasets", "org/sums")):
+    for kind, name in NAMES.items():
         OPEN[kind](name)
     for listing in tmp_path.glob("home/hub/*/trees/*"):
         listing.unlink()
@@ -106,8 +100,6 @@ def test_a_cache_without_listings_serves_models_alone(
 
 
 def test_a_cache_that_cannot_be_written_is_named(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from huggingface_hub import constants
-
     hub.add("datasets", "org/sums", {"test.jsonl": jsonl(1), "README.md": "words"})
     (tmp_path / "taken").write_text("")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "taken"))
@@ -115,19 +107,15 @@ def test_a_cache_that_cannot_be_written_is_named(hub: Hub, tmp_path: Path, monke
 
 
 def test_a_hub_that_nobody_reaches_is_named(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    from huggingface_hub import constants, hf_api
-
     nowhere = "http://user:password@127.0.0.1:1"
     monkeypatch.setattr(constants, "ENDPOINT", nowhere)
-    monkeypatch.setattr(hf_api.api, "endpoint", nowhere)
+    monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", nowhere)
     message = refused("datasets", "org/sums")
     assert "http://127.0.0.1:1 can't be reached" in message
     assert "password" not in message
 
 
 def test_a_download_that_breaks_off_goes_on_where_it_was(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    from huggingface_hub import constants
-
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1 << 16)  # what is kept of a download is a number of these
     hub.broken = {"model.safetensors": 2}
     assert load_model("merrow/byte").digest
@@ -138,8 +126,7 @@ def test_a_download_that_breaks_off_goes_on_where_it_was(hub: Hub, monkeypatch: 
 
 def test_a_download_that_never_ends_is_given_up_and_can_be_repeated(hub: Hub) -> None:
     hub.broken = {"model.safetensors": 10**6}
-    message = refused("models", "merrow/byte")
-    assert "run the same again" in message
+    assert "run the same again" in refused("models", "merrow/byte")
     hub.broken = {}
     assert load_model("merrow/byte").digest
 
@@ -178,7 +165,7 @@ def test_a_moved_branch_does_not_go_on_with_other_data(hub: Hub, tmp_path: Path)
         StoreError, match=f"another dataset.*from org/sums@{first} on the Hub, where this is org/sums@{second}"
     ):
         run()
-    rows = json.loads(json.dumps([row.as_json() for row in _rows(tmp_path / "run")]))
+    rows = [row.as_json() for row in keep_summary(open_run(tmp_path / "run")).rows]
     assert {row["dataset_source"] for row in rows} == {f"org/sums@{first}"}
 
 
@@ -213,13 +200,7 @@ def test_the_token_goes_to_the_hub_and_nowhere_else(
         assert not file.is_file() or SECRET.encode() not in file.read_bytes()
 
 
-def test_nothing_is_shown_in_passing(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
-    hub.broken = {"model.safetensors": 1}
-    load_model("merrow/byte")
-    assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.costly("servers and boards on loopback")
+@pytest.mark.costly("a process that opens data of the Hub")
 def test_a_hub_that_is_down_is_not_told_in_the_words_of_its_package(hub: Hub, tmp_path: Path) -> None:
     """They repeat what the Hub said.  In a new process, as the package sets up its log at some first use."""
     open_dataset("org/sums")
@@ -231,22 +212,17 @@ def test_a_hub_that_is_down_is_not_told_in_the_words_of_its_package(hub: Hub, tm
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_progress_hears_of_every_byte(hub: Hub) -> None:
+def test_progress_hears_of_every_byte_and_nothing_is_shown(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
     heard: list[tuple[str, int, int]] = []
+    hub.broken = {"model.safetensors": 1}
     load_model("merrow/byte", progress=lambda *each: heard.append(each))
     names, done, total = zip(*heard, strict=True)
     assert {*names} == {"merrow/byte"}
     assert [*done] == sorted(done)
     assert done[-1] == total[-1] >= len(MODEL["model.safetensors"])
+    assert capfd.readouterr() == ("", "")
 
 
 def test_without_the_package_the_line_that_installs_it(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_access, "find_spec", lambda name: None)
     assert "pip install 'choicewise[hub]'" in refused("datasets", "org/sums")
-
-
-def _rows(folder: Path) -> list[Row]:
-    from choicewise.results.run import open_run
-    from choicewise.results.summary import keep_summary
-
-    return list(keep_summary(open_run(folder)).rows)

@@ -1,29 +1,20 @@
 """Models by their names on the Hub, from a server of the tests."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from choicewise.bundled import MODELS
 from choicewise.errors import ModelError
 from choicewise.models.load import load_model
-from tests.helpers.hub_server import Hub, hub_of_this_process
+from tests.helpers.hub_files import FOLDER, WITHOUT_WEIGHTS
+from tests.helpers.hub_files import MODEL as FILES
+from tests.helpers.hub_server import Hub
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-FOLDER = next(folder for folder in MODELS if folder.name == "merrow-byte")
-FILES = {file.name: file.read_bytes() for file in sorted(FOLDER.iterdir())}
 MORE = {"pytorch_model.bin": b"pickle", "modeling_merrow.py": "raise SystemExit", "flax_model.msgpack": b"x"}
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    monkeypatch.chdir(tmp_path)
-    with hub_of_this_process(monkeypatch, tmp_path / "home") as server:
-        yield server
 
 
 def test_a_model_is_what_its_folder_is_and_says_which_commit(hub: Hub) -> None:
@@ -34,12 +25,7 @@ def test_a_model_is_what_its_folder_is_and_says_which_commit(hub: Hub) -> None:
     assert getattr(model, "source", "") == f"merrow/byte@{repository.refs['main']}"
     assert not {*MORE} & {*hub.downloads()}
     assert {"model.safetensors", "tokenizer.json", "config.json"} <= {*hub.downloads()}
-
-
-def test_what_is_in_the_cache_is_not_fetched_again(hub: Hub) -> None:
-    hub.add("models", "merrow/byte", FILES)
-    load_model("merrow/byte")
-    hub.requests.clear()
+    hub.requests.clear()  # what is in the cache is not fetched again
     load_model("merrow/byte")
     assert hub.downloads() == []
 
@@ -67,10 +53,7 @@ def test_a_revision_is_the_one_that_is_named(hub: Hub) -> None:
 def test_weights_in_parts_are_those_that_the_index_lists(hub: Hub) -> None:
     index = json.dumps({"metadata": {}, "weight_map": {"a": "model-00001-of-00001.safetensors"}})
     shards = {"model-00001-of-00001.safetensors": FILES["model.safetensors"], "original.safetensors": b"x"}
-    hub.add("models", "merrow/parts", {**FILES, **shards, "model.safetensors.index.json": index})
-    del hub.repositories["models", "merrow/parts"].commits[hub.repositories["models", "merrow/parts"].refs["main"]][
-        "model.safetensors"
-    ]
+    hub.add("models", "merrow/parts", {**WITHOUT_WEIGHTS, **shards, "model.safetensors.index.json": index})
     load_model("merrow/parts")
     assert "model-00001-of-00001.safetensors" in hub.downloads()
     assert "original.safetensors" not in hub.downloads()
@@ -87,8 +70,7 @@ def test_pickles_are_refused_before_anything_large_is_fetched(hub: Hub) -> None:
     "index", ['{"weight_map": {"w": "pytorch_model.bin"}}', '{"weight_map": {"w": 5}}', "[1]", "[" * 100_000]
 )
 def test_an_index_of_anything_but_safetensors_fetches_nothing(hub: Hub, index: str) -> None:
-    files = {name: content for name, content in FILES.items() if name != "model.safetensors"} | MORE
-    hub.add("models", "merrow/byte", files | {"model.safetensors.index.json": index})
+    hub.add("models", "merrow/byte", {**WITHOUT_WEIGHTS, **MORE, "model.safetensors.index.json": index})
     with pytest.raises(ModelError, match="is no index of safetensors files"):
         load_model("merrow/byte")
     assert not {*MORE} & {*hub.downloads()}

@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
@@ -17,20 +16,17 @@ from choicewise.data.hub import DATASET, HubName, explained
 from choicewise.data.open import open_dataset
 from choicewise.errors import DataError, MissingData, ModelError
 from choicewise.models.load import load_model
-from tests.helpers.hub_server import PATIENCE, Hub, hub_of_this_process
-from tests.served.test_hub_data import jsonl, parquet
-from tests.served.test_hub_models import FILES as MODEL
+from tests.helpers.hub_files import MODEL, jsonl, parquet
+from tests.helpers.hub_server import PATIENCE, Hub
 
 NOWHERE = "http://127.0.0.1:1"
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    monkeypatch.chdir(tmp_path)
-    with hub_of_this_process(monkeypatch, tmp_path / "home") as server:
-        server.add("datasets", "org/sums", {"test.jsonl": jsonl(1), "data/train-0.parquet": parquet(2)})
-        server.add("models", "merrow/byte", MODEL)
-        yield server
+def hub(hub: Hub) -> Hub:
+    hub.add("datasets", "org/sums", {"test.jsonl": jsonl(1), "data/train-0.parquet": parquet(2)})
+    hub.add("models", "merrow/byte", MODEL)
+    return hub
 
 
 def cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,17 +105,13 @@ def test_the_hub_that_stops_answering_later_is_slow_as_well(hub: Hub) -> None:
 
 def test_what_is_in_the_cache_is_used_without_the_hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset, model = open_dataset("org/sums"), load_model("merrow/byte")
+    hub.requests.clear()
+    monkeypatch.setattr(hub_reach, "_answers", {})
+    assert open_dataset(dataset.source).source == dataset.source
+    assert hub.requests == [], "what is there by its commit does not even ask"
     cut_off(monkeypatch)
     assert open_dataset("org/sums").source == dataset.source
     assert load_model("merrow/byte").source == model.source
-
-
-def test_what_is_in_the_cache_by_its_commit_does_not_even_ask(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = open_dataset("org/sums").source
-    hub.requests.clear()
-    monkeypatch.setattr(hub_reach, "_answers", {})
-    assert open_dataset(source).source == source
-    assert hub.requests == []
 
 
 def test_the_token_is_not_sent_to_ask_whether_it_answers(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +120,7 @@ def test_the_token_is_not_sent_to_ask_whether_it_answers(hub: Hub, monkeypatch: 
     assert "authorization" not in hub.requests[0].headers
 
 
-@pytest.mark.costly("servers and boards on loopback")
+@pytest.mark.costly("a command as a process")
 def test_the_command_line_says_it_in_its_own_words(tmp_path: Path) -> None:
     pytest.importorskip("huggingface_hub")
     words = ["run", "--model", "fake:hash", "--protocol", "leaderboard/2023-06", "--out", str(tmp_path / "run")]

@@ -36,9 +36,8 @@ def test_echo_prompt_logprobs_and_chosen_tokens_agree() -> None:
         assert choice["logprobs"]["tokens"] == ["<s>", "a", "b", " ", "c"]
         assert choice["logprobs"]["token_logprobs"][0] is None
         assert choice["logprobs"]["token_logprobs"][1:] == pytest.approx(fake("", "ab c"))
-        own = [
-            entry[str(token)]["logprob"] for token, entry in zip(b"ab c", choice["prompt_logprobs"][1:], strict=True)
-        ]
+        pairs = zip(b"ab c", choice["prompt_logprobs"][1:], strict=True)
+        own = [entry[str(token)]["logprob"] for token, entry in pairs]
         assert own == choice["logprobs"]["token_logprobs"][1:]
         body = {"prompt": [BOS, *b"ab "], "max_tokens": 1, "logprobs": 1, "logprob_token_ids": [ord("c")]}
         (choice,) = client.post("completions", body)["choices"]
@@ -62,20 +61,12 @@ def test_a_chat_names_the_likeliest_tokens() -> None:
     assert len(entry["top_logprobs"]) == 3
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        ({"prompt": "a", "model": "none"}, 404),
-        ({"prompt": "a", "logprobs": 21}, 400),
-        ({"prompt": "a" * 5000}, 400),
-        ({"prompt": "a", "logprob_token_ids": [1]}, 400),
-        ({"prompt": ""}, 400),
-    ],
-)
-def test_it_refuses_what_real_servers_refuse(body: dict[str, object], status: int) -> None:
-    with pytest.raises(Refused) as refused:
-        MODEL.answer("POST", "/v1/completions", body)
-    assert refused.value.status == status
+def test_it_refuses_what_real_servers_refuse() -> None:
+    bodies = {"model": "none"}, {"logprobs": 21}, {"prompt": "a" * 5000}, {"logprob_token_ids": [1]}, {"prompt": ""}
+    for body, status in zip(bodies, (404, 400, 400, 400, 400), strict=True):
+        with pytest.raises(Refused) as refused:
+            MODEL.answer("POST", "/v1/completions", {"prompt": "a", **body})
+        assert refused.value.status == status
 
 
 @pytest.mark.parametrize("name", ANSWER_FAULTS)

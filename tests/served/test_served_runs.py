@@ -1,67 +1,61 @@
 """A model behind a server as users meet it: options, check, run, resume, refusals, cost; against a server of ours."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from choicewise.bundled import BENCHMARK
 from choicewise.cli.commands import invoke
 from choicewise.errors import ModelError, StoreError, UsageError
 from choicewise.models.load import load_model
+from choicewise.models.server.address import ServerAddress
+from choicewise.models.server.faults import ServerFailed
+from choicewise.models.server.http import Client
+from choicewise.models.server.probe import ServerFacts, other_name, read_server_facts
+from choicewise.models.server.server_model import ServerModel
 from choicewise.records import ServerRecord
-from choicewise.results.run import open_run
+from choicewise.results.run import Run, open_run
 from choicewise.running.evaluate import evaluate
 from choicewise.running.job import job_of
 from choicewise.running.work import servable
+from tests.helpers.commands import CommandResult, choicewise
 from tests.helpers.misbehaving_server import Server, serving
+from tests.helpers.models_at_servers import model_at
 from tests.helpers.served_model import CHAT_ONLY, TOP_ONLY, VLLM, ServedModel
+from tests.helpers.server_faults import other_model
 
-pytestmark = [pytest.mark.usefixtures("no_pauses"), pytest.mark.costly("servers and boards on loopback")]
+pytestmark = pytest.mark.usefixtures("no_pauses")
 
 DATA, LETTER, CLOZE = "bundled:merrowick", "mmlu/original-pr13", "mmlu/cloze:sum"
-ASKED = ["--data", DATA, "--protocol", LETTER, "--limit", "1"]
+ASKED = ["--data", DATA, "--protocol", LETTER, "--limit", "1", "--subject", "festivals"]
 LOCAL = {"--dtype": "float32", "--device": "cpu", "--adapter": "adapter", "--batch-tokens": "8"}
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with serving(VLLM) as running:
-        yield running
+def at(server: Server, verb: str, *words: object) -> CommandResult:
+    """A command about the model of ``server``, which ends well."""
+    return choicewise(verb, "--model", server.address, "--tokenizer", "bytes", *words, code=0)
 
 
-def cli(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[str, str]:
-    """stdout and stderr of a command that ends well."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        assert invoke([*map(str, words)]) == 0
-    return capsys.readouterr()
+def run_at(model: Any, out: Path, protocols: tuple[str, ...] = (LETTER,), **more: Any) -> Run:
+    return evaluate(model=model, data=DATA, protocols=[*protocols], limit=1, subjects=["festivals"], out=out, **more)
 
 
-def test_a_run_at_a_server_gives_the_numbers_of_the_model(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = ("--model", server.address, "--tokenizer", "bytes")
-    out, told = cli(
-        capsys, "run", *model, *ASKED, "--protocol", "options/embedding", "--out", tmp_path / "run", "--json"
-    )
-    (served,) = json.loads(out)
-    assert "hash behind vllm 0.32.0 is asked by chosen next tokens, " in told
-    assert "note: protocol options/embedding is refused: hash does not support Cosine" in told
-    assert " requests; the server computed " in told
-    out, _ = cli(capsys, "run", "--model", "fake:hash", *ASKED, "--out", tmp_path / "here", "--json")
-    (here,) = json.loads(out)
-    assert {name: served[name] for name in ("value", "n", "missing", "signature")} == {
-        name: here[name] for name in ("value", "n", "missing", "signature")
-    }
+@pytest.mark.costly("runs at a server that is probed")
+def test_a_run_at_a_server_gives_the_numbers_of_the_model(server: Server, tmp_path: Path) -> None:
+    told = at(server, "run", *ASKED, "--protocol", "options/embedding", "--out", tmp_path / "run", "--json")
+    (served,) = json.loads(told.stdout)
+    assert "hash behind vllm 0.32.0 is asked by chosen next tokens, " in told.stderr
+    assert "note: protocol options/embedding is refused: hash does not support Cosine" in told.stderr
+    assert " requests; the server computed " in told.stderr
+    told = choicewise("run", "--model", "fake:hash", *ASKED, "--out", tmp_path / "here", "--json", code=0)
+    (here,) = json.loads(told.stdout)
+    assert [served[name] == here[name] for name in ("value", "n", "missing", "signature")] == [True] * 4
     manifest = open_run(tmp_path / "run").manifest
     assert manifest.server is not None
     assert (manifest.server.model, manifest.server.root, manifest.server.changed) == ("hash", "/models/hash", "")
@@ -69,35 +63,34 @@ def test_a_run_at_a_server_gives_the_numbers_of_the_model(
     assert manifest.engine.spent is not None
     assert manifest.engine.spent.requests > 0
     before = len(server.requests)
-    cli(capsys, "run", *model, *ASKED, "--out", tmp_path / "run")
+    at(server, "run", *ASKED, "--out", tmp_path / "run")
     assert not any("festival" in str(each.body) for each in server.requests[before:])
 
 
-def test_a_plan_counts_requests_without_the_answers(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out, _ = cli(capsys, "run", "--model", server.address, "--tokenizer", "bytes", *ASKED, "--dry-run", "--json")
-    planned = json.loads(out)
-    assert planned["refused"] == {}
-    assert evaluate(
-        model=load_model(server.address, tokenizer="bytes"), data=DATA, protocols=[LETTER], limit=1, out=tmp_path
-    )
-    spent = open_run(tmp_path).manifest.engine.spent
+@pytest.mark.costly("runs at a server that is probed")
+def test_a_plan_counts_requests_without_the_answers(server: Server, tmp_path: Path) -> None:
+    planned = json.loads(at(server, "run", *ASKED, "--dry-run", "--json").stdout)
+    spent = run_at(load_model(server.address, tokenizer="bytes"), tmp_path).manifest.engine.spent
     assert spent is not None
-    assert planned["sent"] == spent.requests
+    assert (planned["refused"], planned["sent"]) == ({}, spent.requests)
 
 
-def test_check_shows_what_was_probed_and_what_follows(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    out, _ = cli(capsys, "check", "--model", server.address, "--tokenizer", "bytes")
-    assert "its tokens are the server's, which puts tokens [256] before a text" in out
-    assert "chosen next tokens" in out
-    assert "served" in out
-    measured = json.loads(cli(capsys, "check", "--model", server.address, "--tokenizer", "bytes", "--json")[0])
+@pytest.mark.costly("a server that is probed twice")
+def test_check_shows_what_was_probed_and_what_follows(server: Server) -> None:
+    told = at(server, "check").stdout
+    for words in (
+        "its tokens are the server's, which puts tokens [256] before a text",
+        "chosen next tokens",
+        "served",
+    ):
+        assert words in told
+    measured = json.loads(at(server, "check", "--json").stdout)
     assert LETTER in measured["protocols"]["served"]
     assert "Cosine" in measured["protocols"]["refused"]["options/embedding"]
     assert measured["server"]["software"] == "vllm 0.32.0"
 
 
+@pytest.mark.costly("servers that are probed")
 def test_what_a_poorer_server_can_not_be_asked_is_refused() -> None:
     with serving(TOP_ONLY) as running:
         judged = servable(load_model(running.address, tokenizer="bytes"))
@@ -110,32 +103,30 @@ def test_what_a_poorer_server_can_not_be_asked_is_refused() -> None:
         assert CLOZE not in judged.chats
 
 
-def test_a_chat_endpoint_is_asked_and_its_messages_are_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_chat_endpoint_is_asked_and_its_messages_are_shown(tmp_path: Path) -> None:
     with serving(CHAT_ONLY) as running:
-        asked = ["--data", DATA, "--limit", "1", "--protocol", "mmlu/helm"]
-        cli(capsys, "run", "--model", running.address, *asked, "--chat", "message", "--out", tmp_path)
+        asked = ["--model", running.address, "--data", DATA, "--limit", "1", "--protocol", "mmlu/helm"]
+        choicewise("run", *asked, "--chat", "message", "--out", tmp_path, code=0)
         sent = [body["messages"] for body in running.posted("/v1/chat/completions")]
-        asked[-1] = "mmlu/helm+message"
-        shown = [
-            json.loads(line) for line in cli(capsys, "prompts", "--model", running.address, *asked)[0].splitlines()
-        ]
+        told = choicewise("prompts", *asked[:-1], "mmlu/helm+message", code=0).stdout
+        shown = [json.loads(line) for line in told.splitlines()]
     assert open_run(tmp_path).protocols.keys() == {"mmlu/helm+message"}
     messages = [[[each["role"], each["content"]] for each in one] for one in sent]
     assert len(shown) == 7
     assert all(json.loads(line["context"]) in messages for line in shown)
 
 
+@pytest.mark.costly("a server that is probed twice")
 def test_another_model_of_the_same_name_is_refused_on_resume(server: Server, tmp_path: Path) -> None:
-    evaluate(model=load_model(server.address, tokenizer="bytes"), data=DATA, protocols=[LETTER], limit=1, out=tmp_path)
+    run_at(load_model(server.address, tokenizer="bytes"), tmp_path)
     server.model = ServedModel("hash", VLLM, seed=1)
     other = load_model(server.address, tokenizer="bytes")
     with pytest.raises(StoreError, match=f"the server answers otherwise than when {tmp_path} was begun") as error:
-        evaluate(model=other, data=DATA, protocols=[LETTER, CLOZE], limit=1, out=tmp_path)
+        run_at(other, tmp_path, (LETTER, CLOZE))
     assert "nats then" in str(error.value)
 
 
+@pytest.mark.costly("servers that are probed")
 def test_a_model_that_changes_during_the_run_is_noted(server: Server, tmp_path: Path) -> None:
     model = load_model(server.address, tokenizer="bytes")
     model.check(0)
@@ -144,7 +135,7 @@ def test_a_model_that_changes_during_the_run_is_noted(server: Server, tmp_path: 
         server.model = ServedModel("hash", VLLM, seed=1)
 
     with pytest.warns(UserWarning, match="the server answers otherwise than at the beginning of the run"):
-        run = evaluate(model=model, data=DATA, protocols=[LETTER], limit=1, out=tmp_path, progress=change)
+        run = run_at(model, tmp_path, progress=change)
     assert run.manifest.complete
     assert run.manifest.server is not None
     assert "nats then" in run.manifest.server.changed
@@ -183,11 +174,8 @@ def test_a_plan_of_several_models_gives_each_its_own_options() -> None:
     table: dict[str, Any] = {"protocols": [LETTER], "dtype": "float32", "tokenizer": "bytes", "window": 9}
     address = "server:http://127.0.0.1:9/v1#org/model"
     models = job_of({**table, "models": ["folder", "fake:hash", address]}).choices
-    assert [model.options for model in models] == [
-        {"dtype": "float32", "window": 9},
-        {},
-        {"window": 9, "tokenizer": "bytes"},
-    ]
+    own = {"dtype": "float32", "window": 9}, {}, {"window": 9, "tokenizer": "bytes"}
+    assert [model.options for model in models] == [*own]
     assert models[-1].folder == "org-model"
     for useless in ({"dtype": "float32"}, {"revisions": ["main"]}):
         with pytest.raises(UsageError, match=f"has no use for {next(iter(useless))}"):
@@ -218,3 +206,99 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("choicewise.models.load.find_spec", lambda name: None if name == "httpx2" else object())
     with pytest.raises(ModelError, match=r"pip install 'choicewise\[server\]'"):
         load_model("server:http://127.0.0.1:9/v1#m")
+
+
+DATED = "hash-2026-01-01"
+
+
+@pytest.mark.costly("servers that are probed")
+def test_a_dated_name_is_the_model_that_was_asked_for_and_another_one_afterwards_is_not(
+    server: Server, tmp_path: Path
+) -> None:
+    server.always(other_model(DATED))
+    model = model_at(server)
+    assert model.record.named == DATED
+    assert any(DATED in note for note in model.notes)
+    run = run_at(model, tmp_path / "run")
+    assert run.rows()[0].missing == 0
+    assert run.manifest.server is not None
+    assert (run.manifest.server.named, run.manifest.server.changed) == (DATED, "")
+    server.always(other_model("hash-2026-02-02"))
+    with pytest.raises(ServerFailed, match="is of model 'hash-2026-02-02', not 'hash-2026-01-01'"):
+        run_at(model, tmp_path / "other")
+    with pytest.raises(StoreError) as refused:
+        run_at(model_at(server), tmp_path / "run")
+    assert "the name of the model in answers: hash-2026-01-01 then, hash-2026-02-02 now" in refused.value.problems
+
+
+@pytest.mark.costly("servers that are probed")
+def test_the_same_name_keeps_the_digest_and_a_version_has_its_own(server: Server) -> None:
+    plain = model_at(server)
+    assert plain.record.named == ""
+    digest = plain.digest
+    server.always(other_model(DATED))
+    assert model_at(server).digest != digest
+
+
+@pytest.mark.parametrize(
+    ("others", "named", "expected"),
+    [
+        ({}, None, ""),
+        ({}, "m", ""),
+        ({}, "something else", "something else"),
+        ({"m-2026": ""}, "m-2026", "m-2026"),
+        ({"alias": "/weights"}, "alias", "alias"),
+    ],
+)
+def test_another_name_of_the_model(others: dict[str, str], named: str | None, expected: str) -> None:
+    assert other_name(ServerFacts("m", "/weights", others=others), named) == expected
+
+
+@pytest.mark.parametrize("root", ["", "/others"])
+def test_another_model_that_the_server_lists_is_refused(root: str) -> None:
+    with pytest.raises(ModelError, match="answers with its model 'other' when it is asked for 'm'"):
+        other_name(ServerFacts("m", "/weights", others={"other": root}), "other")
+
+
+def test_an_address_without_v1_is_told_of_it_and_others_are_those_that_are_listed(server: Server) -> None:
+    with pytest.raises(ModelError, match=f"http://127.0.0.1:{server.port}/v1 has: name that address"):
+        invoke(["check", "--model", f"server:http://127.0.0.1:{server.port}/", "--tokenizer", "bytes"])
+    with Client(ServerAddress.parse(server.address)) as client:
+        assert read_server_facts(client, "hash").others == {}
+
+
+@pytest.mark.costly("two servers that are probed")
+def test_a_run_goes_on_at_another_port_and_keeps_the_new_address(tmp_path: Path) -> None:
+    for _ in range(2):
+        with serving(VLLM) as server:
+            at(server, "run", *ASKED, "--out", tmp_path / "run")
+            address = server.address
+    assert open_run(tmp_path / "run").manifest.job["models"][0]["name"] == address
+
+
+def listed_letters(server: Server, question: str) -> dict[str, float]:
+    """The letters among the 20 tokens that the server lists when it is asked ``question``, with their nats."""
+    path = "/v1/chat/completions"
+    asked = [body for body in server.posted(path) if f"{question}\nA." in body["messages"][-1]["content"]]
+    (content,) = server.model.answer("POST", path, asked[-1])["choices"][0]["logprobs"]["content"]
+    assert len(content["top_logprobs"]) == 20
+    return {each["token"]: each["logprob"] for each in content["top_logprobs"] if each["token"] in {*"ABCD"}}
+
+
+@pytest.mark.costly("all subjects of a benchmark")
+def test_an_item_is_decided_where_a_letter_is_listed_and_missing_where_none_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a chat server that lists the likeliest 20 first tokens alone."""
+    monkeypatch.setattr("tests.helpers.served_model.spelled", lambda token: chr(token) if token < 128 else f"<{token}>")
+    with serving(replace(CHAT_ONLY, chat_logprobs=True, top=20, window=100_000)) as server:
+        model = ServerModel(ServerAddress.parse(server.address), window=50_000)
+        run = evaluate(model=model, data=BENCHMARK, protocols=["mmlu/original+message"], limit=8, out=tmp_path / "run")
+        questions = {row["item"]: row["question"] for row in run.tables.items.to_pylist()}
+        truth = {item: listed_letters(server, question) for item, question in questions.items()}
+    predicted = {row["item"]: row["prediction"] for row in run.scores("mmlu/original+message").to_pylist()}
+    best = {item: "ABCD".index(max(letters, key=letters.get)) if letters else -1 for item, letters in truth.items()}
+    assert predicted == best
+    assert 5 < sum(each >= 0 for each in best.values()) < len(best) - 5
+    (row,) = run.rows()
+    assert (row.n, row.missing) == (sum(each >= 0 for each in best.values()), sum(each < 0 for each in best.values()))

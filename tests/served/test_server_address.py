@@ -8,38 +8,30 @@ from choicewise.errors import ModelError
 from choicewise.models.server.address import ServerAddress
 
 
-@pytest.mark.parametrize(
-    ("text", "url", "model"),
-    [
-        ("server:http://127.0.0.1:8000/v1#NAME", "http://127.0.0.1:8000/v1", "NAME"),
-        ("server:http://127.0.0.1:8000/v1/#org/name@rev", "http://127.0.0.1:8000/v1", "org/name@rev"),
-        ("server:HTTPS://Example.ORG/a/B", "https://example.org/a/B", None),
-        ("server:http://[::1]:8000/v1#", "http://[::1]:8000/v1", None),
-        ("server:http://localhost", "http://localhost", None),
-        ("server:http://host/v1#a#b c", "http://host/v1", "a#b c"),
-    ],
-)
-def test_addresses_are_read_and_written(text: str, url: str, model: str | None) -> None:
-    address = ServerAddress.parse(text)
-    assert (address.url, address.model) == (url, model)
-    assert ServerAddress.parse(str(address)) == address
+def test_addresses_are_read_and_written() -> None:
+    for text, url, model in (
+        ("http://127.0.0.1:8000/v1#NAME", "http://127.0.0.1:8000/v1", "NAME"),
+        ("http://127.0.0.1:8000/v1/#org/name@rev", "http://127.0.0.1:8000/v1", "org/name@rev"),
+        ("HTTPS://Example.ORG/a/B", "https://example.org/a/B", None),
+        ("http://[::1]:8000/v1#", "http://[::1]:8000/v1", None),
+        ("http://localhost", "http://localhost", None),
+        ("http://host/v1#a#b c", "http://host/v1", "a#b c"),
+    ):
+        address = ServerAddress.parse(f"server:{text}")
+        assert (address.url, address.model) == (url, model)
+        assert ServerAddress.parse(str(address)) == address
+
+
+NO_SCHEME = "127.0.0.1:8000/v1", "", "ftp://host/v1", "file:///etc/passwd"
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("http://host/v1", "server:http://HOST:PORT/v1#NAME"),
-        ("server:127.0.0.1:8000/v1", "must start with http:// or https://"),
-        ("server:", "must start with http:// or https://"),
-        ("server:ftp://host/v1", "must start with http:// or https://"),
-        ("server:file:///etc/passwd", "must start with http:// or https://"),
-        ("server:http://", "host or port is missing"),
-        ("server:http://:8000/v1", "host or port is missing"),
-        ("server:http://host:/v1", "host or port is missing"),
-        ("server:http://host:0/v1", "host or port is missing"),
-        ("server:http://host:99999/v1", "can't be read"),
-        ("server:http://host:eighty/v1", "can't be read"),
-        ("server:http://[::1/v1", "can't be read"),
+        *((f"server:{text}", "must start with http:// or https://") for text in NO_SCHEME),
+        *((f"server:http://{text}", "host or port is missing") for text in ("", ":8000/v1", "host:/v1", "host:0/v1")),
+        *((f"server:http://{text}", "can't be read") for text in ("host:99999/v1", "host:eighty/v1", "[::1/v1")),
         ("server:http://host /v1", "white space"),
         ("server:http://host/v1\r\nX: y", "white space"),
         ("server:http://host/v1#na\u202eme", "invisible"),
@@ -76,21 +68,12 @@ def test_credentials_are_refused_and_not_repeated(text: str) -> None:
         assert "CHOICEWISE_API_KEY" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("url", "is_loopback"),
-    [
-        ("http://127.0.0.1:8000/v1", True),
-        ("http://127.9.9.9", True),
-        ("http://[::1]:80", True),
-        ("http://localhost/v1", True),
-        ("http://localhost.example.org", False),
-        ("http://10.0.0.1", False),
-        ("http://169.254.169.254", False),
-        ("http://example.org", False),
-    ],
-)
-def test_which_servers_are_on_this_machine(url: str, is_loopback: bool) -> None:
-    assert ServerAddress(url).is_loopback == is_loopback
+def test_which_servers_are_on_this_machine() -> None:
+    here = "127.0.0.1:8000/v1", "127.9.9.9", "[::1]:80", "localhost/v1"
+    elsewhere = "localhost.example.org", "10.0.0.1", "169.254.169.254", "example.org"
+    assert {url: ServerAddress(f"http://{url}").is_loopback for url in (*here, *elsewhere)} == (
+        dict.fromkeys(here, True) | dict.fromkeys(elsewhere, False)
+    )
 
 
 def test_paths_lie_below_the_address_or_below_the_root() -> None:

@@ -1,9 +1,7 @@
 """What servers must not answer: each ends in a missing answer with a reason, or in the true one, never in another."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,26 +9,16 @@ import pytest
 
 from choicewise.models.fake import HashModel
 from choicewise.models.server import routes as fields
-from choicewise.models.server.address import ServerAddress
 from choicewise.models.server.faults import ServerFailed, Unanswerable
-from choicewise.models.server.http import Client
 from choicewise.models.server.next_token_routes import bound, check_listed
 from choicewise.models.server.server_model import ServerModel
-from choicewise.questions import Ids, Question, Span
+from choicewise.questions import Question, Span
 from tests.helpers.misbehaving_server import Fault, Server, serving
+from tests.helpers.models_at_servers import ids, model_at
 from tests.helpers.served_model import JSON, LLAMA_CPP, TOP_ONLY, VLLM
 from tests.helpers.server_faults import ANSWER_FAULTS
 
 HASH = HashModel()
-
-
-def ids(*tokens: int) -> Ids:
-    return np.asarray(tokens, dtype=np.int32)
-
-
-def model_at(server: Server) -> ServerModel:
-    address = ServerAddress.parse(server.address)
-    return ServerModel(address, tokenizer="bytes", client=Client(address, None, timeout=5.0, patience=0.5))
 
 
 CONTEXT = ids(256, *b"Where does it live? Answer:")
@@ -44,7 +32,7 @@ QUESTIONS: list[Question] = [
 @pytest.fixture(scope="module", params=[VLLM, LLAMA_CPP, TOP_ONLY], ids=lambda ability: ability.name)
 def served(request: pytest.FixtureRequest) -> Iterator[tuple[Server, ServerModel]]:
     with serving(request.param) as server:
-        model = model_at(server)
+        model = model_at(server, timeout=5.0, patience=0.5)
         assert model.chosen.score is not None
         yield server, model
 
@@ -73,14 +61,12 @@ def test_a_wrong_answer_is_never_a_score(name: str, served: tuple[Server, Server
 
 
 @pytest.mark.parametrize("name", ["all 0.0", "all equal", "positive", "-9999", "NaN", "empty lists", "lists of null"])
-def test_a_server_that_always_answers_so_is_refused(name: str) -> None:
+def test_a_server_that_always_answers_so_is_refused(name: str, server: Server) -> None:
     """No way of asking about spans is left, and each says why."""
-    with serving(VLLM) as server:
-        model = model_at(server)
-        server.when(lambda request: request.path == "/v1/completions", ANSWER_FAULTS[name])
-        assert model.chosen.score is None
-        refused = [trial.refused for trial in model.selfcheck.trials]
-    assert any(refused)
+    model = model_at(server, timeout=5.0, patience=0.5)
+    server.when(lambda request: request.path == "/v1/completions", ANSWER_FAULTS[name])
+    assert model.chosen.score is None
+    assert any(trial.refused for trial in model.selfcheck.trials)
 
 
 @pytest.mark.parametrize("value", [0.5, math.nan, -math.inf, -9999.0, None, "-1.5", True, [-1.5]])
@@ -122,24 +108,15 @@ def test_a_bound_is_the_lesser_of_two() -> None:
         check_listed({})
 
 
-def change(path: Callable[[JSON], Any]) -> Fault:
-    def changed(answer: JSON) -> JSON:
-        path(answer)
+def test_a_token_that_was_not_asked_for_is_no_answer(server: Server) -> None:
+    def renamed(answer: JSON) -> JSON:
+        logprobs = answer["choices"][0]["logprobs"]
+        logprobs["top_logprobs"] = [{f"{name}0": value for name, value in logprobs["top_logprobs"][0].items()}]
         return answer
 
-    return Fault(answer=changed)
-
-
-@pytest.mark.costly("servers and boards on loopback")
-def test_a_token_that_was_not_asked_for_is_no_answer() -> None:
-    def renamed(answer: JSON) -> None:
-        top = answer["choices"][0]["logprobs"]["top_logprobs"]
-        answer["choices"][0]["logprobs"]["top_logprobs"] = [{f"{name}0": value for name, value in top[0].items()}]
-
-    with serving(VLLM) as server:
-        model = model_at(server)
-        assert model.chosen.score is not None
-        server.next(change(renamed))
-        given = dict(model.answer([Span(CONTEXT, ids(97)), Span(ids(*CONTEXT, 97), ids(98))]))
+    model = model_at(server)
+    assert model.chosen.score is not None
+    server.next(Fault(answer=renamed))
+    given = dict(model.answer([Span(CONTEXT, ids(97)), Span(ids(*CONTEXT, 97), ids(98))]))
     assert sorted(answer.missing is None for answer in given.values()) == [False, True]
     assert next(answer.missing for answer in given.values() if answer.missing).startswith("the server gives no log")

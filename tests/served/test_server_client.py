@@ -1,19 +1,19 @@
-"""The client of a server where nothing fails: what is sent, what is kept, and that it ends."""
+"""The client of a server where nothing fails: what is sent, kept and said while it waits, and that it ends."""
 
 import logging
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
 import stamina
 
 from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.faults import ServerFailed, Unanswerable
-from choicewise.models.server.http import Client
+from choicewise.models.server.faults import Passing, ServerFailed, Unanswerable
+from choicewise.models.server.http import Client, Waits
 from tests.helpers.misbehaving_server import Server
+from tests.helpers.processes import eventually
 from tests.helpers.server_faults import stall, status
 
 BODY = {"prompt": "abc", "max_tokens": 1, "temperature": 0}
@@ -39,6 +39,9 @@ def test_what_is_sent(client: Client, server: Server) -> None:
     assert received.headers["authorization"] == "Bearer sk-planted"
     assert received.headers["user-agent"] == "choicewise"
     assert "cookie" not in received.headers
+    for _ in range(10):
+        client.post("completions", BODY)
+    assert len(server.connections) == 1, "connections are kept"
 
 
 def test_no_number_that_json_has_not_is_sent(client: Client, server: Server) -> None:
@@ -52,12 +55,6 @@ def test_without_a_key_none_is_sent(key: str | None, server: Server) -> None:
     with Client(ServerAddress.parse(server.address), key) as client:
         client.get("models")
     assert "authorization" not in server.requests[0].headers
-
-
-def test_connections_are_kept(client: Client, server: Server) -> None:
-    for _ in range(10):
-        client.post("completions", BODY)
-    assert len(server.connections) == 1
 
 
 def test_the_name_of_the_model_is_checked_where_it_is_given(client: Client, server: Server) -> None:
@@ -93,8 +90,7 @@ def test_closing_ends_a_request_of_another_thread(server: Server) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    while server.at_once < 1 and thread.is_alive():
-        time.sleep(0.01)
+    eventually(lambda: server.at_once or not thread.is_alive())
     client.close()
     thread.join(60)
     assert not thread.is_alive()
@@ -130,3 +126,41 @@ def test_an_address_is_read_without_loading_anything_heavy() -> None:
     code = "import choicewise.models.server.address, sys; print({'httpx2', 'stamina', 'tenacity'} & {*sys.modules})"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "set()\n"
+
+
+BUSY = Passing("the server is busy, status 429: ''", 429, busy=True)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "others_answered", "times"), [(1, False, ["5 s", "35 s", "65 s", "95 s"]), (4, True, [])]
+)
+def test_a_line_in_thirty_seconds_says_that_a_server_is_waited_for_unless_others_are_answered(
+    seconds: int, others_answered: bool, times: list[str]
+) -> None:
+    lines, now = list[str](), [100.0]
+    waits = Waits(lines.append, lambda: now[0])
+    for _ in range(100):
+        waits.hear(BUSY)
+        now[0] += seconds
+        if others_answered:
+            waits.answered()
+    said = "waiting for the server: the server is busy, status 429: '' (no answer for "
+    assert [line.removeprefix(said).partition(")")[0] for line in lines] == times
+
+
+def test_a_long_wait_that_a_server_asks_for_is_said_at_once() -> None:
+    lines = list[str]()
+    Waits(lines.append, lambda: 100.0).hear(Passing("busy", 429, wait=40.0, busy=True))
+    assert lines == ["waiting for the server: busy (it asks to wait 40 s); Ctrl-C keeps what was observed"]
+
+
+@pytest.mark.parametrize("key", ["", "sk-planted-0123456789"])
+def test_a_client_says_it(key: str, server: Server, no_pauses: None) -> None:
+    lines = list[str]()
+    server.next(status(429, body=f"slow down {key}".encode(), Retry_After="7"))
+    with Client(ServerAddress.parse(server.address), key, say=lines.append) as client:
+        client.get("models")
+    (line,) = lines
+    assert "status 429: 'slow down" in line
+    assert "it asks to wait 7 s" in line
+    assert not key or key not in line

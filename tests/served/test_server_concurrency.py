@@ -20,6 +20,7 @@ from choicewise.models.server.faults import ServerFailed, Unanswerable
 from choicewise.models.server.http import Client, ConcurrencyLimit
 from choicewise.models.server.many_requests import FAILED_IN_A_ROW, answered
 from tests.helpers.misbehaving_server import Server, serving
+from tests.helpers.processes import eventually
 from tests.helpers.server_faults import other_model, reset, stall, status, truncated_json
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
@@ -44,30 +45,21 @@ def concerns(*numbers: int) -> Any:
     return lambda received: received.body is not None and received.body.get("prompt") in prompts
 
 
-def truth(server: Server, number: int) -> str:
-    text = server.model.answer("POST", "/v1/completions", request(number)[1])["choices"][0]["text"]
-    assert isinstance(text, str)
-    return text
+def truth(server: Server, number: int) -> Any:
+    return text(server.model.answer("POST", "/v1/completions", request(number)[1]))
 
 
-def text(answer: Any) -> str:
+def text(answer: Any) -> Any:
     assert isinstance(answer, dict), answer
-    shown = answer["choices"][0]["text"]
-    assert isinstance(shown, str)
-    return shown
+    return answer["choices"][0]["text"]
 
 
 def ended() -> bool:
     """Whether no request is under way any more, after the time that they need to end."""
-    until = time.monotonic() + 10
-    while any("_asked" in repr(task) for task in asyncio.all_tasks(http._event_loop())):
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.01)
-    return True
+    loop = http._event_loop()
+    return bool(eventually(lambda: not any("_asked" in repr(task) for task in asyncio.all_tasks(loop)), patience=10))
 
 
-@pytest.mark.costly("servers and boards on loopback")
 def test_every_request_is_answered_once_with_its_own_answer(client: Client, server: Server) -> None:
     server.seconds = 0.002
     answers = [*answered(client, requests(200), model="hash")]
@@ -93,18 +85,15 @@ def test_requests_begin_in_order_and_are_read_as_needed(client: Client, server: 
     assert len(read) <= 10 + 4
 
 
-def test_one_at_a_time_is_in_order(client: Client, server: Server) -> None:
+def test_one_at_a_time_is_in_order_and_nothing_is_asked_for_nothing(client: Client, server: Server) -> None:
+    assert [*answered(client, [])] == []
+    assert server.requests == []
     assert [index for index, _ in answered(client, requests(20), most=1)] == [*range(20)]
     assert [int(body["prompt"].split()[1][:-1]) for body in server.posted()] == [*range(20)]
     assert server.most_at_once == 1
 
 
-def test_nothing_is_asked_for_nothing(client: Client, server: Server) -> None:
-    assert [*answered(client, [])] == []
-    assert server.requests == []
-
-
-@pytest.mark.costly("servers and boards on loopback")
+@pytest.mark.costly("a thousand requests")
 def test_one_of_a_thousand_fails_for_good_and_the_others_are_answered(client: Client, server: Server) -> None:
     server.when(concerns(500), status(500))
     answers = dict(answered(client, requests(1000)))
@@ -115,7 +104,6 @@ def test_one_of_a_thousand_fails_for_good_and_the_others_are_answered(client: Cl
     assert len(answers) == 999
 
 
-@pytest.mark.costly("servers and boards on loopback")
 @pytest.mark.parametrize("fault", [status(400), status(500), truncated_json, reset])
 def test_many_that_fail_for_good_do_not_stop_the_others(fault: Any, client: Client, server: Server) -> None:
     """Also where they come one after another, and last: a request that was answered is answered again."""
@@ -209,12 +197,11 @@ def test_a_success_that_came_too_late_is_not_there_twice(server: Server) -> None
     assert len(server.requests) == 12
 
 
-@pytest.mark.costly("servers and boards on loopback")
 def test_a_server_that_takes_three_at_once_answers_all(client: Client, server: Server) -> None:
     server.capacity, server.seconds = 3, 0.002
     with stamina.set_testing(True, attempts=100_000):
-        answers = dict(answered(client, requests(300)))
-    assert len(answers) == 300
+        answers = dict(answered(client, requests(150)))
+    assert len(answers) == 150
     assert all(text(answer) == truth(server, index) for index, answer in answers.items())
 
 
@@ -227,63 +214,47 @@ def test_retry_after_holds_back_all_that_has_not_begun(client: Client, server: S
     assert begun[2] - begun[0] >= 0.9
 
 
-def test_closing_ends_everything_under_way(server: Server) -> None:
+def test_closing_ends_everything_under_way(client: Client, server: Server) -> None:
     server.next(*[None] * 8)
     server.always(stall)
-    with Client(ServerAddress.parse(server.address)) as client:
-        stream = answered(client, requests(1000))
-        for _ in range(8):
-            next(stream)
-        while server.at_once < 2:
-            time.sleep(0.01)
-        stream.close()
-        assert ended()
-        assert len(server.requests) <= 8 + 8  # those answered, and as many under way as the pace allows by then
-        server.always(None)
-        assert client.get("models")["object"] == "list"  # the client can be used again
+    stream = answered(client, requests(1000))
+    for _ in range(8):
+        next(stream)
+    eventually(lambda: server.at_once >= 2)
+    stream.close()
+    assert ended()
+    assert len(server.requests) <= 8 + 8  # those answered, and as many under way as the pace allows by then
+    server.always(None)
+    assert client.get("models")["object"] == "list"  # the client can be used again
 
 
-def interrupt_at(server: Server, requests: int) -> None:
-    """Presses Ctrl-C as soon as the server has as many requests at once."""
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_an_interrupt_ends_what_is_under_way(at_once: int, client: Client, server: Server) -> None:
+    """Ctrl-C while one answer is waited for, or several."""
     main = threading.main_thread().ident
     assert main is not None
 
     def press() -> None:
-        while server.at_once < requests:
-            time.sleep(0.01)
+        eventually(lambda: server.at_once >= at_once)
         signal.pthread_kill(main, signal.SIGINT)
 
+    server.always(stall)
     threading.Thread(target=press, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        next(answered(client, requests(10))) if at_once > 1 else client.post("completions", request(0)[1])
+    assert ended()
+    assert at_once > 1 or len(server.requests) == 1
 
 
-def test_an_interrupt_ends_everything_under_way(server: Server) -> None:
-    """Ctrl-C while answers are waited for."""
-    server.always(stall)
-    with Client(ServerAddress.parse(server.address)) as client:
-        interrupt_at(server, 2)
-        with pytest.raises(KeyboardInterrupt):
-            next(answered(client, requests(10)))
-        assert ended()
-
-
-def test_an_interrupt_ends_a_single_request(server: Server) -> None:
-    server.always(stall)
-    interrupt_at(server, 1)
-    with Client(ServerAddress.parse(server.address)) as client, pytest.raises(KeyboardInterrupt):
-        client.post("completions", request(0)[1])
-    assert len(server.requests) == 1
-
-
-def test_an_exception_of_the_reader_ends_everything_under_way(server: Server) -> None:
+def test_an_exception_of_the_reader_ends_everything_under_way(client: Client, server: Server) -> None:
     server.next(None)
     server.always(stall)
-    with Client(ServerAddress.parse(server.address)) as client:
-        stream = answered(client, requests(10))
-        with pytest.raises(ZeroDivisionError):
-            for _ in stream:
-                raise ZeroDivisionError
-        stream.close()
-        assert ended()
+    stream = answered(client, requests(10))
+    with pytest.raises(ZeroDivisionError):
+        for _ in stream:
+            raise ZeroDivisionError
+    stream.close()
+    assert ended()
 
 
 def test_an_exception_of_the_source_comes_through(client: Client) -> None:
@@ -369,8 +340,7 @@ def test_the_pace_settles_at_what_the_server_takes(capacity: int, seed: int) -> 
     assert refused <= 2000 / 8 + 64
 
 
-@pytest.mark.costly("servers and boards on loopback")
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(st.lists(st.sampled_from(["ok", "400", "500", "reset"]), max_size=40), st.integers(1, 8))
 def test_whatever_happens_each_request_has_one_outcome(fates: list[str], most: int) -> None:
     """Where the run is not stopped, every request has its own answer, or none, just as it deserves."""

@@ -15,7 +15,7 @@ import subprocess
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -81,16 +81,14 @@ def test_what_may_heal_is_made_again_and_answered(name: str, server: Server) -> 
 @pytest.mark.parametrize("name", [name for name in TRANSPORT_FAULTS if name not in ("429 with seconds", "429", "503")])
 def test_what_does_not_heal_is_about_this_request_after_five_tries(name: str, server: Server) -> None:
     error, tries = failure(server, TRANSPORT_FAULTS[name])
-    assert isinstance(error, Unanswerable)
-    assert tries == 5
+    assert (type(error), tries) == (Unanswerable, 5)
     assert str(error).endswith(", 5 times")
 
 
 @pytest.mark.parametrize("name", ["429 with seconds", "429", "503"])
 def test_a_busy_server_is_waited_for_as_long_as_time_allows(name: str, server: Server) -> None:
     error, tries = failure(server, TRANSPORT_FAULTS[name])
-    assert isinstance(error, ServerFailed)
-    assert tries == 20  # what the fixture allows
+    assert (type(error), tries) == (ServerFailed, 20)  # what the fixture allows
     assert "the server is busy, status" in str(error)
     assert str(error).endswith("run the same command again to resume")
 
@@ -98,26 +96,18 @@ def test_a_busy_server_is_waited_for_as_long_as_time_allows(name: str, server: S
 @pytest.mark.parametrize("code", [400, 413, 422])
 def test_a_request_that_is_refused_is_not_made_again(code: int, server: Server) -> None:
     error, tries = failure(server, status(code, b'{"error":{"message":"too long for me"}}'))
-    assert isinstance(error, Unanswerable)
-    assert (tries, error.status) == (1, code)
+    assert (type(error), tries, error.status) == (Unanswerable, 1, code)
     assert error.reason == f"the server refuses the request, status {code}: 'too long for me'"
 
 
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        (401, "refuses the key"),
-        (403, "refuses the key"),
-        (404, "no such model or route"),
-        (405, "check the address"),
-        (204, "check the address"),
-        (307, "redirects"),
-    ],
-)
+ALL = dict.fromkeys((401, 403), "refuses the key") | dict.fromkeys((405, 204), "check the address")
+ALL |= {404: "no such model or route", 307: "redirects"}
+
+
+@pytest.mark.parametrize(("code", "words"), ALL.items())
 def test_what_concerns_all_requests_stops_the_run_at_once(code: int, words: str, server: Server) -> None:
     error, tries = failure(server, status(code, b""))
-    assert isinstance(error, ServerFailed)
-    assert (tries, error.status, error.exit_code) == (1, code, 5)
+    assert (type(error), tries, error.status, error.exit_code) == (ServerFailed, 1, code, 5)
     assert str(error).startswith(server.url)
     assert words in str(error)
 
@@ -136,9 +126,7 @@ def test_a_server_that_asks_for_a_key_says_where_to_put_it(server: Server) -> No
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 def test_redirects_are_not_followed_anywhere(code: int, target: str, server: Server) -> None:
     error, tries = failure(server, redirect(target, code))
-    assert isinstance(error, ServerFailed)
-    assert "which is not followed" in str(error)
-    assert tries == 1
+    assert (type(error), tries, "which is not followed" in str(error)) == (ServerFailed, 1, True)
 
 
 def test_the_key_is_not_sent_after_a_redirect(server: Server) -> None:
@@ -148,25 +136,22 @@ def test_the_key_is_not_sent_after_a_redirect(server: Server) -> None:
         assert "'127.0.0.1'" in str(error)
 
 
-@pytest.mark.costly("servers and boards on loopback")
+@pytest.mark.costly("a bomb is packed, of 100 MB")
 @pytest.mark.parametrize("fault", [huge, huge_announced, gzip_bomb], ids=["huge", "announced", "gzip bomb"])
 def test_a_huge_answer_is_refused_before_it_is_read(fault: Fault, server: Server) -> None:
     error, tries = failure(server, fault, most_bytes=2**20)
-    assert isinstance(error, Unanswerable)
-    assert (tries, error.reason) == (1, "the answer has more than 1 MiB")
+    assert (type(error), tries, error.reason) == (Unanswerable, 1, "the answer has more than 1 MiB")
 
 
 @pytest.mark.parametrize("fault", [stall, stall_in_body], ids=["stall", "in the body"])
 def test_a_silent_server_is_not_waited_for_for_ever(fault: Fault, server: Server) -> None:
     error, tries = failure(server, fault, timeout=0.1)
-    assert isinstance(error, Unanswerable)
-    assert (tries, error.reason) == (3, "the server was silent for 0.1 s, 3 times")
+    assert (type(error), tries, error.reason) == (Unanswerable, 3, "the server was silent for 0.1 s, 3 times")
 
 
 def test_nor_is_one_that_trickles(server: Server) -> None:
     error, tries = failure(server, trickle, timeout=0.1)
-    assert isinstance(error, Unanswerable)
-    assert (tries, error.reason) == (3, "the answer was not complete after 0.2 s, 3 times")
+    assert (type(error), tries, error.reason) == (Unanswerable, 3, "the answer was not complete after 0.2 s, 3 times")
 
 
 def test_a_server_that_is_not_there_stops_the_run() -> None:
@@ -180,15 +165,14 @@ def test_a_server_that_is_not_there_stops_the_run() -> None:
 def test_no_connection_in_time_stops_the_run() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
         port = listener.getsockname()[1]
-        waiting = [socket.socket() for _ in range(3)]  # they fill the queue, which nobody accepts from
-        for each in waiting:
-            each.setblocking(False)
-            each.connect_ex(("127.0.0.1", port))
-        client = Client(ServerAddress(f"http://127.0.0.1:{port}"), connect=0.1)
-        with client, pytest.raises(ServerFailed, match="no connection in time, 5 times"):
-            client.get("models")
-        for each in waiting:
-            each.close()
+        with ExitStack() as waiting:
+            for _ in range(3):  # they fill the queue, which nobody accepts from
+                one = waiting.enter_context(socket.socket())
+                one.setblocking(False)
+                one.connect_ex(("127.0.0.1", port))
+            client = waiting.enter_context(Client(ServerAddress(f"http://127.0.0.1:{port}"), connect=0.1))
+            with pytest.raises(ServerFailed, match="no connection in time, 5 times"):
+                client.get("models")
 
 
 def test_a_name_that_does_not_exist_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,10 +180,8 @@ def test_a_name_that_does_not_exist_stops_the_run(monkeypatch: pytest.MonkeyPatc
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    with (
-        Client(ServerAddress("http://nowhere.invalid")) as client,
-        pytest.raises(ServerFailed, match="can't be reached"),
-    ):
+    client = Client(ServerAddress("http://nowhere.invalid"))
+    with client, pytest.raises(ServerFailed, match="can't be reached"):
         client.get("models")
 
 
@@ -210,7 +192,6 @@ def test_https_to_a_server_of_http_is_named(server: Server) -> None:
     assert len(server.requests) == 0
 
 
-@pytest.mark.costly("servers and boards on loopback")
 def test_a_certificate_that_is_not_trusted_is_named(tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("openssl makes the certificate")
@@ -238,15 +219,13 @@ def _listening(accept: Any) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def run() -> None:
-            while True:
-                try:
+            with suppress(OSError):
+                while True:
                     one, _ = listener.accept()
-                except OSError:
-                    return
-                try:
-                    accept(one)
-                except OSError:
-                    one.close()
+                    try:
+                        accept(one)
+                    except OSError:
+                        one.close()
 
         threading.Thread(target=run, daemon=True).start()
         yield listener.getsockname()[1]
@@ -272,42 +251,30 @@ def test_a_success_that_came_too_late_is_asked_for_again(server: Server) -> None
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("body", "words", "times"),
     [
-        (b'{"choices": NaN}', "NaN in place of a number"),
-        (b'{"choices": [-Infinity]}', "-Infinity in place of a number"),
-        (b'{"choices": 1e999}', "out of range"),
-        (b'{"choices": 1, "choices": 2}', "the same name twice"),
-        (b'{"choices":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
-        (b"[]", "no object but a list"),
-        (b'"text"', "no object but a text"),
-        (b"null", "no object but null"),
-        (b"true", "no object but true or false"),
-        (b"7", "no object but a number"),
+        (b'{"choices": NaN}', "NaN in place of a number", 1),
+        (b'{"choices": [-Infinity]}', "-Infinity in place of a number", 1),
+        (b'{"choices": 1e999}', "out of range", 1),
+        (b'{"choices": 1, "choices": 2}', "the same name twice", 1),
+        (b'{"choices":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply", 1),
+        (b"[]", "no object but a list", 1),
+        (b'"text"', "no object but a text", 1),
+        (b"null", "no object but null", 1),
+        (b"true", "no object but true or false", 1),
+        (b"7", "no object but a number", 1),
+        (b"", "it is empty", 5),
+        (b"  ", "it is empty", 5),
+        (b'{"choices":', "it is no JSON", 5),
+        (b'{"text": "\xff"}', "it is not UTF-8", 5),
+        (b"{" + b'"n": ' + b"1" * 5000 + b"}", "a number is too long", 5),
     ],
 )
-def test_json_that_is_none_is_not_asked_for_again(body: bytes, words: str, server: Server) -> None:
+def test_json_that_is_broken_is_asked_for_again_and_what_is_no_answer_is_not(
+    body: bytes, words: str, times: int, server: Server
+) -> None:
     error, tries = failure(server, says(body))
-    assert isinstance(error, Unanswerable)
-    assert tries == 1
-    assert words in error.reason
-
-
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        (b"", "it is empty"),
-        (b"  ", "it is empty"),
-        (b'{"choices":', "it is no JSON"),
-        (b'{"text": "\xff"}', "it is not UTF-8"),
-        (b"{" + b'"n": ' + b"1" * 5000 + b"}", "a number is too long"),
-    ],
-)
-def test_json_that_is_broken_is(body: bytes, words: str, server: Server) -> None:
-    error, tries = failure(server, says(body))
-    assert isinstance(error, Unanswerable)
-    assert tries == 5
-    assert words in error.reason
+    assert (type(error), tries, words in error.reason) == (Unanswerable, times, True)
 
 
 def test_lone_surrogates_become_replacement_characters() -> None:
@@ -321,13 +288,11 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 LEAVES = st.none() | st.booleans() | st.integers() | FINITE | TEXTS
 
 
-@pytest.mark.costly("servers and boards on loopback")
-@given(
-    st.dictionaries(
-        TEXTS, st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=8)
-    ),
-    st.booleans(),
-)
+VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=8)
+
+
+@pytest.mark.costly("values of values that are drawn")
+@given(st.dictionaries(TEXTS, VALUES), st.booleans())
 def test_true_json_is_read_as_it_is(value: dict[str, Any], escaped: bool) -> None:
     assert json_answer(json.dumps(value, ensure_ascii=escaped).encode()) == value
 
@@ -344,31 +309,18 @@ def test_any_bytes_are_an_object_or_unreadable(body: bytes) -> None:
 NOW = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [
-        ("7", 7.0),
-        (" 7 ", 7.0),
-        ("0", 0.0),
-        ("0.5", 0.5),
-        ("3600", 3600.0),
-        ("Sun, 22 Nov 2026 12:00:30 GMT", 30.0),
-        ("Sun, 22 Nov 2026 13:00:30 +0100", 30.0),
-        ("Sunday, 22-Nov-26 12:00:30 GMT", 30.0),
-        ("Sun Nov 22 12:00:30 2026", 30.0),
-        ("Sun, 22 Nov 2026 11:00:00 GMT", 0.0),
-        (None, None),
-        ("", None),
-        ("-5", None),
-        ("soon", None),
-        ("nan", None),
-        ("inf", None),
-        ("1e9", None),
-        ("9" * 400, None),
-        ("٧", None),
-        ("Sun, 99 Nov 2026 12:00:30 GMT", None),
-    ],
-)
+WAITS: dict[str | None, float | None] = {"7": 7.0, " 7 ": 7.0, "0": 0.0, "0.5": 0.5, "3600": 3600.0}
+WAITS |= {
+    "Sun, 22 Nov 2026 12:00:30 GMT": 30.0,
+    "Sun, 22 Nov 2026 13:00:30 +0100": 30.0,
+    "Sunday, 22-Nov-26 12:00:30 GMT": 30.0,
+    "Sun Nov 22 12:00:30 2026": 30.0,
+    "Sun, 22 Nov 2026 11:00:00 GMT": 0.0,
+}
+NO_WAITS = None, "", "-5", "soon", "nan", "inf", "1e9", "9" * 400, "٧", "Sun, 99 Nov 2026 12:00:30 GMT"
+
+
+@pytest.mark.parametrize(("value", "seconds"), [*WAITS.items(), *((value, None) for value in NO_WAITS)])
 def test_what_retry_after_asks_for(value: str | None, seconds: float | None) -> None:
     assert retry_after(value, NOW) == seconds
 
@@ -482,6 +434,13 @@ ECHOED = [
 ]
 
 
+def frames(error: Exception) -> list[str]:
+    """The lines of its traceback with all variables, but for those of the test itself."""
+    trace = error.__traceback__
+    assert trace is not None
+    return [*traceback.TracebackException(type(error), error, trace.tb_next, capture_locals=True).format()]
+
+
 @pytest.mark.parametrize("fault", [*ECHOED, *TRANSPORT_FAULTS.values(), huge_announced, stall])
 def test_the_key_is_shown_nowhere(
     fault: Fault, server: Server, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
@@ -493,11 +452,8 @@ def test_the_key_is_shown_nowhere(
     try:
         client.read(fields.choice, client.post("completions", BODY, model="hash"))
     except (Unanswerable, ServerFailed) as error:
-        trace = error.__traceback__
-        assert trace is not None
         shown += [str(error), repr(error), repr(error.args), repr(error.__cause__), repr(error.__context__)]
-        chain = traceback.TracebackException(type(error), error, trace.tb_next, capture_locals=True)
-        shown += chain.format()
+        shown += frames(error)
     else:
         pytest.fail("no fault")
     client.close()
@@ -513,10 +469,7 @@ def test_the_key_is_shown_nowhere(
 def test_a_key_that_can_not_be_sent_is_refused_and_not_repeated(key: str) -> None:
     with pytest.raises(ModelError, match="CHOICEWISE_API_KEY has characters") as error:
         Client(ServerAddress("http://127.0.0.1:1"), key)
-    trace = error.value.__traceback__
-    assert trace is not None
-    chain = traceback.TracebackException(type(error.value), error.value, trace.tb_next, capture_locals=True)
-    assert "plant" not in "".join(chain.format()).replace("planted is", "")
+    assert "plant" not in "".join(frames(error.value)).replace("planted is", "")
 
 
 @given(st.text(min_size=8, alphabet=st.characters(min_codepoint=33, max_codepoint=126)), st.text(), st.text())
@@ -536,13 +489,10 @@ SPELLINGS = {
 }
 
 
-@given(
-    st.text(
-        min_size=10, max_size=60, alphabet=st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="%\\")
-    ),
-    st.integers(0, 30),
-    st.sampled_from([*SPELLINGS]),
-)
+SIGNS = st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="%\\")
+
+
+@given(st.text(SIGNS, min_size=10, max_size=60), st.integers(0, 30), st.sampled_from([*SPELLINGS]))
 def test_the_first_half_of_a_key_is_hidden_however_it_is_spelled(key: str, more: int, spelling: str) -> None:
     part = "".join(map(SPELLINGS[spelling], key[: (len(key) + 1) // 2 + more]))
     assert Key(key).hidden(f"\n{part}\n") == "\n[key]\n"
@@ -561,12 +511,16 @@ def test_servers_on_this_machine_are_reached_without_a_proxy(server: Server, mon
         assert client.get("models")["object"] == "list"
 
 
+def set_proxy(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    for name in ("NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", address)
+
+
 def test_others_are_reached_through_the_proxy_of_the_environment(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.port}")
+    set_proxy(monkeypatch, f"http://127.0.0.1:{server.port}")
     with Client(ServerAddress("http://model.invalid/v1")) as client, pytest.raises(ServerFailed, match="status 404"):
         client.get("models")
     assert [request.path for request in server.requests] == ["http://model.invalid/v1/models"]
@@ -576,9 +530,7 @@ def test_others_are_reached_through_the_proxy_of_the_environment(
     "proxy", ["http://user:sk-planted@127.0.0.1:9", "gopher://sk-planted@x", "http://sk-planted:x:y"]
 )
 def test_the_password_of_a_proxy_is_not_repeated(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("http_proxy", proxy)
+    set_proxy(monkeypatch, proxy)
     with pytest.raises(ModelError, match="proxy") as error:
         Client(ServerAddress("http://model.invalid/v1")).get("models")
     assert "planted" not in "".join(traceback.format_exception(error.value))

@@ -1,9 +1,6 @@
 """A model behind a server has the answers that it has here, however the server has to be asked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,16 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from choicewise.data.dataset import Dataset
+from choicewise.data.open import open_dataset
 from choicewise.errors import ModelError
 from choicewise.models.fake import HashModel
 from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.http import Client
 from choicewise.models.server.server_model import WINDOW, ServerModel
 from choicewise.questions import (
     CAUSAL_KINDS,
     Cosine,
     Generation,
-    Ids,
     MaskedLoss,
     Mass,
     Question,
@@ -30,8 +27,13 @@ from choicewise.questions import (
     TokenScores,
     TokenSet,
 )
+from choicewise.results.run import Run
 from choicewise.running.evaluate import evaluate
-from tests.helpers.misbehaving_server import Server, serving
+from choicewise.running.work import Plausible, plausible
+from choicewise.tokens.chat_template import Message
+from tests.helpers.misbehaving_server import Server
+from tests.helpers.models_at_servers import ids, model_at
+from tests.helpers.models_at_servers import served_model as served
 from tests.helpers.served_model import (
     CHAT_ONLY,
     LLAMA_CPP,
@@ -39,6 +41,7 @@ from tests.helpers.served_model import (
     TOP_ONLY,
     VLLM,
     Ability,
+    log_probabilities,
 )
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
@@ -50,21 +53,6 @@ ECHO = replace(VLLM, name="", token_choice=False, prompt_logprobs=False, token_n
 """OpenAI's protocol with an echo of tokens, and no more."""
 
 HASH = HashModel()
-
-
-def ids(*tokens: int) -> Ids:
-    return np.asarray(tokens, dtype=np.int32)
-
-
-def model_at(server: Server, tokenizer: str | None = "bytes") -> ServerModel:
-    address = ServerAddress.parse(server.address)
-    return ServerModel(address, tokenizer=tokenizer, client=Client(address, None, patience=2.0))
-
-
-@contextmanager
-def served(ability: Ability = VLLM) -> Iterator[ServerModel]:
-    with serving(ability) as server:
-        yield model_at(server)
 
 
 def answers(model: ServerModel | HashModel, questions: list[Question]) -> list[TokenScores]:
@@ -93,8 +81,7 @@ ENDS = st.lists(st.sampled_from(b"abc"), min_size=1, max_size=30).map(lambda tok
 SPANS = st.lists(st.builds(Span, TEXTS, ENDS), min_size=1, max_size=12)
 
 
-@pytest.mark.costly("servers and boards on loopback")
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spans=SPANS, members=st.sets(st.integers(0, 256), min_size=1, max_size=200))
 def test_a_tree_of_spans_and_masses_has_the_models_own_answers(
     vllm: ServerModel, spans: list[Span], members: set[int]
@@ -116,14 +103,19 @@ def test_other_ways_give_the_same(ability: Ability) -> None:
             same(given_, true)
 
 
-def test_every_prefix_is_asked_once_in_depth_first_order() -> None:
+def probed(server: Server) -> ServerModel:
+    """The model of the server once it knows how to ask; what was asked for that is forgotten."""
+    model = model_at(server)
+    assert model.chosen.score is not None
+    server.requests.clear()
+    return model
+
+
+def test_every_prefix_is_asked_once_in_depth_first_order(server: Server) -> None:
     context = ids(256, *b"Where does it live, in a tree or in the sea?")
-    with serving(VLLM) as server:
-        model = model_at(server)
-        assert model.chosen.score is not None
-        before = len(server.posted())
-        answers(model, [Span(context, ids(*end)) for end in (b"bb", b"ab", b"aa", b"ab")])
-        bodies = server.posted()[before:]
+    model = probed(server)
+    answers(model, [Span(context, ids(*end)) for end in (b"bb", b"ab", b"aa", b"ab")])
+    bodies = server.posted()
     prompts = [tuple(body["prompt"]) for body in bodies]
     start = tuple(context.tolist())
     assert sorted(prompts) == [start, (*start, *b"a"), (*start, *b"b")]
@@ -134,60 +126,59 @@ def test_every_prefix_is_asked_once_in_depth_first_order() -> None:
     }
 
 
-def test_long_continuations_are_asked_whole() -> None:
+def test_long_continuations_are_asked_whole(server: Server) -> None:
     context, long = ids(256, *b"Where?"), ids(*b"in the tree by the sea, where it lives")
-    with serving(VLLM) as server:
-        model = model_at(server)
-        asked: list[Question] = [Span(context, long), Span(context, ids(*b"\n"))]
-        assert model.chosen.score is not None
-        before = len(server.posted())
-        for given_, true in zip(answers(model, asked), answers(HASH, asked), strict=True):
-            same(given_, true)
-        kinds = ["prompt_logprobs" in body for body in server.posted()[before:]]
-    assert sorted(kinds) == [False, True]
+    model, asked = probed(server), [Span(context, long), Span(context, ids(*b"\n"))]
+    for given_, true in zip(answers(model, [*asked]), answers(HASH, [*asked]), strict=True):
+        same(given_, true)
+    assert sorted("prompt_logprobs" in body for body in server.posted()) == [False, True]
 
 
-@pytest.mark.costly("servers and boards on loopback")
+@pytest.mark.costly("servers that are probed")
 def test_the_window_is_what_fits_with_a_generated_token() -> None:
-    with served(VLLM) as model:
-        assert model.window == VLLM.window - 1
-        longest = Span(np.full(VLLM.window - 1, 97, dtype=np.int32), ids(98))
-        same(answers(model, [longest])[0], answers(HASH, [longest])[0])
-    with served(WITHOUT_CHOICE) as model:
-        assert model.window == VLLM.window - 2
-        longest = Span(np.full(VLLM.window - 2, 97, dtype=np.int32), ids(98))
-        same(answers(model, [longest])[0], answers(HASH, [longest])[0])
+    for ability, more in ((VLLM, 1), (WITHOUT_CHOICE, 2)):
+        with served(replace(ability, window=400)) as model:
+            assert model.window == 400 - more
+            longest = Span(np.full(400 - more, 97, dtype=np.int32), ids(98))
+            same(answers(model, [longest])[0], answers(HASH, [longest])[0])
     with served(TOP_ONLY) as model:
         model.chosen  # noqa: B018
         assert model.window == WINDOW - 1  # it does not say how many
-    with serving(VLLM) as server, pytest.raises(ModelError, match=r"is served with 4096 tokens.* takes 4095; serve"):
-        ServerModel(ServerAddress.parse(server.address), tokenizer="bytes", window=5000)
-    with serving(WITHOUT_CHOICE) as server:
-        model = ServerModel(ServerAddress.parse(server.address), tokenizer="bytes", window=VLLM.window - 1)
-        with pytest.raises(ModelError, match=r"so that it takes 4094; serve it with more, or name a window of at most"):
-            assert model.window
+    with pytest.raises(ModelError, match=r"is served with 4096 tokens.* takes 4095; serve"), served(VLLM, window=5000):
+        pass
+    words = r"so that it takes 4094; serve it with more, or name a window of at most"
+    with served(WITHOUT_CHOICE, window=VLLM.window - 1) as model, pytest.raises(ModelError, match=words):
+        assert model.window
 
 
-@pytest.mark.costly("servers and boards on loopback")
+def cut_run(model: HashModel | ServerModel, out: Path) -> Run:
+    """A run on two questions of which some prompts have more than 150 tokens."""
+    short, other, *_ = open_dataset("bundled:merrowick").splits["test"]
+    few = Dataset("few", {"test": (short, replace(other, question=3 * other.question))})
+    return evaluate(model=model, data=few, protocols=["mmlu/cloze:sum@fit=cut-start"], out=out)
+
+
+@pytest.fixture(scope="module")
+def cut_here(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    here = HashModel()
+    here.window = 150
+    return cut_run(here, tmp_path_factory.mktemp("cut") / "here")
+
+
+@pytest.mark.costly("servers that are probed")
 @pytest.mark.parametrize(
     ("ability", "more"), [(VLLM, 1), (WITHOUT_CHOICE, 2), (ECHO, 2)], ids=["chosen", "prompts", "echo"]
 )
 @pytest.mark.parametrize("named", [True, False])
 def test_prompts_that_are_cut_are_those_of_a_model_here(
-    ability: Ability, more: int, named: bool, tmp_path: Path
+    ability: Ability, more: int, named: bool, cut_here: Run, tmp_path: Path
 ) -> None:
     """At the same window, token by token: it is named for the server, or is what it takes."""
-    here = HashModel()
-    here.window = 150
-    wide = replace(ability, name="vllm", window=here.window + (10 if named else more))
-    asked = {"data": "bundled:merrowick", "protocols": ["mmlu/cloze:sum@fit=cut-start"], "limit": 2}
-    with serving(wide) as server:
-        address = ServerAddress.parse(server.address)
-        model = ServerModel(address, tokenizer="bytes", window=here.window if named else None)
-        assert model.window == here.window
-        there = evaluate(model=model, out=tmp_path / "there", **asked)
-    runs = there, evaluate(model=here, out=tmp_path / "here", **asked)
-    given_, true = (run.observations() for run in runs)
+    wide = replace(ability, name="vllm", window=150 + (10 if named else more))
+    with served(wide, window=150 if named else None) as model:
+        assert model.window == 150
+        there = cut_run(model, tmp_path / "there")
+    given_, true = there.observations(), cut_here.observations()
     assert given_.num_rows == true.num_rows > 0
     for column in ("key", "context_tokens", "tokens_dropped", "tokens"):  # the key is that of all tokens
         assert given_[column].to_pylist() == true[column].to_pylist(), column
@@ -221,28 +212,21 @@ def test_what_is_not_listed_gets_a_bound_that_holds() -> None:
             same(one, other)
 
 
-@pytest.mark.costly("servers and boards on loopback")
-def test_generations_are_those_of_the_model() -> None:
+def test_generations_are_those_of_the_model(vllm: ServerModel) -> None:
     context = ids(256, *b"Where?")
     (full,) = answers(HASH, [Generation(context, 12)])
     stop = full.tokens[5:7].astype(np.uint8).tobytes()
-    asked: list[Question] = [
-        Generation(context, 12),
-        Generation(context, 12, (stop,)),
-        Generation(context, 12, (stop,), keep_stop=True),
-    ]
-    with served(VLLM) as model:
-        for given_, true in zip(answers(model, asked), answers(HASH, asked), strict=True):
-            same(given_, true)
+    kinds = ({}, {"stops": (stop,)}, {"stops": (stop,), "keep_stop": True})
+    asked: list[Question] = [Generation(context, 12, **each) for each in kinds]
+    for given_, true in zip(answers(vllm, asked), answers(HASH, asked), strict=True):
+        same(given_, true)
 
 
-def test_samples_follow_their_streams() -> None:
+def test_samples_follow_their_streams(server: Server) -> None:
     context = ids(256, *b"Where?")
     samples: list[Question] = [Generation(context, 6, sampling=Sampling.of(1, "item", n)) for n in (1, 2, 1)]
-    with serving(VLLM) as server:
-        model = model_at(server)
-        first, other, again = answers(model, samples)
-        seeds = [body["seed"] for body in server.posted() if "seed" in body]
+    first, other, again = answers(model_at(server), samples)
+    seeds = [body["seed"] for body in server.posted() if "seed" in body]
     assert first.tokens.tolist() == again.tokens.tolist() != other.tokens.tolist()
     assert len(set(seeds)) == 2
     assert all(0 <= seed < 2**31 for seed in seeds)
@@ -252,8 +236,6 @@ def test_a_chat_server_without_log_probabilities_generates() -> None:
     with served(CHAT_ONLY) as model:
         assert model.supports == {Generation, Sampling}
         assert model.tokenizer.chat is not None
-        from choicewise.tokens.chat_template import Message
-
         text = model.tokenizer.chat.render([Message("system", "Be brief."), Message("user", 'A "question"?\n')])
         generation = Generation(model.tokenizer.encode([text], special=False)[0], 8)
         (answer,) = answers(model, [generation])
@@ -267,18 +249,15 @@ def test_what_no_server_tells_is_not_supported(vllm: ServerModel) -> None:
     assert CAUSAL_KINDS - vllm.supports == {MaskedLoss, Cosine}
 
 
-def test_other_tokens_than_the_servers_are_refused() -> None:
-    with serving(VLLM) as server:
-        model = model_at(server, "bundled:merrow-bpe-512")
-        with pytest.raises(ModelError, match="merrow-bpe-512 is not the server's"):
-            assert model.supports
+def test_other_tokens_than_the_servers_are_refused(server: Server) -> None:
+    model = model_at(server, "bundled:merrow-bpe-512")
+    with pytest.raises(ModelError, match="merrow-bpe-512 is not the server's"):
+        assert model.supports
 
 
 def test_a_bos_that_is_there_twice_is_found() -> None:
-    with (
-        served(replace(VLLM, bos_always=True, tokenize=False)) as model,
-        pytest.raises(ModelError, match="tokens differ"),
-    ):
+    twice = replace(VLLM, bos_always=True, tokenize=False)
+    with served(twice) as model, pytest.raises(ModelError, match="tokens differ"):
         assert model.supports
     with served(replace(VLLM, bos_always=True)) as model:
         trials = {trial.rung: trial.refused for trial in model.selfcheck.trials}
@@ -287,15 +266,14 @@ def test_a_bos_that_is_there_twice_is_found() -> None:
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.01])
-def test_the_noise_of_answers_is_measured(noise: float) -> None:
-    with serving(VLLM) as server:
-        server.model.noise = noise
-        model = model_at(server)
-        assert (model.selfcheck.noise > 0.001) == (noise > 0)
-        assert model.selfcheck.noise <= 0.1
+def test_the_noise_of_answers_is_measured(noise: float, server: Server) -> None:
+    server.model.noise = noise
+    model = model_at(server)
+    assert (model.selfcheck.noise > 0.001) == (noise > 0)
+    assert model.selfcheck.noise <= 0.1
 
 
-@pytest.mark.costly("servers and boards on loopback")
+@pytest.mark.costly("servers that are probed")
 def test_the_identity_is_the_model_not_the_address() -> None:
     with served(VLLM) as one, served(VLLM) as other, served(WITHOUT_CHOICE) as third:
         assert one.digest == other.digest != third.digest
@@ -304,39 +282,56 @@ def test_the_identity_is_the_model_not_the_address() -> None:
         assert one.record.software == "vllm 0.32.0"
 
 
-def test_a_model_that_is_not_served_is_named() -> None:
-    with serving(VLLM) as server:
-        url = server.url
-        with pytest.raises(ModelError, match="serves no model 'hush'; did you mean hash"):
-            ServerModel(ServerAddress.parse(f"server:{url}#hush"), tokenizer="bytes")
-        assert ServerModel(ServerAddress.parse(f"server:{url}"), tokenizer="bytes").name == "hash"
-        with pytest.raises(ModelError, match="name the tokenizer"):
-            ServerModel(ServerAddress.parse(f"server:{url}"))
+def test_a_model_that_is_not_served_is_named(server: Server) -> None:
+    with pytest.raises(ModelError, match="serves no model 'hush'; did you mean hash"):
+        ServerModel(ServerAddress.parse(f"server:{server.url}#hush"), tokenizer="bytes")
+    address = ServerAddress.parse(f"server:{server.url}")
+    assert ServerModel(address, tokenizer="bytes").name == "hash"
+    with pytest.raises(ModelError, match="name the tokenizer"):
+        ServerModel(address)
 
 
-def test_unlikely_tokens_get_their_ranks_from_a_prompt_of_their_own_where_ranks_matter() -> None:
+def test_unlikely_tokens_get_their_ranks_from_a_prompt_of_their_own_where_ranks_matter(server: Server) -> None:
     context = ids(256, *b"Where?")
     asked: list[Question] = [Span(context, ids(token), ranked=True) for token in b"ABCD"]
-    with serving(VLLM) as server:
-        model = model_at(server)
-        assert model.chosen.score is not None
-        before = len(server.posted())
-        given_ = answers(model, asked)
-        unlikely = [one for one in given_ if one.logprobs[0] < np.log(0.01)]
-        assert unlikely
-        assert all(one.ranks[0] >= 0 for one in unlikely)
-        assert len(server.posted()) == before + 1 + len(unlikely)
-        for one, true in zip(given_, answers(HASH, asked), strict=True):
-            same(one, true)
-        before = len(server.posted())
-        others = answers(model, [Span(context, ids(token)) for token in b"ABCD"])
-        assert len(server.posted()) == before + 1
+    model = probed(server)
+    given_ = answers(model, asked)
+    unlikely = [one for one in given_ if one.logprobs[0] < np.log(0.01)]
+    assert unlikely
+    assert all(one.ranks[0] >= 0 for one in unlikely)
+    assert len(server.posted()) == 1 + len(unlikely)
+    for one, true in zip(given_, answers(HASH, asked), strict=True):
+        same(one, true)
+    others = answers(model, [Span(context, ids(token)) for token in b"ABCD"])
+    assert len(server.posted()) == 1 + len(unlikely) + 1
     assert {int(one.ranks[0]) for one in others} <= {0, -2}
 
 
 def test_more_tokens_than_a_server_lists_at_once_are_asked_in_several_requests(vllm: ServerModel) -> None:
     """vLLM refuses more than its --max-logprobs, 20 by default."""
     questions = [Span(ids(256, 97), ids(token)) for token in range(50)] + [Mass(ids(256, 97), TokenSet(range(50)))]
-    given_, true = dict(vllm.answer(questions)), dict(HashModel().answer(questions))
-    for index, one in true.items():
-        same(given_[index], one)
+    for given_, true in zip(answers(vllm, questions), answers(HASH, questions), strict=True):
+        same(given_, true)
+
+
+def test_a_true_and_a_silly_ending_are_asked(vllm: ServerModel) -> None:
+    asked, text = plausible(vllm), b"The capital of France is"
+    sums = [
+        sum(log_probabilities([*text, *ending[:place]])[ending[place]] for place in range(len(ending)))
+        for ending in (b" Paris", b" banana")
+    ]
+    assert (asked.true, asked.silly) == pytest.approx(sums, abs=1e-4)
+    assert plausible(HASH).text == asked.text
+    for ability, reason in ((TOP_ONLY, "a continuation has several"), (CHAT_ONLY, "gives no log-probabilities")):
+        with served(ability, tokenizer="bytes" if ability.completions else None) as model:
+            answer = plausible(model)
+        assert answer.true is None
+        assert reason in answer.text
+
+
+def test_words_for_endings() -> None:
+    said = "' Paris' has -1.00 nats and ' banana' -9.00: the true ending is likelier"
+    assert Plausible(-1.0, -9.0).text.endswith(said)
+    assert "at most -9.00: the true ending is likelier" in Plausible(-1.0, -9.0, silly_at_most=True).text
+    assert "which is likelier is not known" in Plausible(-5.0, -5.0, True, True).text
+    assert "doubt the model" in Plausible(-9.0, -1.0).text

@@ -1,8 +1,5 @@
 """Why a model is not evaluated stands on the board, whoever finds it out: the board, or a worker that asks the Hub."""
 
-from __future__ import annotations
-
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,28 +9,18 @@ pytest.importorskip("transformers")
 
 from choicewise.board.submission import Policy
 from choicewise.board.worker import End, Worker, Workplace
-from choicewise.bundled import MODELS
-from tests.helpers.hub_server import Hub, hub_of_this_process
+from tests.helpers.hub_files import MODEL as FILES
+from tests.helpers.hub_files import OWN_CODE, WITHOUT_WEIGHTS
+from tests.helpers.hub_server import Hub
 from tests.helpers.submissions import SUBMIT, Evaluating, evaluating
 
-FOLDER = next(folder for folder in MODELS if folder.name == "merrow-byte")
-FILES = {file.name: file.read_bytes() for file in sorted(FOLDER.iterdir())}
-SMALL = {name: content for name, content in FILES.items() if name != "model.safetensors"}
 LARGEST = len(FILES["model.safetensors"])
-OWN_CODE = json.dumps({"model_type": "merrowformer", "auto_map": {"AutoModelForCausalLM": "modeling.Merrow"}})
 HUB: dict[str, tuple[dict[str, bytes | str], str]] = {
     "merrow/large": ({**FILES, "model.safetensors": bytes(LARGEST + 1)}, "is too large"),
     "merrow/code": ({**FILES, "config.json": OWN_CODE}, "needs code of its own"),
-    "merrow/pickled": ({**SMALL, "pytorch_model.bin": b"pickle"}, "holds no safetensors"),
+    "merrow/pickled": ({**WITHOUT_WEIGHTS, "pytorch_model.bin": b"pickle"}, "holds no safetensors"),
     "merrow/damaged": ({**FILES, "model.safetensors": b"no safetensors"}, "is not a safetensors file"),
 }
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    monkeypatch.chdir(tmp_path)
-    with hub_of_this_process(monkeypatch, tmp_path / "home") as server:
-        yield server
 
 
 @pytest.fixture

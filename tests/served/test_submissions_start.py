@@ -1,7 +1,5 @@
 """`choicewise serve DIR --submissions`: its options, its tokens, and what it refuses before it serves anything."""
 
-from __future__ import annotations
-
 import re
 import signal
 import sqlite3
@@ -34,7 +32,7 @@ def opened(board: Path, **given: Any) -> tuple[SubmissionService, str]:
     return service, token
 
 
-@pytest.mark.costly("servers and boards on loopback")
+@pytest.mark.costly("a command as a process")
 def test_it_begins_asks_what_the_demo_asks_and_ends(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     command = [sys.executable, "-m", "choicewise", "serve", str(tmp_path / "runs"), "--submissions"]
@@ -44,9 +42,8 @@ def test_it_begins_asks_what_the_demo_asks_and_ends(tmp_path: Path) -> None:
         page = urllib.request.urlopen(f"{address}submissions", timeout=60).read().decode()
         server.send_signal(signal.SIGINT)
         _, said = server.communicate(timeout=60)
-    assert "<code>mmlu</code> on <code>bundled:merrowick</code>" in page
-    assert "<code>bundled:*</code>, <code>*/*</code>" in page
-    assert "at most 20 GB" in page
+    asked = "<code>mmlu</code> on <code>bundled:merrowick</code>", "<code>bundled:*</code>, <code>*/*</code>"
+    assert [words for words in (*asked, "at most 20 GB") if words not in page] == []
     assert f"models are submitted at {address}submissions, and evaluated by `choicewise work {tmp_path}/runs`" in said
     file = tmp_path / "runs" / ".submissions" / "submit.token"
     assert str(file) in said
@@ -59,8 +56,7 @@ def test_it_begins_asks_what_the_demo_asks_and_ends(tmp_path: Path) -> None:
 
 
 def test_tokens_are_kept_for_the_next_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = opened(tmp_path)[1], opened(tmp_path)[1]
-    assert first == second
+    assert opened(tmp_path)[1] == opened(tmp_path)[1]
     assert "was written to" in (said := capsys.readouterr().err)
     assert "who submits is in" in said
 
@@ -111,29 +107,17 @@ def test_wrong_use_is_said_before_anything_is_served(tmp_path: Path, arguments: 
         invoke(["serve", str(tmp_path), *arguments])
 
 
-@pytest.mark.parametrize(
-    ("text", "size"), [("20GB", 20 * 10**9), ("1.5 tb", 15 * 10**11), ("500M", 5 * 10**8), ("7", 7), ("2k", 2000)]
-)
-def test_sizes(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "GB", "-1GB", "1e9", "0", "1 PB", "9999999999", "1.2.3", "nan"])
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(UsageError, match="write it as 20GB"):
-        parse_size(text)
+def test_sizes() -> None:
+    sizes = {"20GB": 20 * 10**9, "1.5 tb": 15 * 10**11, "500M": 5 * 10**8, "7": 7, "2k": 2000}
+    assert {text: parse_size(text) for text in sizes} == sizes
+    for text in ("", "GB", "-1GB", "1e9", "0", "1 PB", "9999999999", "1.2.3", "nan"):
+        with pytest.raises(UsageError, match="write it as 20GB"):
+            parse_size(text)
 
 
 def test_options_reach_the_service_and_workers(tmp_path: Path) -> None:
-    service, _ = opened(
-        tmp_path,
-        protocol=("mmlu/helm",),
-        data=("bundled:merrowick",),
-        limit=3,
-        allow=("good/*",),
-        largest="3GB",
-        queue=tmp_path / "elsewhere",
-    )
+    asked = {"protocol": ("mmlu/helm",), "data": ("bundled:merrowick",), "limit": 3}
+    service, _ = opened(tmp_path, **asked, allow=("good/*",), largest="3GB", queue=tmp_path / "elsewhere")
     joined = SubmissionService.join(tmp_path, tmp_path / "elsewhere")
     joined.close()
     assert joined.asked == service.asked
@@ -149,10 +133,7 @@ def test_a_queue_that_can_not_be_used_ends_the_command(tmp_path: Path, harm: str
     opened(tmp_path)
     path = tmp_path / ".submissions" / "queue.sqlite3"
     held = sqlite3.connect(path, isolation_level=None)
-    if harm == "later":
-        held.execute("PRAGMA user_version = 9")
-    elif harm == "locked":
-        held.execute("BEGIN EXCLUSIVE")
+    held.execute("BEGIN EXCLUSIVE" if harm == "locked" else "PRAGMA user_version = 9")
     if harm != "locked":
         held.close()
     if harm == "damaged":
@@ -169,9 +150,8 @@ def test_places_that_can_not_take_runs_end_the_command(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "board").mkdir()
     (tmp_path / "board" / "submitted").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StoreError, match="is a link"):
-        invoke(["serve", str(tmp_path / "board"), "--submissions"])
-    (tmp_path / "board" / "submitted").unlink()
-    (tmp_path / "board" / "submitted").write_text("x")
-    with pytest.raises(StoreError, match="is no folder"):
-        invoke(["serve", str(tmp_path / "board"), "--submissions"])
+    for words in ("is a link", "is no folder"):
+        with pytest.raises(StoreError, match=words):
+            invoke(["serve", str(tmp_path / "board"), "--submissions"])
+        (tmp_path / "board" / "submitted").unlink()
+        (tmp_path / "board" / "submitted").write_text("x")

@@ -1,7 +1,5 @@
 """Several models of a sweep at once, on a cluster that is only said to be there."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,24 +8,24 @@ from typing import Any
 
 import pytest
 
-from choicewise.cli.commands import invoke
+from choicewise import open_run
 from choicewise.cli.run import INCOMPLETE
 from choicewise.engine import SERVER
-from choicewise.errors import ModelError, UsageError
+from choicewise.errors import ModelError, StoreError, UsageError
 from choicewise.models.fake import HashModel
 from choicewise.models.model import Recipe
 from choicewise.running import job as job_module
 from choicewise.running import ray as ray_cluster
+from choicewise.running import sweep as sweep_module
 from choicewise.running.job import Job, job_of, read_plan
 from choicewise.running.replica import ReplicaDied
 from choicewise.running.sweep import Audience, sweep
 from choicewise.running.workers import Pool
 from choicewise.store.folder import read_sweep
 from choicewise.store.tables import read_blocks
+from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.replicas import ReplicasHere
-
-pytestmark = pytest.mark.costly("servers and boards on loopback")
 
 
 class Named(HashModel):
@@ -78,7 +76,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    return write_mmlu(tmp_path / "quiz", questions=4)
+    return write_mmlu(tmp_path / "quiz", subjects=("tides",), questions=4)
 
 
 def asked(data: Path, *models: str, executor: str = "ray", **more: Any) -> Job:
@@ -89,6 +87,7 @@ def asked(data: Path, *models: str, executor: str = "ray", **more: Any) -> Job:
 NAMES = ["a", "b", "c", "d", "e"]
 
 
+@pytest.mark.costly("ten runs")
 def test_several_at_once_and_each_as_if_alone(world: World, data: Path, tmp_path: Path) -> None:
     said: list[str] = []
     told: list[int] = []
@@ -100,29 +99,26 @@ def test_several_at_once_and_each_as_if_alone(world: World, data: Path, tmp_path
     assert sorted(told) == told
     sweep(asked(data, *NAMES, executor="local"), tmp_path / "one")
     for cell in record.cells:
-        both = [tmp_path / where / cell.folder for where in ("ray", "one")]
-        first, second = (read_blocks(folder, _blocks(folder), "observations") for folder in both)
+        both = [open_run(tmp_path / where / cell.folder) for where in ("ray", "one")]
+        first, second = (read_blocks(run.folder, run.manifest.blocks, "observations") for run in both)
         assert first.equals(second)
 
 
-def _blocks(folder: Path) -> Any:
-    from choicewise import open_run
-
-    return open_run(folder).manifest.blocks
+def missing() -> Any:
+    raise ModelError("it has no weights")
 
 
+@pytest.mark.costly("replicas are processes")
 def test_one_that_is_not_there_keeps_nobody_waiting(world: World, data: Path, tmp_path: Path) -> None:
-    def missing() -> Any:
-        raise ModelError("it has no weights")
-
     world.loading = {"a": missing, "c": missing}
     record = sweep(asked(data, *NAMES), tmp_path / "out")
-    assert [(cell.model, cell.failure) for cell in record.missing] == [
-        ("a", "it has no weights"),
-        ("c", "it has no weights"),
-    ]
+    assert {cell.model: cell.failure for cell in record.missing} == dict.fromkeys("ac", "it has no weights")
+    assert [cell.model for cell in record.missing] == ["a", "c"]
+    with pytest.raises(ModelError, match="it has no weights"):
+        sweep(asked(data, *NAMES), tmp_path / "raised", go_on=False)
 
 
+@pytest.mark.costly("replicas are processes")
 def test_one_whose_replicas_die_is_recorded_with_the_reason(
     world: World, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +150,7 @@ def test_a_model_behind_a_server_has_no_replicas(world: World, data: Path, tmp_p
     assert sorted(world.started) == ["b", "c"]
 
 
+@pytest.mark.costly("replicas are processes")
 def test_ctrl_c_ends_all_and_what_is_done_stays(world: World, data: Path, tmp_path: Path) -> None:
     """The main thread is the one that hears of it; those that load or wait for replicas end as well."""
     inside = Event()
@@ -178,50 +175,30 @@ def test_ctrl_c_ends_all_and_what_is_done_stays(world: World, data: Path, tmp_pa
 
 
 def test_a_full_disk_ends_all(world: World, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from choicewise.errors import StoreError
-    from choicewise.running import sweep as module
-
-    write = module.write_sweep
+    write = sweep_module.write_sweep
 
     def full(folder: Path, record: Any) -> None:
         if any(cell.done for cell in record.cells):
             raise StoreError("no space left on device")
         write(folder, record)
 
-    monkeypatch.setattr(module, "write_sweep", full)
+    monkeypatch.setattr(sweep_module, "write_sweep", full)
     with pytest.raises(StoreError, match="no space left"):
         sweep(asked(data, *NAMES), tmp_path / "out")
 
 
-def test_what_is_raised_of_one_model_is_raised(world: World, data: Path, tmp_path: Path) -> None:
-    def missing() -> Any:
-        raise ModelError("it has no weights")
-
-    world.loading = {"b": missing}
-    with pytest.raises(ModelError, match="it has no weights"):
-        sweep(asked(data, *NAMES), tmp_path / "out", go_on=False)
-
-
-def test_said_memory_is_what_a_model_needs(
-    world: World, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "plan.toml").write_text(
-        f"""models = ["a", {{name = "b", memory = "900 GB"}}]
-memory = "1 GB"
-protocols = ["mmlu/original"]
-data = ["{data}"]
-""",
-        encoding="utf-8",
-    )
-    models = read_plan(tmp_path / "plan.toml").choices
-    assert [(model.label, model.memory) for model in models] == [("a", "1 GB"), ("b", "900 GB")]
-    line = ["sweep", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "out"), "--executor", "ray"]
-    assert invoke(line) == INCOMPLETE
-    assert f"b on {data} failed: no node of the cluster has room for b" in capsys.readouterr().err
-    text = (tmp_path / "plan.toml").read_text(encoding="utf-8").replace("900 GB", "0.5 GB")
-    (tmp_path / "plan.toml").write_text(text, encoding="utf-8")
+@pytest.mark.costly("replicas are processes")
+def test_said_memory_is_what_a_model_needs(world: World, data: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    text = 'models = ["a", {name = "b", memory = "900 GB"}]\nmemory = "1 GB"\nprotocols = ["mmlu/original"]\n'
+    plan.write_text(f'{text}data = ["{data}"]\n', encoding="utf-8")
+    assert [(model.label, model.memory) for model in read_plan(plan).choices] == [("a", "1 GB"), ("b", "900 GB")]
+    line = ["sweep", plan, "--out", tmp_path / "out", "--executor", "ray"]
+    told = choicewise(*line, code=INCOMPLETE)
+    assert f"b on {data} failed: no node of the cluster has room for b" in told.stderr
+    plan.write_text(plan.read_text(encoding="utf-8").replace("900 GB", "0.5 GB"), encoding="utf-8")
     world.started.clear()
-    assert invoke(line) == 0
+    choicewise(*line, code=0)
     assert world.started == ["b"]  # the other one is not asked again
 
 

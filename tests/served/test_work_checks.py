@@ -1,34 +1,23 @@
 """What of a submitted model is refused before any of its weights are downloaded, and why."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from choicewise.board import worker
 from choicewise.board.submission import Policy, wanted
-from choicewise.board.worker import SMALL, Refused, check_model, is_of_model
-from choicewise.bundled import MODELS
+from choicewise.board.worker import Refused, check_model, is_of_model
 from choicewise.errors import ModelError
-from tests.helpers.hub_server import Hub, hub_of_this_process
+from tests.helpers.hub_files import FOLDER, OWN_CODE, WITHOUT_WEIGHTS
+from tests.helpers.hub_files import MODEL as FILES
+from tests.helpers.hub_server import Hub
 
 pytest.importorskip("transformers")
 
-FOLDER = next(folder for folder in MODELS if folder.name == "merrow-byte")
-FILES = {file.name: file.read_bytes() for file in sorted(FOLDER.iterdir())}
 WEIGHTS = len(FILES["model.safetensors"])
 POLICY = Policy()
-OWN_CODE = json.dumps({"model_type": "merrowformer", "auto_map": {"AutoModelForCausalLM": "modeling.Merrow"}})
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    monkeypatch.chdir(tmp_path)
-    with hub_of_this_process(monkeypatch, tmp_path / "home") as server:
-        yield server
 
 
 def refused(model: str, policy: Policy = POLICY, revision: str | None = None) -> str:
@@ -67,15 +56,13 @@ def test_what_is_gated_is_refused(hub: Hub) -> None:
 
 def test_what_the_board_does_not_take_is_refused_without_asking_for_it(hub: Hub) -> None:
     assert "is not allowed: the board takes friends/*" in refused("merrow/byte", Policy(("friends/*",)))
-    assert "is not allowed" in refused(str(FOLDER))
-    assert "is not allowed" in refused("fake:hash")
-    assert "is not allowed" in refused("server:http://127.0.0.1:1/v1#x")
+    for name in (str(FOLDER), "fake:hash", "server:http://127.0.0.1:1/v1#x"):
+        assert "is not allowed" in refused(name)
     assert "no model that a worker evaluates" in refused("server:http://127.0.0.1:1/v1#x", Policy(("**",)))
     assert hub.requests == []
 
 
 def test_a_folder_that_has_the_name_of_a_model_on_the_hub_is_not_taken_for_it(hub: Hub, tmp_path: Path) -> None:
-    (tmp_path / "merrow").mkdir()
     shutil.copytree(FOLDER, tmp_path / "merrow" / "byte")
     assert "no such model" in refused("merrow/byte")
 
@@ -91,8 +78,7 @@ def test_what_is_too_large_is_refused_by_its_listing(hub: Hub) -> None:
 def test_weights_in_parts_are_added_up(hub: Hub) -> None:
     names = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
     index = {"model.safetensors.index.json": json.dumps({"weight_map": dict(zip("ab", names, strict=True))})}
-    small = {name: content for name, content in FILES.items() if name != "model.safetensors"}
-    hub.add("models", "merrow/parts", {**small, **index, **{name: bytes(600) for name in names}})
+    hub.add("models", "merrow/parts", {**WITHOUT_WEIGHTS, **index, **{name: bytes(600) for name in names}})
     assert "its weights have 1,200 bytes" in refused("merrow/parts", Policy(largest=1000))
     assert check_model(wanted("merrow/parts"), Policy(largest=1200))
     assert large(hub) == []
@@ -105,21 +91,19 @@ def test_code_of_its_own_is_refused(hub: Hub, tmp_path: Path) -> None:
     known = json.loads(FILES["config.json"]) | {"auto_map": {"AutoModelForCausalLM": "modeling.Merrow"}}
     hub.add("models", "merrow/known", {**FILES, "config.json": json.dumps(known)})
     assert check_model(wanted("merrow/known"), POLICY)
-    folder = tmp_path / "own"
-    shutil.copytree(FOLDER, folder)
+    folder = shutil.copytree(FOLDER, tmp_path / "own")
     (folder / "config.json").write_text(OWN_CODE)
     assert "needs code of its own" in refused(str(folder), Policy(("**",)))
 
 
 def test_weights_that_are_no_safetensors_are_refused(hub: Hub, tmp_path: Path) -> None:
-    small = {name: content for name, content in FILES.items() if name != "model.safetensors"}
-    hub.add("models", "merrow/pickled", {**small, "pytorch_model.bin": b"pickle"})
+    hub.add("models", "merrow/pickled", {**WITHOUT_WEIGHTS, "pytorch_model.bin": b"pickle"})
     assert "holds no safetensors, and other formats (pytorch_model.bin) can run code" in refused("merrow/pickled")
     index = json.dumps({"weight_map": {"a": "pytorch_model.bin"}})
-    hub.add("models", "merrow/index", {**small, "model.safetensors.index.json": index, "pytorch_model.bin": b"x"})
+    files = {**WITHOUT_WEIGHTS, "model.safetensors.index.json": index, "pytorch_model.bin": b"x"}
+    hub.add("models", "merrow/index", files)
     assert "is no index of safetensors" in refused("merrow/index")
-    folder = tmp_path / "pickled"
-    shutil.copytree(FOLDER, folder)
+    folder = shutil.copytree(FOLDER, tmp_path / "pickled")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     assert "holds no model.safetensors" in refused(str(folder), Policy(("**",)))
     (folder / "model.safetensors").write_bytes(b"pickle")
@@ -133,22 +117,17 @@ def test_a_configuration_that_is_none_is_refused(config: str, hub: Hub) -> None:
     assert "is no JSON object" in refused("merrow/odd")
 
 
-@pytest.mark.costly("servers and boards on loopback")
-def test_what_should_be_small_and_is_not_is_not_downloaded(hub: Hub) -> None:
-    small = {name: content for name, content in FILES.items() if name != "config.json"}
-    hub.add("models", "merrow/bare", small)
+def test_what_should_be_small_and_is_not_is_not_downloaded(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "SMALL", 10_000)
+    hub.add("models", "merrow/bare", {name: content for name, content in FILES.items() if name != "config.json"})
     assert "holds no config.json" in refused("merrow/bare")
-    hub.add("models", "merrow/wide", {**FILES, "config.json": bytes(SMALL + 1)})
-    assert f"config.json of merrow/wide@{hub.repositories['models', 'merrow/wide'].refs['main']} has" in refused(
-        "merrow/wide"
-    )
+    commit = hub.add("models", "merrow/wide", {**FILES, "config.json": bytes(10_001)}).refs["main"]
+    assert f"config.json of merrow/wide@{commit} has" in refused("merrow/wide")
     assert "config.json" not in hub.downloads()
 
 
 def test_a_hub_that_can_not_be_asked_is_not_the_model_s_fault(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    from choicewise.data import hub as data_hub
-
-    monkeypatch.setattr(data_hub, "out_of_reach", lambda: "it can't be reached")
+    monkeypatch.setattr("choicewise.data.hub.out_of_reach", lambda: "it can't be reached")
     with pytest.raises(ModelError) as error:
         check_model(wanted("merrow/byte"), POLICY)
     assert not isinstance(error.value, Refused)

@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -59,16 +60,19 @@ def test_a_reading_is_one_row_in_each_of_three_tables(monkeypatch: pytest.Monkey
     assert [row.value for row in run.rows()] in ([0.0, 1.0], [1.0, 0.0])
 
 
+@cache
+def sources() -> dict[Path, str]:
+    return {file: file.read_text(encoding="utf-8") for file in PACKAGE.rglob("*.py")}
+
+
 @pytest.mark.parametrize("reading", READINGS)
 def test_no_other_file_knows_a_reading_by_its_name(reading: str) -> None:
     """But its rows in the three tables; where a name is also a word of the field, only comparisons count."""
     assert reading in ASKERS
     assert reading in COMBINERS
-    own = {PACKAGE / "protocols/readings.py", PACKAGE / "requests/ask.py", PACKAGE / "scoring/combine.py"}
-    for file in PACKAGE.rglob("*.py"):
-        text = file.read_text(encoding="utf-8")
-        assert file in own or f'reading == "{reading}"' not in text, file
-        assert file in own or f'reading != "{reading}"' not in text, file
+    own = {PACKAGE / file for file in ("protocols/readings.py", "requests/ask.py", "scoring/combine.py")}
+    others = {file: text for file, text in sources().items() if file not in own}
+    assert [file for file, text in others.items() if re.search(f'reading [=!]= "{reading}"', text)] == []
 
 
 def test_a_data_format_is_a_reader_and_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -105,15 +109,12 @@ def test_a_benchmark_is_two_files_that_the_page_shows() -> None:
     assert max(len(data.splitlines()), len(recipe.splitlines())) < 25
 
 
-def test_a_benchmark_of_two_files_is_opened_and_scored_by_its_name(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_benchmark_of_two_files_is_opened_and_scored_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """From rows in the Hub's field names, in the folder where fetched data are."""
-    goldens = GOLDENS / "exams" / "rows.json"
-    (tmp_path / "data" / "swag").mkdir(parents=True)
-    for split, rows in json.loads(goldens.read_text(encoding="utf-8"))["swag"][""].items():
-        lines = "\n".join(map(json.dumps, rows))
-        (tmp_path / "data" / "swag" / f"{split}.jsonl").write_text(lines, encoding="utf-8")
+    folder = tmp_path / "data" / "swag"
+    folder.mkdir(parents=True)
+    for split, rows in json.loads((GOLDENS / "exams" / "rows.json").read_text("utf-8"))["swag"][""].items():
+        (folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     monkeypatch.setenv(PLACE, str(tmp_path / "data"))
     run = evaluate(model=HashModel(), data=open_benchmark("swag"), protocols=["swag/harness"], out=tmp_path / "run")
     assert {row.protocol for row in run.rows()} == {"swag/harness:acc", "swag/harness:acc_norm"}
@@ -122,9 +123,7 @@ def test_a_benchmark_of_two_files_is_opened_and_scored_by_its_name(
 def test_a_users_own_entry_inherits_what_the_benchmarks_share(tmp_path: Path) -> None:
     """The second file of a benchmark, before it has its place in the catalogue."""
     file = tmp_path / "own.toml"
-    file.write_text(
-        'base = "harness-texts"\n[protocol]\nbenchmark = "own"\nquestion = "{question}"\n', encoding="utf-8"
-    )
+    file.write_text('base = "harness-texts"\n[protocol]\nbenchmark = "own"\nquestion = "{question}"\n', "utf-8")
     ((name, protocol),) = resolve(str(file)).items()
     shown = resolve("swag/harness:acc")["swag/harness:acc"]
     assert (name, replace(protocol, benchmark="swag", split="validation", sampler="harness-spare")) == ("own", shown)
@@ -151,24 +150,18 @@ class Recorded:
         yield from ((index, self._answers[question.key]) for index, question in enumerate(questions))
 
 
-class Recording(HashModel):
-    """Answers, and remembers what it answered."""
+def test_a_kind_of_model_is_one_class(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    source, protocols, answers = HashModel(), ["options/cloze"], dict[str, TokenScores]()
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.answers: dict[str, TokenScores] = {}
-
-    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
-        for index, answer in super().answer(questions):
-            self.answers[questions[index].key] = answer
+    def recording(questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
+        for index, answer in HashModel().answer(questions):
+            answers[questions[index].key] = answer
             yield index, answer
 
-
-def test_a_kind_of_model_is_one_class(tmp_path: Path) -> None:
-    source, protocols = Recording(), ["options/cloze"]
+    monkeypatch.setattr(source, "answer", recording)
     first = evaluate(model=source, data=QUIZ, protocols=protocols, out=tmp_path / "first")
-    again = evaluate(model=Recorded(source.answers), data=QUIZ, protocols=protocols, out=tmp_path / "again")
-    assert again.scores().to_pylist() == first.scores().to_pylist()
+    repeated = evaluate(model=Recorded(answers), data=QUIZ, protocols=protocols, out=tmp_path / "repeated")
+    assert repeated.scores().to_pylist() == first.scores().to_pylist()
     with pytest.raises(ModelError, match="recorded does not support Cosine, which reading embedding needs"):
         evaluate(model=Recorded({}), data=QUIZ, protocols=["options/embedding"], out=tmp_path / "other")
 
@@ -181,13 +174,11 @@ def test_the_changes_that_the_page_shows_work_together(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "design" / "adding.md").read_text(encoding="utf-8")
     shown = re.findall(r"```diff\n(.*?)```", page, re.DOTALL)
     assert len(shown) == 4
-    copy = tmp_path / "src" / "choicewise"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "bundled"))
-    shutil.copytree(PACKAGE / "bundled", copy / "bundled", ignore=shutil.ignore_patterns("*.safetensors"))
+    run = partial(subprocess.run, cwd=tmp_path, capture_output=True, encoding="utf-8")
+    unneeded = shutil.ignore_patterns("__pycache__", "*.safetensors")
+    shutil.copytree(PACKAGE, tmp_path / "src" / "choicewise", ignore=unneeded)
     for change in shown:
-        applied = subprocess.run(
-            ["git", "apply", "-"], cwd=tmp_path, input=change, capture_output=True, text=True, encoding="utf-8"
-        )
+        applied = run(["git", "apply", "-"], input=change)
         assert applied.returncode == 0, f"{applied.stderr}\nwrite the change anew:\n{change}"
     (tmp_path / "quiz.tsv").write_text("question\tA\tB\tanswer\nWhere?\tin a tree\tin the sea\tA\n", encoding="utf-8")
 
@@ -195,13 +186,8 @@ def test_the_changes_that_the_page_shows_work_together(tmp_path: Path) -> None:
         names = ("sum", "sum@score=likeliest", "sum@reading=contrary")
         asked = [word for name in names for word in ("--protocol", f"options/cloze:{name}")]
         line = ["run", "--model", model, "--data", "quiz.tsv", *asked, "--out", model.replace(":", "-"), "--json"]
-        ended = subprocess.run(
-            [sys.executable, "-m", "choicewise", *line],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(tmp_path / "src")},
-            capture_output=True,
-            text=True,
-        )
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src")}
+        ended = run([sys.executable, "-m", "choicewise", *line], env=environment)
         assert ended.returncode == 0, ended.stderr
         return {row["protocol"]: row["value"] for row in json.loads(ended.stdout)}
 

@@ -28,6 +28,5 @@ def test_the_oldest_versions_are_the_lower_bounds() -> None:
     wanted = [Requirement(line) for line in lines + [line for name in TRIED for line in extras[name]]]
     bounds = {canonicalize_name(each.name): str(each.specifier) for each in wanted if each.name != "choicewise"}
     del bounds[TORCH]
-    assert {name: Version(bound.removeprefix(">=")) for name, bound in bounds.items()} == {
-        name: Version(version) for name, version in pins(OLDEST).items()
-    }
+    oldest = {name: Version(version) for name, version in pins(OLDEST).items()}
+    assert {name: Version(bound.removeprefix(">=")) for name, bound in bounds.items()} == oldest

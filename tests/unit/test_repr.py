@@ -1,7 +1,5 @@
 """What a notebook or a prompt shows of a run and of a dataset, and the scores of one protocol."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -10,23 +8,15 @@ import choicewise
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import ProtocolError
-from tests.helpers.mmlu_data import write_mmlu
+from tests.helpers.study import Study
 
 EVIL = "<b>\x1b[31m\n&"
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> choicewise.Run:
-    data = write_mmlu(tmp_path / "data")
-    protocols = ["mmlu/original", "mmlu/cloze"]
-    return choicewise.evaluate(model="fake:hash", data=data, protocols=protocols, out=tmp_path / "a <run>")
-
-
-def test_a_run_is_a_line_and_a_small_table(run: choicewise.Run) -> None:
-    folder = str(run.folder)
-    count = len(run.protocols)
-    shown = f"<Run of 'fake:hash' on 'data': 12 items, {count} protocols, complete, in {folder!r}>"
-    assert repr(run) == shown
+def test_a_run_is_a_line_and_a_small_table(study: Study, tmp_path: Path) -> None:
+    run = choicewise.open_run(study.copy(tmp_path / "a <run>"))
+    about = f"12 items, {len(run.protocols)} protocols, complete, in {str(run.folder)!r}"
+    assert repr(run) == f"<Run of 'fake:hash' on 'data': {about}>"
     html = run._repr_html_()
     assert "<td>12</td>" in html
     assert "a &lt;run&gt;" in html
@@ -44,10 +34,10 @@ def test_a_dataset_is_a_line_and_a_small_table() -> None:
     assert "<td>1000</td>" in html
 
 
-def test_scores_of_one_protocol(run: choicewise.Run) -> None:
+def test_scores_of_one_protocol(study: Study) -> None:
+    run = study.runs[0]
     every = run.scores().to_pylist()
-    (name,) = [name for name in run.protocols if name == "mmlu/original"]
-    assert run.scores(name).to_pylist() == [row for row in every if row["protocol"] == name]
+    assert run.scores("mmlu/original").to_pylist() == [row for row in every if row["protocol"] == "mmlu/original"]
     family = run.scores("mmlu/cloze").to_pylist()
     assert family == [row for row in every if row["protocol"].startswith("mmlu/cloze")]
     assert len({row["protocol"] for row in family}) > 1

@@ -1,7 +1,5 @@
 """The token tree and its packs, beside a trie of dictionaries."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,12 +21,12 @@ def trie(spans: list[Span]) -> dict[tuple[int, ...], None]:
 def prefixes(tree: Tree) -> list[tuple[int, ...]]:
     """Each node as the tokens that lead to it, by a walk that trusts only tokens and depths."""
     path: list[int] = []
-    found = []
+    walked = []
     for token, depth in zip(tree.tokens, tree.depth, strict=True):
         assert depth <= len(path)
         path = [*path[:depth], int(token)]
-        found.append(tuple(path))
-    return found
+        walked.append(tuple(path))
+    return walked
 
 
 token = st.integers(0, 2)
@@ -44,25 +42,20 @@ def asked(draw: st.DrawFn) -> list[Span]:
 
 @given(asked())
 def test_tree_is_the_trie(spans: list[Span]) -> None:
+    """And every span reads the row before each target."""
     tree = build(spans)
-    found = prefixes(tree)
-    assert len(found) == len(tree) == len(set(found))
-    assert set(found) == set(trie(spans))
-    for node, prefix in enumerate(found):
-        below = [other for other, longer in enumerate(found) if longer[: len(prefix)] == prefix]
+    nodes = prefixes(tree)
+    assert len(nodes) == len(tree) == len(set(nodes))
+    assert set(nodes) == set(trie(spans))
+    for node, prefix in enumerate(nodes):
+        below = [other for other, longer in enumerate(nodes) if longer[: len(prefix)] == prefix]
         assert below == list(range(node, tree.end[node]))
-
-
-@given(asked())
-def test_every_span_reads_the_row_before_each_target(spans: list[Span]) -> None:
-    tree = build(spans)
-    found = prefixes(tree)
     for span, place in zip(spans, tree.span_of, strict=True):
         reads = slice(tree.starts[place], tree.starts[place + 1])
         assert tree.targets[reads].tolist() == span.continuation.tolist()
         whole = (*map(int, span.context), *map(int, span.continuation))
         expected = [whole[:length] for length in range(len(span.context), len(whole))]
-        assert [found[row] for row in tree.rows[reads]] == expected
+        assert [nodes[row] for row in tree.rows[reads]] == expected
     last = tree.rows[tree.starts[1:] - 1]
     assert (np.diff(last) >= 0).all()
     assert len(tree.starts) - 1 == len({span.key for span in spans})
@@ -97,14 +90,7 @@ def ancestors(tree: Tree, node: int) -> list[int]:
     return [other for other in range(node) if node < tree.end[other]]
 
 
-def test_nothing_asked_is_an_empty_tree() -> None:
-    tree = build([])
-    assert len(tree) == 0
-    assert tree.starts.tolist() == [0]
-
-
-def test_five_hundred_choices_of_one_token_are_one_row() -> None:
-    context = ids(5, 6, 7)
-    tree = build([Span(context, ids(choice)) for choice in range(500)])
-    assert len(tree) == 3
-    assert set(tree.rows.tolist()) == {2}
+def test_five_hundred_choices_of_one_token_are_one_row_and_nothing_asked_is_an_empty_tree() -> None:
+    tree = build([Span(ids(5, 6, 7), ids(choice)) for choice in range(500)])
+    assert (len(tree), set(tree.rows.tolist())) == (3, {2})
+    assert (len(build([])), build([]).starts.tolist()) == (0, [0])

@@ -1,24 +1,31 @@
 """The benchmarks ask every program the same, count what they say, and the pages have what they measured."""
 
-from __future__ import annotations
-
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.paths import ROOT, SHARED
+from choicewise import open_dataset
+from choicewise.engine import build
+from choicewise.models.local import plain
+from choicewise.models.local.tokenizer import HfTokenizer
+from choicewise.protocols.catalogue import resolve
+from choicewise.questions import Span
+from tests.helpers.tiny_models import tiny
+from tests.paths import ROOT
 
 BENCHMARKS = ROOT / "benchmarks"
 
 
 @pytest.fixture(autouse=True)
-def on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def on_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The benchmarks import each other as scripts do; their short names must not stay behind."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     before = set(sys.modules)
@@ -29,35 +36,36 @@ def on_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("work")
 
 
-@pytest.mark.costly("networks are computed")
-def test_made_up_data_serves_in_place_of_the_real(made: Path) -> None:
+def test_made_up_data_serves_in_place_of_the_real(work: Path) -> None:
     from data import prepare
     from workload import WORKLOADS, spans, texts
 
-    from choicewise.models.local.tokenizer import HfTokenizer
-
-    folder, tokenizer = prepare(made, Path("nowhere"))
+    folder, tokenizer = prepare(work, Path("nowhere"))
     for workload in (WORKLOADS["mmlu-null"], WORKLOADS["hellaswag-100"]):
         pairs, asked = texts(workload, folder), spans(workload, folder, HfTokenizer(tokenizer))
         assert len(asked) <= len(pairs)
         assert {context == "" for _, _, context, _ in pairs} == ({False, True} if workload.null else {False})
-        contexts = {context for _, _, context, _ in pairs}
-        assert len(contexts) <= 3 * workload.questions + workload.null
+        assert len({context for _, _, context, _ in pairs}) <= 3 * workload.questions + workload.null
 
 
-def test_flips_count_items_whose_likeliest_choice_differs() -> None:
+def test_flips_and_differences_count_what_differs() -> None:
     from compare import flips, spread
+    from side_by_side import differences
 
     pairs = [(item, choice, context, "x") for context in ("c", "") for item in "pq" for choice in range(2)]
     left = np.asarray([0.0, 1.0, 3.0, 2.0, 0.0, 1.0, 0.0, 1.0])
     right = np.asarray([0.0, 1.0, 2.0, 3.0, 1.0, 0.0, 1.0, 0.0])
-    assert flips(pairs, left, left) == 0
-    assert flips(pairs, left, right) == 1
+    assert (flips(pairs, left, left), flips(pairs, left, right)) == (0, 1)
     assert spread([3.0, 1.0, 2.0]) == {"median": 2.0, "low": 1.0, "high": 3.0}
+    one = {("", question, choice): -float(choice) for question in range(2) for choice in range(3)}
+    assert differences(one, one) == (0, 0)
+    assert differences(one, one | {("", 1, 2): 0.5}) == (2.5, 1)
+    with pytest.raises(RuntimeError, match="1 choices of 6"):
+        differences(one, {key: value for key, value in one.items() if key != ("", 1, 2)})
 
 
 def test_a_process_is_measured_and_its_failure_told() -> None:
@@ -70,13 +78,11 @@ def test_a_process_is_measured_and_its_failure_told() -> None:
         measure([sys.executable, "-c", "raise SystemExit('nonsense')"], {})
 
 
-@pytest.mark.costly("networks are computed")
-def test_the_report_of_a_small_run_is_measured(made: Path) -> None:
+def test_the_report_of_a_small_run_is_measured(work: Path) -> None:
     from page import report
     from report import pairs, timed
 
-    run = pairs(made, 50)
-    measured = list(timed("pairs", run, 2))
+    measured = list(timed("pairs", pairs(work, 50), 2))
     assert [one["verb"] for one in measured] == ["report", "report of 2", "multiverse", "compare"]
     assert {(one["items"], one["numbers"], one["blocks"]) for one in measured} == {(50, 3, 1)}
     assert all(0 < one["peak GB"] < 5 for one in measured)
@@ -86,11 +92,6 @@ def test_the_report_of_a_small_run_is_measured(made: Path) -> None:
 def test_the_loop_and_the_limit_count_the_same_tokens() -> None:
     from limit import Cost
     from padded import loop
-
-    from choicewise.engine import build
-    from choicewise.models.local import plain
-    from choicewise.questions import Span
-    from tests.helpers.tiny_models import tiny
 
     context = np.arange(5, dtype=np.int32)
     spans = [Span(context, np.asarray([token, 3], dtype=np.int32)) for token in (1, 2)]
@@ -105,20 +106,16 @@ def test_a_gpu_benchmark_without_a_gpu_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import gpu
-    import torch
 
     monkeypatch.setattr(sys, "argv", ["gpu.py"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     gpu.main()
     assert "no CUDA device" in capsys.readouterr().out
-    spans = gpu.made("letters", 2)
-    assert len(spans) == 3 * 2 * 4
+    assert len(gpu.made("letters", 2)) == 3 * 2 * 4
 
 
 def test_made_up_items_are_the_same_in_every_format(tmp_path: Path) -> None:
     from items import ENDINGS, made, steps
-
-    from choicewise import open_dataset
 
     digests = set()
     for ending in ENDINGS:
@@ -128,24 +125,15 @@ def test_made_up_items_are_the_same_in_every_format(tmp_path: Path) -> None:
             digests.add(data.digest)
         assert not path.exists()
     assert len(digests) == 1
-    assert list(steps(tmp_path / "x.jsonl", tmp_path / "run", ["options/cloze:sum"])) == [
-        "import",
-        "open",
-        "run",
-        "report",
-    ]
+    named = [*steps(tmp_path / "x.jsonl", tmp_path / "run", ["options/cloze:sum"])]
+    assert named == ["import", "open", "run", "report"]
 
 
-def test_tasks_of_the_harness_are_put_on_local_rows(made: Path, tmp_path: Path) -> None:
-
+def test_tasks_of_the_harness_are_put_on_local_rows(work: Path, tmp_path: Path) -> None:
     from data import prepare
     from tasks import TASKS, write_task
 
-    from choicewise.data.open import open_dataset
-    from choicewise.protocols.catalogue import resolve
-
-    folder, _ = prepare(made, Path("nowhere"))
-    names = []
+    (folder, _), names = prepare(work, Path("nowhere")), []
     for task in TASKS.values():
         (recipe, *_) = resolve(task.protocol).values()
         assert recipe.split == task.split
@@ -157,32 +145,6 @@ def test_tasks_of_the_harness_are_put_on_local_rows(made: Path, tmp_path: Path) 
                 assert len(Path(path).read_text().splitlines()) >= task.shots
         assert open_dataset(folder / task.data).choose(recipe.split, task.subjects if subject else None)
     assert len(set(names)) == 9
-
-
-def test_programs_that_differ_are_noticed() -> None:
-    from side_by_side import differences
-
-    left = {("", question, choice): -float(choice) for question in range(2) for choice in range(3)}
-    assert differences(left, left) == (0, 0)
-    assert differences(left, left | {("", 1, 2): 0.5}) == (2.5, 1)
-    with pytest.raises(RuntimeError, match="1 choices of 6"):
-        differences(left, {key: value for key, value in left.items() if key != ("", 1, 2)})
-
-
-def test_the_readme_has_the_ratios_that_were_measured() -> None:
-
-    from page import in_readme, peer, side_by_side
-
-    page = (BENCHMARKS.parent / "docs" / "benchmarks.md").read_text()
-    readme = (BENCHMARKS.parent / "README.md").read_text()
-    measured = json.loads((BENCHMARKS / "results" / "harness.json").read_text())
-    assert peer("harness", measured) in page
-    assert side_by_side(json.loads((BENCHMARKS / "results" / "side_by_side.json").read_text())) in page
-    if not any("questions" in one for one in measured):
-        pytest.skip("not measured yet: python benchmarks/harness.py")
-    assert in_readme(readme, measured) == readme
-    with pytest.raises(ValueError, match="no place"):
-        in_readme("no marks", measured)
 
 
 BLOCKS = st.lists(st.lists(st.integers(1, 500), min_size=1, max_size=6), min_size=1, max_size=6)
@@ -244,18 +206,13 @@ def test_jobs_run_at_once_where_they_fit() -> None:
         makespan(Node(0, 120.0))
 
 
-def test_the_simulation_reads_the_shards_of_the_executor(tmp_path: Path) -> None:
-    if not SHARED.is_dir():
-        pytest.skip("no ../shared/data: there is nothing real to count")
-    pytest.importorskip("tokenizers")
+def test_the_simulation_reads_the_shards_of_the_executor(shared_data: Path) -> None:
     from counts import TOKENIZER, cut, shards
     from workload import PROTOCOLS
 
-    from choicewise.models.local.tokenizer import HfTokenizer
-
-    tokenizer = HfTokenizer(SHARED / "tokenizers" / TOKENIZER)
+    tokenizer = HfTokenizer(shared_data / "tokenizers" / TOKENIZER)
     tokenizer.eos_id = 0
-    found = cut(SHARED / "mmlu", str(PROTOCOLS / "mmlu-text.toml"), tokenizer, 2)
+    found = cut(shared_data / "mmlu", str(PROTOCOLS / "mmlu-text.toml"), tokenizer, 2)
     assert found.items == 2 * 57
     assert len(found.blocks["cpu"]) == len(found.blocks["cuda"]) == 57
     blocks = shards(found.blocks["cpu"], 3)
@@ -270,26 +227,32 @@ def results(name: str) -> Any:
     return json.loads(file.read_text())
 
 
-def test_the_pages_say_what_was_counted_and_simulated() -> None:
-    from page import cluster, in_plan
+@pytest.mark.parametrize("name", ["side_by_side", "cluster", "parallel"])
+def test_the_page_of_benchmarks_says_what_was_measured(name: str) -> None:
+    import page
 
-    found = results("cluster")
-    docs = BENCHMARKS.parent / "docs"
-    assert cluster(found) in (docs / "benchmarks.md").read_text()
-    page = (docs / "cluster.md").read_text()
+    assert getattr(page, name)(results(name)) in (ROOT / "docs" / "benchmarks.md").read_text()
+
+
+def test_the_readme_has_the_ratios_that_were_measured() -> None:
+    from page import in_readme, peer
+
+    readme, measured = (ROOT / "README.md").read_text(), results("harness")
+    assert peer("harness", measured) in (ROOT / "docs" / "benchmarks.md").read_text()
+    if not any("questions" in one for one in measured):
+        pytest.skip("not measured yet: python benchmarks/harness.py")
+    assert in_readme(readme, measured) == readme
+    with pytest.raises(ValueError, match="no place"):
+        in_readme("no marks", measured)
+
+
+def test_the_plans_follow_from_the_counts_and_the_page_about_clusters_says_them() -> None:
+    from page import in_plan
+
+    from cluster import plans
+
+    found, page = results("cluster"), (ROOT / "docs" / "cluster.md").read_text()
+    assert plans(found["counts"])[0] == pytest.approx(found["plans"][0])
     assert in_plan(page, found) == page
     with pytest.raises(ValueError, match="no place"):
         in_plan("no marks", found)
-
-
-def test_the_plans_follow_from_the_counts() -> None:
-    from cluster import plans
-
-    found = results("cluster")
-    assert plans(found["counts"])[0] == pytest.approx(found["plans"][0])
-
-
-def test_the_page_says_what_two_workers_did() -> None:
-    from page import parallel
-
-    assert parallel(results("parallel")) in (BENCHMARKS.parent / "docs" / "benchmarks.md").read_text()

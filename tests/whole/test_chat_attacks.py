@@ -1,7 +1,5 @@
 """Chat templates that attack: each is an error within seconds, in bounded memory, and does nothing else."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -12,7 +10,7 @@ import pytest
 from choicewise.errors import ModelError
 from choicewise.tokens.chat_template import ChatTemplate, Message
 
-HELLO = [Message("user", "hi")]
+HELLO, ECHO = [Message("user", "hi")], "{{ messages[0].content }}"
 ATTACKS = {
     "loops": (
         "{% for i in range(99999) %}{% for j in range(99999) %}{% for k in range(99999) %}{% endfor %}{% endfor %}"
@@ -33,10 +31,7 @@ ATTACKS = {
     "long": ("{% for i in range(99999) %}{{ 'a' * 1000 }}{% endfor %}", "gives more than 10000000 characters"),
     "class": ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "SecurityError"),
     "globals": ("{{ cycler.__init__.__globals__.os.system('touch SENTINEL') }}", "SecurityError"),
-    "attribute": (
-        "{{ messages | map(attribute='__class__.__base__.__subclasses__') | list }}",
-        "SecurityError",
-    ),
+    "attribute": ("{{ messages | map(attribute='__class__.__base__.__subclasses__') | list }}", "SecurityError"),
     "format string": ("{{ '{0.__class__.__init__.__globals__}'.format(messages) }}", "SecurityError"),
     "changes": ("{{ messages.append(messages) }}", "SecurityError"),
     "deep": ("{{" + "(" * 5000 + "1" + ")" * 5000 + "}}", "fails|ended|calls itself"),
@@ -56,22 +51,15 @@ def test_an_attack_is_an_error(name: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is bounded on Linux alone")
-def test_the_memory_of_the_process_is_bounded_and_no_file_can_be_written() -> None:
-    renderer = ChatTemplate("{{ messages[0].content }}", {})
-    assert renderer.render(HELLO) == "hi"
-    limits = Path(f"/proc/{renderer._process.pid}/limits").read_text().splitlines()
-    by_name = {line[:26].strip(): line[26:].split() for line in limits}
-    assert int(by_name["Max data size"][0]) < ChatTemplate.limits.memory + (1 << 30)
-    assert by_name["Max file size"][0] == "0"
-
-
-def test_the_process_sees_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_has_bounded_memory_can_write_no_file_and_sees_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    renderer = ChatTemplate("{{ messages[0].content }}", {})
-    renderer.render(HELLO)
-    environment = Path(f"/proc/{renderer._process.pid}/environ")
-    if environment.exists():
-        assert b"hf_secret" not in environment.read_bytes()
+    renderer = ChatTemplate(ECHO, {})
+    assert renderer.render(HELLO) == "hi"
+    about = Path(f"/proc/{renderer._process.pid}")
+    limits = {line[:26].strip(): line[26:].split() for line in (about / "limits").read_text().splitlines()}
+    assert int(limits["Max data size"][0]) < ChatTemplate.limits.memory + (1 << 30)
+    assert limits["Max file size"][0] == "0"
+    assert b"hf_secret" not in (about / "environ").read_bytes()
 
 
 def test_a_template_that_failed_fails_again_in_a_new_process() -> None:
@@ -82,17 +70,14 @@ def test_a_template_that_failed_fails_again_in_a_new_process() -> None:
     assert template.render([Message("user", "another")]) == "another"
 
 
-def test_the_process_ends_with_its_template() -> None:
-    renderer = ChatTemplate("{{ messages[0].content }}", {})
+def test_the_process_ends_with_its_template_and_one_that_is_gone_is_an_error() -> None:
+    renderer = ChatTemplate(ECHO, {})
     renderer.render(HELLO)
     process = renderer._process
     assert process.poll() is None
     del renderer
     assert process.wait(timeout=60) != 0
-
-
-def test_a_process_that_is_gone_is_an_error() -> None:
-    renderer = ChatTemplate("{{ messages[0].content }}", {})
+    renderer = ChatTemplate(ECHO, {})
     renderer.render(HELLO)
     renderer._process.kill()
     renderer._process.wait()
@@ -101,7 +86,7 @@ def test_a_process_that_is_gone_is_an_error() -> None:
 
 
 def test_texts_of_every_kind_come_back_as_they_are() -> None:
-    template = ChatTemplate("{{ messages[0].content }}", {})
+    template = ChatTemplate(ECHO, {})
     for text in ("", "\n", "\r\n\x00", "é\u2028\U0001f469", '"\\', "x" * 1_000_000):
         assert template.render([Message("user", text)]) == text
 
@@ -109,19 +94,19 @@ def test_texts_of_every_kind_come_back_as_they_are() -> None:
 def test_rendering_imports_no_torch_here() -> None:
     line = (
         "from choicewise.tokens.chat_template import ChatTemplate, Message; import sys; "
-        "print(ChatTemplate('{{ messages[0].content }}', {}).render([Message('user', 'hi')]), "
+        f"print(ChatTemplate({ECHO!r}, {{}}).render([Message('user', 'hi')]), "
         "{'torch', 'transformers', 'jinja2'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "hi set()"
 
 
-@pytest.mark.parametrize("template", ["", "Hello", "{{ lipsum.__globals__ }}", "{{ messages[0].role }}"])
-def test_a_template_that_leaves_out_the_question_is_an_error(template: str) -> None:
-    with pytest.raises(ModelError, match="leaves out what the user says"):
+LEFT_OUT = "leaves out what the user says"
+WRONG = dict.fromkeys(("", "Hello", "{{ lipsum.__globals__ }}", "{{ messages[0].role }}"), LEFT_OUT)
+WRONG[ECHO + "{{ '\\ud800' }}"] = "halves of characters"
+
+
+@pytest.mark.parametrize("template", WRONG)
+def test_a_template_that_leaves_out_the_question_or_gives_halves_of_characters_is_an_error(template: str) -> None:
+    with pytest.raises(ModelError, match=WRONG[template]):
         ChatTemplate(template, {}).render([Message("user", "What?")])
-
-
-def test_a_template_that_gives_halves_of_characters_is_an_error() -> None:
-    with pytest.raises(ModelError, match="halves of characters"):
-        ChatTemplate("{{ messages[0].content }}{{ '\\ud800' }}", {}).render([Message("user", "What?")])

@@ -1,6 +1,7 @@
 """How often 95 % intervals hold what they are about, and warnings are raised of nothing: simulated."""
 
 import math
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from choicewise.scoring.intervals import macro, stratified, wilson
 from choicewise.scoring.observed import Floats, Integers
 from choicewise.scoring.significance import guessing_p, length_correlations, length_p, position_bias, validity
 from tests.helpers.mmlu_data import write_mmlu
+from tests.helpers.outcomes import drawn_average
 
 MMLU = np.array(
     [
@@ -29,13 +31,8 @@ MMLU = np.array(
 )
 """Test questions of MMLU's 57 subjects."""
 
-SIZES = {
-    "ten of 20": np.full(10, 20),
-    "2 to 29": np.arange(2, 30, 3),
-    "57 of 5": np.full(57, 5),
-    "57 of 1": np.full(57, 1),
-    "MMLU": MMLU,
-}
+SIZES = {"ten of 20": np.full(10, 20), "2 to 29": np.arange(2, 30, 3), "57 of 5": np.full(57, 5)}
+SIZES |= {"57 of 1": np.full(57, 1), "MMLU": MMLU}
 
 
 def credit_of(rights: Floats, sizes: Integers) -> tuple[Floats, list[str]]:
@@ -89,6 +86,25 @@ def test_clustered_intervals_hold_where_subjects_are_drawn(name: str, p: float, 
         assert np.mean([low <= p <= high for low, high in bounds]) >= 0.92
 
 
+PARTS = [((20,),) * 4, ((1172,), (817,), (10,) * 57), ((50,), (2, 5, 9), (1, 1, 1))]
+AVERAGES = [
+    *product(PARTS, [0.0], [0.02, 0.25, 0.5, 0.98]),
+    *product([((40,), (60,), (250,))], [0.25], [0.25, 0.3, 0.9]),
+]
+
+
+@pytest.mark.parametrize(("sizes", "low", "p"), AVERAGES, ids=str)
+def test_intervals_of_averages_hold(sizes: tuple[tuple[int, ...], ...], low: float, p: float) -> None:
+    """Mean ± 1.96 standard errors holds in 80 % of four parts of 20 items at p = .02, and has no width in 20 %."""
+    rng = np.random.default_rng(7)
+    averages = [drawn_average(rng, sizes, p, low) for _ in range(400)]
+    lows, highs = np.array([each.interval for each in averages]).T
+    means = np.array([each.mean for each in averages])
+    assert ((lows <= means) & (means <= highs)).all()
+    assert low or (highs - lows).min() > 0.001
+    assert np.mean((lows <= (p - low) / (1 - low)) & ((p - low) / (1 - low) <= highs)) >= 0.93
+
+
 def test_nothing_right_and_everything_right_have_an_interval() -> None:
     sizes = np.full(10, 5)
     for name in ("wilson", "beta-binomial", "clustered"):
@@ -117,42 +133,39 @@ def test_the_macro_interval_is_where_the_score_test_does_not_reject(rights: list
 def likeliest(rights: list[int], sizes: list[int], mean: float) -> list[float]:
     """The accuracies with this mean that maximise the likelihood, by bisection of a Lagrange multiplier."""
 
-    def accuracy(right: int, size: int, slope: float) -> float:
-        low, high = 0.0, 1.0
-        for _ in range(80):  # the derivative of the log-likelihood falls
-            p = (low + high) / 2
-            rising = right * (1 - p) - (size - right) * p > slope * p * (1 - p)
-            low, high = (p, high) if rising else (low, p)
+    def falls(low: float, high: float, high_enough: Callable[[float], bool]) -> float:
+        for _ in range(80):
+            middle = (low + high) / 2
+            low, high = (low, middle) if high_enough(middle) else (middle, high)
         return (low + high) / 2
 
-    low, high = -1e5, 1e5
-    for _ in range(80):
-        slope = (low + high) / 2
-        accuracies = [accuracy(right, size, slope) for right, size in zip(rights, sizes, strict=True)]
-        low, high = (slope, high) if math.fsum(accuracies) / len(rights) > mean else (low, slope)
-    return accuracies
+    def accuracy(right: int, size: int, slope: float) -> float:  # the derivative of the log-likelihood falls
+        return falls(0.0, 1.0, lambda p: right * (1 - p) - (size - right) * p <= slope * p * (1 - p))
+
+    def accuracies(slope: float) -> list[float]:
+        return [accuracy(right, size, slope) for right, size in zip(rights, sizes, strict=True)]
+
+    return accuracies(falls(-1e5, 1e5, lambda slope: math.fsum(accuracies(slope)) / len(rights) <= mean))
 
 
 @given(right=st.integers(0, 30), wrong=st.integers(0, 30).filter(bool))
 def test_one_subject_has_the_interval_of_its_items(right: int, wrong: int) -> None:
     n = right + wrong
-    assert stratified(np.array([float(right)]), np.array([n])) == pytest.approx(wilson(right / n, n), abs=1e-9)
-    singles = np.arange(n) < right
-    assert stratified(singles.astype(np.float64), np.ones(n, dtype=np.int64)) == pytest.approx(
-        wilson(right / n, n), abs=1e-9
-    )
+    expected, singles = pytest.approx(wilson(right / n, n), abs=1e-9), (np.arange(n) < right).astype(np.float64)
+    assert stratified(np.array([float(right)]), np.array([n])) == expected
+    assert stratified(singles, np.ones(n, dtype=np.int64)) == expected
 
 
 def test_few_subjects_have_no_clustered_interval(tmp_path: Path) -> None:
     data = write_mmlu(tmp_path / "data", subjects=tuple("abcdefghij"), questions=3)
-    run = evaluate(model=HashModel(), data=data, protocols=["mmlu/original"], out=tmp_path / "run")
+    asked = {"model": HashModel(), "data": data, "protocols": ["mmlu/original"]}
+    run = evaluate(**asked, out=tmp_path / "run")
     (row,) = run.rows(interval="clustered")
     assert (row.interval, row.ci_low < row.value < row.ci_high) == ("clustered", True)
     with pytest.raises(UsageError, match=r"no row .* more than 1 subject; clustered by fewer than 10, .* wilson"):
         run.rows("subjects", "clustered")
-    few = evaluate(model=HashModel(), data=data, protocols=["mmlu/original"], out=tmp_path / "few", subjects=["a", "b"])
     with pytest.raises(UsageError, match="2 subjects"):
-        few.report(interval="clustered")
+        evaluate(**asked, out=tmp_path / "few", subjects=["a", "b"]).report(interval="clustered")
 
 
 def at_most(share: float, draws: int) -> float:
@@ -160,31 +173,28 @@ def at_most(share: float, draws: int) -> float:
     return float(scipy.stats.binom.ppf(0.999, draws, share)) / draws
 
 
+def position_warnings(n: int, choices: tuple[int, ...], knows: float, first: float, draws: int) -> float:
+    """How often there is one; ``knows``, ``first``: the shares of items known, and answered by the first choice."""
+    rng, raised = np.random.default_rng(3), 0
+    for _ in range(draws):
+        several, how = rng.choice(choices, n), rng.random(n)
+        gold = rng.integers(0, several)
+        guessed = np.where(how < knows, gold, rng.integers(0, several))
+        raised += position_bias(np.where(how < first, 0, guessed), gold).p < 0.01
+    return raised / draws
+
+
 @pytest.mark.parametrize("n", [2, 19, 20, 40, 322, 2000])
 @pytest.mark.parametrize("choices", [(2,), (4,), (10,), (2, 3, 4, 5)])
 @pytest.mark.parametrize("knows", [0.0, 0.6])
 def test_position_warnings_of_models_without_a_preference(n: int, choices: tuple[int, ...], knows: float) -> None:
-    """``knows``: the share of the items that the model does not guess."""
-    rng, raised, draws = np.random.default_rng(3), 0, 300
-    for _ in range(draws):
-        several = rng.choice(choices, n)
-        gold = rng.integers(0, several)
-        predicted = np.where(rng.random(n) < knows, gold, rng.integers(0, several))
-        raised += position_bias(predicted, gold).p < 0.01
-    assert raised / draws <= (at_most(0.01, draws) if n >= 20 else 0)
+    assert position_warnings(n, choices, knows, first=0.0, draws=300) <= (at_most(0.01, 300) if n >= 20 else 0)
 
 
 @pytest.mark.parametrize("n", [40, 322])
 @pytest.mark.parametrize("choices", [(2,), (4,), (2, 3, 4, 5)])
 def test_position_warnings_of_models_with_a_preference(n: int, choices: tuple[int, ...]) -> None:
-    rng = np.random.default_rng(4)
-    raised = []
-    for _ in range(50):
-        several = rng.choice(choices, n)
-        gold = rng.integers(0, several)
-        predicted = np.where(rng.random(n) < 0.9, 0, rng.integers(0, several))
-        raised.append(position_bias(predicted, gold).p < 0.01)
-    assert np.mean(raised) > 0.9
+    assert position_warnings(n, choices, knows=0.0, first=0.9, draws=50) > 0.9
 
 
 @pytest.mark.parametrize("n", [1, 4, 8, 20, 60])

@@ -61,16 +61,13 @@ def test_items_over_several_chunks() -> None:
     table = items[5 : CHUNK + 7].table()
     assert table.schema == COLUMNS
     assert table["item"].to_pylist() == [item.id for item in values[5 : CHUNK + 7]]
-    assert items.right_texts().to_pylist() == [item.choices[item.gold[0]] for item in values]
-    assert items[3:9].right_texts().to_pylist() == [item.choices[item.gold[0]] for item in values[3:9]]
-    assert items[::7].right_texts().to_pylist() == [item.choices[item.gold[0]] for item in values[::7]]
+    for part in (slice(None), slice(3, 9), slice(None, None, 7)):
+        assert items[part].right_texts().to_pylist() == [item.choices[item.gold[0]] for item in values[part]]
 
 
 def test_items_say_how_many_they_are() -> None:
     items = Items.of([Item("1", "Q", ("a", "b"), (0,))])
-    assert repr(items) == "<1 items>"
-    assert items != 1
-    assert Items.of(items) is items
+    assert (repr(items), items != 1, Items.of(items) is items) == ("<1 items>", True, True)
     assert Items.of(()) == Dataset("none", {"test": ()}).rows("test", "law") == []
 
 

@@ -1,6 +1,4 @@
-"""What the demo ends with: who leads, how far its numbers spread, what the order turns on, and one striking change."""
-
-from __future__ import annotations
+"""What the demo and its models show: who leads, how far numbers spread, what an order turns on, one striking change."""
 
 from itertools import combinations
 from pathlib import Path
@@ -9,12 +7,14 @@ import numpy as np
 import pytest
 
 from choicewise import bundled
+from choicewise.page.sections import orders
+from choicewise.page.study import make_study
 from choicewise.protocols.protocol import axis_differences
 from choicewise.report.data import discovery_lines
+from choicewise.report.findings import reversal_sentence
 from choicewise.results.compare import StrikingPair, striking_pair
-from choicewise.results.finding import finding
+from choicewise.results.finding import finding, guess, reversal
 from choicewise.results.outcomes import Axis, ranked
-from choicewise.results.run import Run
 from choicewise.results.summary import keep_summary
 from choicewise.running.evaluate import evaluate
 from tests.helpers.commands import choicewise
@@ -22,21 +22,13 @@ from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.rows import NAMES, made
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("run")
-    data = write_mmlu(folder / "data", questions=12)
-    return evaluate(model="fake:hash", data=data, protocols=["mmlu"], out=folder / "run")
-
-
-def test_the_striking_pair_is_the_one_with_the_greatest_change(run: Run) -> None:
+def test_the_striking_pair_is_the_one_with_the_greatest_change(tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data", questions=12)
+    run = evaluate(model="fake:hash", data=data, protocols=["mmlu"], out=tmp_path / "run")
     pair = striking_pair(keep_summary(run).outcomes)
-    assert pair is not None
     changes = {}
     for (one, left), (other, right) in combinations(run.measurements.items(), 2):
-        axes = [
-            axis for axis, *_ in axis_differences(left.protocol, right.protocol) if axis not in ("rev", "benchmark")
-        ]
+        axes = {axis for axis, *_ in axis_differences(left.protocol, right.protocol)} - {"rev", "benchmark"}
         if len(axes) == 1:
             changes[frozenset((one, other))] = abs(np.nanmean(left.credit) - np.nanmean(right.credit))
     assert pair.start_value - pair.end_value == pytest.approx(max(changes.values()))
@@ -47,9 +39,6 @@ def test_the_striking_pair_is_the_one_with_the_greatest_change(run: Run) -> None
     assert (start.credit[place], end.credit[place]) == (1, 0)
     spelled = {axis: (one, other) for axis, one, other in axis_differences(start.protocol, end.protocol)}
     assert spelled[pair.axis.axis] == (pair.axis.left, pair.axis.right)
-
-
-def test_there_is_no_striking_pair_of_one_protocol(run: Run) -> None:
     assert striking_pair(keep_summary(run.choose(["mmlu/original"])).outcomes) is None
 
 
@@ -80,33 +69,44 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "demo"
 
 
-def test_the_demo_begins_with_the_finding_and_ends_with_what_was_discovered(small: Path) -> None:
-    told = choicewise("demo", "--out", str(small))
-    assert told.code == 0, told.stdout
-    assert told.stdout.startswith("fake:oracle scores 100.0 % on 12 items")
-    assert "range in % within a family" in told.stdout
-    assert "published 2023-06-23" in told.stdout
-    assert "fake:oracle is the first of 2 models under 49 of 49 protocols." in told.stdout
-    assert "mmlu/cloze:sum " not in told.stdout
-    whole = choicewise("demo", "--out", str(small), "--all")
-    assert "mmlu/cloze:sum " in whole.stdout
-    assert "accuracy in % and rank" in whole.stdout
-
-
-def test_the_demo_names_the_page_that_it_wrote(small: Path) -> None:
-    told = choicewise("demo", "--out", str(small))
-    page = small / "page.html"
-    lines = told.stdout.splitlines()
-    assert lines[-1] == f"Look at {page} in a browser: why the numbers differ, and which answers flip."
-    assert "fake:oracle is the first of 2 models" in lines[-3]
+def test_the_demo_begins_with_the_finding_and_ends_with_what_was_discovered_and_the_page(small: Path) -> None:
+    told, page = choicewise("demo", "--out", small, code=0).stdout, small / "page.html"
+    assert told.startswith("fake:oracle scores 100.0 % on 12 items")
+    assert "range in % within a family" in told
+    assert "published 2023-06-23" in told
+    assert "mmlu/cloze:sum " not in told
+    assert told.splitlines()[-3] == "fake:oracle is the first of 2 models under 49 of 49 protocols."
+    advice = f"Look at {page} in a browser: why the numbers differ, and which answers flip."
+    assert told.splitlines()[-1] == advice
     assert "fake:oracle" in page.read_text(encoding="utf-8")
+    whole = choicewise("demo", "--out", small, "--all", code=0).stdout
+    assert "mmlu/cloze:sum " in whole
+    assert "accuracy in % and rank" in whole
 
 
 def test_a_demo_without_the_extra_says_what_installs_it(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("choicewise.cli.demo.find_spec", lambda name: None)
-    told = choicewise("demo", "--out", str(small))
-    assert told.code == 0
-    last = told.stdout.splitlines()[-1]
+    last = choicewise("demo", "--out", small, code=0).stdout.splitlines()[-1]
     assert "jinja2 and vl_convert must be installed" in last
     assert "`pip install 'choicewise[page]'`, then `choicewise page " in last
     assert not (small / "page.html").exists()
+
+
+LETTERS, CLOZE = "mmlu/original", "mmlu/cloze:sum"
+
+
+def test_models_that_know_letters_and_one_that_knows_answers_alone_change_places(tmp_path: Path) -> None:
+    names = {folder.name: f"bundled:{folder.name}" for folder in bundled.MODELS}
+    runs = [
+        evaluate(model=name, data="bundled:merrowick", protocols=[LETTERS, CLOZE], out=tmp_path / own)
+        for own, name in names.items()
+    ]
+    summaries = [keep_summary(run) for run in runs]
+    rows = {(row.model, row.protocol): row for each in summaries for row in each.rows}
+    assert sum(rows[name, LETTERS].value > 0.6 for name in names) >= 2
+    assert [name for name in names if rows[name, CLOZE].value > 0.8 and guess(rows[name, LETTERS])]
+    turned = reversal(summaries)
+    assert {turned.start.protocol, turned.end.protocol} == {LETTERS, CLOZE}
+    assert max(turned.start.p, turned.end.p) < 0.001
+    (order,) = orders(make_study(summaries), [])
+    assert order.reversal == reversal_sentence(turned)

@@ -1,46 +1,29 @@
 """Disks, names, versions and clocks that a run folder meets: named where they are in the way; the rest is usable."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
 import resource
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from choicewise import evaluate, open_run
-from choicewise.cli.commands import invoke
 from choicewise.errors import StoreError
-from choicewise.records import FileRecord
+from choicewise.results.run import Run
 from choicewise.results.summary import summarize
 from choicewise.running.job import LONGEST, folder_name, free_name
-from choicewise.store.folder import read_manifest, write_manifest
-from choicewise.store.tables import fingerprint
+from choicewise.store.folder import read_manifest
+from tests.helpers.commands import choicewise
+from tests.helpers.damage import empty, foreign, relist, truncate
 from tests.helpers.mmlu_data import set_block_size, write_mmlu
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:pmi-answer"]
-NAMES = [
-    "../../x",
-    "/etc/passwd",
-    "m" * 300,
-    "con",
-    "NUL.txt",
-    "a=b",
-    "100%",
-    "line\nend",
-    "..",
-    "",
-    "-rf",
-    "\x1b[2J",
-    "é",
-]
+NAMES = ["../../x", "/etc/passwd", "m" * 300, "con", "NUL.txt", "a=b", "100%", "line\nend", "..", "", "-rf", "\x1b[2J"]
+NAMES += ["é"]
 
 
 HELD = """
@@ -66,21 +49,17 @@ def data(tmp_path: Path) -> Path:
     return write_mmlu(tmp_path / "data", questions=12)
 
 
+def run_of(data: Path, out: Path) -> Run:
+    return evaluate(model="fake:hash", data=data, protocols=PROTOCOLS, out=out)
+
+
 def line(data: Path, out: Path, model: str = "fake:hash") -> list[str]:
     named = [word for protocol in PROTOCOLS for word in ("--protocol", protocol)]
     return ["run", "--model", model, "--data", str(data), *named, "--out", str(out)]
 
 
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-9])
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def foreign(path: Path) -> None:
-    shutil.copy(path.parent.parent.parent / "items.parquet", path)
+def python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
 
 
 # Disks
@@ -98,26 +77,21 @@ def foreign(path: Path) -> None:
 def test_what_the_disk_refuses_is_named_and_the_same_line_goes_on(
     number: int, said: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = evaluate(model="fake:hash", data=data, protocols=PROTOCOLS, out=tmp_path / "whole")
-    flush, count = os.fsync, 0
+    whole = run_of(data, tmp_path / "whole")
+    asked: list[int] = []
 
     def refuse(descriptor: int) -> None:
-        nonlocal count
-        count += 1
-        if count > 40:
+        asked.append(descriptor)
+        if len(asked) > 40:
             raise OSError(number, os.strerror(number))
-        flush(descriptor)
 
-    with monkeypatch.context() as patched:
+    with monkeypatch.context() as patched, pytest.raises(StoreError, match=said):
         patched.setattr(os, "fsync", refuse)
-        with pytest.raises(StoreError, match=said):
-            evaluate(model="fake:hash", data=data, protocols=PROTOCOLS, out=tmp_path / "run")
+        run_of(data, tmp_path / "run")
     assert not list((tmp_path / "run").rglob("*.partial"))
-    kept = read_manifest(tmp_path / "run")
-    assert 0 < len(kept.blocks) < len(whole.manifest.blocks)
+    assert 0 < len(read_manifest(tmp_path / "run").blocks) < len(whole.manifest.blocks)
     assert len(open_run(tmp_path / "run").report()) == len(whole.report())
-    again = evaluate(model="fake:hash", data=data, protocols=PROTOCOLS, out=tmp_path / "run")
-    assert again.report().to_pylist() == whole.report().to_pylist()
+    assert run_of(data, tmp_path / "run").report().to_pylist() == whole.report().to_pylist()
 
 
 def test_a_limit_on_the_size_of_files_is_named(data: Path, tmp_path: Path) -> None:
@@ -128,102 +102,83 @@ def test_a_limit_on_the_size_of_files_is_named(data: Path, tmp_path: Path) -> No
         "from choicewise.cli import main; main()"
     )
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
-    command = [sys.executable, "-c", code, *line(data, tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 6
+    done = python(code, *line(data, tmp_path / "run"))
+    assert (done.returncode, "Traceback" in done.stderr) == (6, False)
     assert re.search(r"error: .*can't be written: .*File too large.*what was written before is safe", done.stderr)
-    assert "Traceback" not in done.stderr
-    assert invoke(line(data, tmp_path / "run")) == 0
+    choicewise(*line(data, tmp_path / "run"), code=0)
 
 
 def test_a_read_only_folder_is_named_and_can_be_read(data: Path, tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    run = evaluate(model="fake:hash", data=data, protocols=PROTOCOLS, out=home / "run")
-    (home / "run" / "summary.parquet").unlink(missing_ok=True)
-    hidden = home / "run" / "blocks" / run.manifest.blocks[0].name / "spans.parquet"
+    """Where modes of files hold: for root they do once it gave up to override them."""
+    home, run = tmp_path / "home", tmp_path / "home" / "run"
+    hidden = run / "blocks" / run_of(data, run).manifest.blocks[0].name / "spans.parquet"
+    (run / "summary.parquet").unlink(missing_ok=True)
     for path in (home, *home.rglob("*")):
         path.chmod(0o555 if path.is_dir() else 0o444)
     try:
-        assert as_nobody("report", str(home / "run")).returncode == 0
-        assert not (home / "run" / "summary.parquet").exists()
-        assert as_nobody(*line(data, home / "run")).returncode == 0  # nothing to do
-        refused = as_nobody(*line(data, home / "new"))
+        assert python(HELD, "report", str(run)).returncode == 0
+        assert not (run / "summary.parquet").exists()
+        assert python(HELD, *line(data, run)).returncode == 0  # nothing to do
+        refused = python(HELD, *line(data, home / "new"))
         assert (refused.returncode, "can't be written" in refused.stderr) == (6, True)
         hidden.chmod(0)
-        told = as_nobody("report", str(home / "run"))
+        told = python(HELD, "report", str(run))
         assert told.returncode == 0
         assert "spans.parquet can't be read: Permission denied; left out" in told.stderr
-        examined = as_nobody("doctor", str(home / "run"))
-        assert examined.returncode == 8
-        assert "make it readable [by hand]" in examined.stdout
+        examined = python(HELD, "doctor", str(run))
+        assert (examined.returncode, "make it readable [by hand]" in examined.stdout) == (8, True)
     finally:
         for path in (home, *home.rglob("*")):
             path.chmod(0o755)
 
 
-def as_nobody(*words: str) -> subprocess.CompletedProcess[str]:
-    """The command where modes of files hold; for root they do once it gave up to override them."""
-    return subprocess.run([sys.executable, "-c", HELD, *words], capture_output=True, text=True, check=False)
-
-
 # Parts of a folder
+
+
+@pytest.fixture
+def runs(data: Path, tmp_path: Path) -> Path:
+    """The folder of two runs, ``run`` and ``other``."""
+    for name, model in (("run", "fake:hash"), ("other", "fake:oracle")):
+        choicewise(*line(data, tmp_path / "runs" / name, model), code=0)
+    return tmp_path / "runs"
 
 
 @pytest.mark.filterwarnings("always")
 @pytest.mark.parametrize("damage", [truncate, empty, foreign, Path.unlink])
-def test_report_page_and_compare_go_on_without_a_damaged_block(
-    damage: Callable[[Path], None], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, model in (("run", "fake:hash"), ("other", "fake:oracle")):
-        assert invoke(line(data, tmp_path / name, model)) == 0
-    path = tmp_path / "run" / "blocks" / "00001" / "spans.parquet"
+def test_report_page_and_compare_go_on_without_a_damaged_block(damage: Callable[[Path], None], runs: Path) -> None:
+    path, both = runs / "run" / "blocks" / "00001" / "spans.parquet", [runs / "run", runs / "other"]
     damage(path)
-    both = [str(tmp_path / "run"), str(tmp_path / "other")]
-    for words in (["report", *both], ["compare", *both], ["page", *both, "--out", str(tmp_path / "page.html")]):
-        capsys.readouterr()
-        assert invoke(words) == 0
-        assert f"{path} " in capsys.readouterr().err, words
+    for words in (["report", *both], ["compare", *both], ["page", *both, "--out", runs / "page.html"]):
+        assert f"{path} " in choicewise(*words, code=0).stderr, words
+
+
+def of_an_older_version(path: Path) -> None:
+    foreign(path)
+    relist(path.parents[2], path)
+
+
+def of_a_newer_version(path: Path) -> None:
+    path.write_text(path.read_text().replace('"version": 3', '"version": 4', 1))
 
 
 @pytest.mark.filterwarnings("always")
-@pytest.mark.parametrize("change", ["older block", "newer manifest", "truncated manifest", "item table"])
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [
+        (of_an_older_version, "blocks/00001/spans.parquet"),
+        (of_a_newer_version, "manifest.json"),
+        (truncate, "manifest.json"),
+        (truncate, "items.parquet"),
+    ],
+)
 def test_other_versions_and_lost_parts_are_named_and_the_rest_is_reported(
-    change: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    damage: Callable[[Path], None], name: str, runs: Path
 ) -> None:
-    for name, model in (("run", "fake:hash"), ("other", "fake:oracle")):
-        assert invoke(line(data, tmp_path / "runs" / name, model)) == 0
-    run = tmp_path / "runs" / "run"
-    match change:
-        case "older block":
-            path = run / "blocks" / "00001" / "spans.parquet"
-            foreign(path)
-            listed(run, path)
-        case "newer manifest":
-            path = run / "manifest.json"
-            path.write_text(path.read_text().replace('"version": 3', '"version": 4', 1))
-        case "truncated manifest":
-            path = run / "manifest.json"
-            truncate(path)
-        case _:
-            path = run / "items.parquet"
-            truncate(path)
-    capsys.readouterr()
-    assert invoke(["report", str(tmp_path / "runs")]) == 0
-    told = capsys.readouterr()
-    assert str(path) in told.err
-    assert "fake:oracle" in told.out
-    assert ("fake:hash" in told.out) == (change == "older block")
-    assert invoke(["page", str(tmp_path / "runs"), "--out", str(tmp_path / "page.html")]) == 0
-
-
-def listed(run: Path, path: Path) -> None:
-    manifest = read_manifest(run)
-    record: FileRecord = fingerprint(path.read_bytes())
-    blocks = tuple(
-        replace(block, files={**block.files, path.name: record}) if block.name == path.parent.name else block
-        for block in manifest.blocks
-    )
-    write_manifest(run, replace(manifest, blocks=blocks))
+    damage(runs / "run" / name)
+    told = choicewise("report", runs, code=0)
+    assert str(runs / "run" / name) in told.stderr
+    assert ("fake:oracle" in told.stdout, "fake:hash" in told.stdout) == (True, damage is of_an_older_version)
+    choicewise("page", runs, "--out", runs / "page.html", code=0)
 
 
 def test_a_planted_link_is_not_written_through(data: Path, tmp_path: Path) -> None:
@@ -231,23 +186,22 @@ def test_a_planted_link_is_not_written_through(data: Path, tmp_path: Path) -> No
     (tmp_path / "run").mkdir()
     for name in ("items.parquet", "manifest.json", "summary.parquet"):
         (tmp_path / "run" / f"{name}.partial").symlink_to(tmp_path / "mine")
-    assert invoke(line(data, tmp_path / "run")) == 0
+    choicewise(*line(data, tmp_path / "run"), code=0)
     assert (tmp_path / "mine").read_text() == "mine"
     assert not list((tmp_path / "run").glob("*.partial"))
 
 
 @pytest.mark.parametrize("second", [0, 1_000_000_000, 4_000_000_000])
 def test_no_number_depends_on_the_clock(second: int, data: Path, tmp_path: Path) -> None:
-    run = evaluate(model="fake:hash", data=data, protocols=PROTOCOLS, out=tmp_path / "run")
+    run = run_of(data, tmp_path / "run")
     whole, report = summarize(run.folder).rows, run.report().to_pylist()
     for number, path in enumerate(sorted(run.folder.rglob("*"))):
         os.utime(path, (second + number, second + number))
     assert repr(summarize(run.folder).rows) == repr(whole)
-    (block,) = (run.folder / "blocks").glob("00001")
-    truncate(block / "spans.parquet")
-    os.utime(block / "spans.parquet", (1, 1))
-    again = evaluate(model="fake:hash", data=data, protocols=PROTOCOLS, out=run.folder)
-    assert again.report().to_pylist() == report
+    spans = run.folder / "blocks" / "00001" / "spans.parquet"
+    truncate(spans)
+    os.utime(spans, (1, 1))
+    assert run_of(data, run.folder).report().to_pylist() == report
 
 
 # Names
@@ -258,28 +212,21 @@ def test_a_name_becomes_one_folder(name: str, tmp_path: Path) -> None:
     folder = folder_name(name)
     assert re.fullmatch(r"[\w.@+-]+", folder, re.ASCII)
     assert 0 < len(folder) <= LONGEST + 1
-    assert folder.strip(".") == folder
-    assert not folder.startswith("-")
+    assert (folder.strip("."), folder.startswith("-")) == (folder, False)
     (tmp_path / folder).mkdir()
     assert [path.name for path in tmp_path.iterdir()] == [folder]
 
 
 def test_names_that_look_alike_have_folders_of_their_own() -> None:
-    long = ["m" * 300, "m" * 299 + "n"]
-    assert len({folder_name(name) for name in long}) == 2
-    assert free_name("con", ["CON"]) == "con-2"
-    assert free_name("a", ["A", "a-2"]) == "a-3"
+    assert folder_name("m" * 300) != folder_name("m" * 299 + "n")
+    assert (free_name("con", ["CON"]), free_name("a", ["A", "a-2"])) == ("con-2", "a-3")
 
 
-def test_a_sweep_of_oddly_named_models_records_each_and_goes_on(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    names = [name for name in NAMES if name]
+def test_a_sweep_of_oddly_named_models_records_each_and_goes_on(data: Path, tmp_path: Path) -> None:
+    names, out = [name for name in NAMES if name], tmp_path / "a" / "b" / "sweep"
     words = [word for name in (*names, "fake:hash") for word in ("--model", name)]
-    out = tmp_path / "a" / "b" / "sweep"
-    assert invoke(["sweep", *words, "--data", str(data), "--protocol", "mmlu/original", "--out", str(out)]) == 7
-    told = capsys.readouterr()
-    assert f"{len(names)} of {len(names) + 1} runs are missing" in told.err
-    assert "\x1b" not in told.err
+    told = choicewise("sweep", *words, "--data", data, "--protocol", "mmlu/original", "--out", out, code=7)
+    assert f"{len(names)} of {len(names) + 1} runs are missing" in told.stderr
+    assert "\x1b" not in told.stderr
     assert sorted(path.name for path in out.iterdir()) == ["fake-hash", "sweep.copy.json", "sweep.json"]
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["b"]

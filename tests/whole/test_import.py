@@ -1,7 +1,5 @@
 """Nothing heavy is loaded before it is needed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +17,12 @@ from tests.helpers.mmlu_data import write_mmlu
 
 HEAVY = {"torch", "transformers", "pandas", "scipy", "tokenizers"}
 
-PROBE = "import sys; {}; print(*sorted({!r} & set(sys.modules)))"
+
+def said(code: str, *words: str, folder: Path | None = None) -> str:
+    """What a Python of its own says last on stderr."""
+    line = [sys.executable, "-c", f"import sys; {code}", *words]
+    ended = subprocess.run(line, capture_output=True, text=True, check=False, cwd=folder)
+    return ended.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -32,20 +35,14 @@ PROBE = "import sys; {}; print(*sorted({!r} & set(sys.modules)))"
     ],
 )
 def test_light_uses_load_nothing_heavy(use: str) -> None:
-    found = subprocess.run([sys.executable, "-c", PROBE.format(use, HEAVY)], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == ""
+    assert said(f"{use}; print('loaded', *({HEAVY!r} & set(sys.modules)), file=sys.stderr)") == "loaded"
 
 
-@pytest.mark.parametrize(
-    ("line", "loaded"),
-    [("['report', '--help']", "choicewise.cli.report"), ("['protocols']", "choicewise.cli.catalogue")],
-)
-def test_no_command_is_imported_but_the_one_that_is_called(line: str, loaded: str) -> None:
+@pytest.mark.parametrize(("line", "loaded"), [(["report", "--help"], "report"), (["protocols"], "catalogue")])
+def test_no_command_is_imported_but_the_one_that_is_called(line: list[str], loaded: str) -> None:
     files = {f"choicewise.cli.{each}" for each in ("report", "catalogue", "run", "serve", "interchange")}
-    code = f"import sys; from choicewise.cli.commands import invoke; invoke({line})\n"
-    code += f"print(*{files!r} & set(sys.modules), file=sys.stderr)"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ended.stderr.split() == [loaded]
+    code = f"from choicewise.cli.commands import invoke; invoke({line}); "
+    assert said(f"{code} print(*{files!r} & set(sys.modules), file=sys.stderr)") == f"choicewise.cli.{loaded}"
 
 
 def test_the_list_of_commands_is_the_one_that_typer_prints() -> None:
@@ -115,20 +112,17 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return named | {"SWEEP": str(folder / "SWEEP")}
 
 
+TOLD = f"""import os
+end = os._exit
+told = lambda: print('loaded', *({ALL!r} & set(sys.modules)), file=sys.__stderr__, flush=True)
+os._exit = lambda code: end(told() or code)
+from choicewise.cli import main; main()
+"""
+
+
 @pytest.mark.parametrize("line", LINES)
 def test_a_line_loads_no_more_than_it_needs(line: str, places: dict[str, str], tmp_path: Path) -> None:
-    code = (
-        "import os, sys\n"
-        "end = os._exit\n"
-        f"said = lambda: print('loaded', *sorted({ALL!r} & set(sys.modules)), file=sys.__stderr__, flush=True)\n"
-        "os._exit = lambda code: end(said() or code)\n"
-        "from choicewise.cli import main; main()"
-    )
-    words = [places.get(word, word) for word in line.split(" ")]
-    told = subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    first, *loaded = told.stderr.splitlines()[-1].split(" ")
+    first, *loaded = said(TOLD, *(places.get(word, word) for word in line.split(" ")), folder=tmp_path).split(" ")
     assert first == "loaded"
     assert set(loaded) <= LINES[line]
 

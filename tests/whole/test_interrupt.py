@@ -1,7 +1,5 @@
 """Ctrl-C in the middle of a run: what was observed is kept, the user is told, and the same line goes on from there."""
 
-from __future__ import annotations
-
 import random
 import signal
 import subprocess
@@ -13,6 +11,7 @@ import pytest
 
 from choicewise.store.folder import read_manifest, read_sweep
 from choicewise.store.tables import read_blocks
+from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
 
 AFTER = 30
@@ -36,26 +35,40 @@ PRESS = """
 def press():
     os.kill(os.getpid(), signal.SIGINT)
 """
-PRESS_IN_A_FINALISER = """
+IN_A_FINALISER = """
 class Left:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
 def press():
     Left()
 """
-PRESS_UNDER_A_LIBRARY = """
+UNDER_A_LIBRARY = """
 def press():
     try:
         os.kill(os.getpid(), signal.SIGINT)
     except BaseException:
         pass
 """
-PRESS_IN_A_CLASS = """
+IN_A_CLASS = """
 class Pressed:
     def __set_name__(self, owner, name):
         os.kill(os.getpid(), signal.SIGINT)
 def press():
     type("Interrupted", (), {"name": Pressed()})  # Python makes a RuntimeError of it
+"""
+PRESSES = pytest.mark.parametrize("press", [PRESS, IN_A_FINALISER, UNDER_A_LIBRARY, IN_A_CLASS])
+IMPORTING = f"""{HEARD}{IN_A_CLASS}
+import sys
+class Importing:
+    def find_spec(self, name, *_):
+        if name == "choicewise.cli.commands":
+            press()
+sys.meta_path.insert(0, Importing())
+"""
+WATCHED = f"""{HEARD}
+import sys, time
+from choicewise.cli.terminal import watch
+watch()
 """
 COMMAND = "from choicewise.cli import main; main()"
 READY = f"""{HEARD}
@@ -70,108 +83,77 @@ cli.main()
 ADVICE = "interrupted; a run that was under way keeps what it observed. Run the same command again to resume"
 
 
-def line(data: Path, out: Path) -> list[str]:
-    return ["run", "--model", "fake:hash", "--data", str(data), "--protocol", "mmlu/cloze", "--out", str(out)]
+@pytest.fixture
+def line(tmp_path: Path) -> list[str]:
+    return ["run", "--model", "fake:hash", "--data", str(write_mmlu(tmp_path / "data")), "--protocol", "mmlu/cloze"]
 
 
-def run(before: str, data: Path, out: Path) -> subprocess.CompletedProcess[str]:
-    return python(before + COMMAND, *line(data, out))
+def python(code: str, *words: str) -> tuple[int, str, list[str]]:
+    """Its exit code, what it prints, and the lines of what it says beside that."""
+    command = [sys.executable, "-c", code, *words]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return ended.returncode, ended.stdout, ended.stderr.splitlines()
 
 
-def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, timeout=60
-    )
+@PRESSES
+def test_an_interrupted_command_keeps_what_it_saw_and_goes_on(press: str, line: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert python(PRESSED + press + COMMAND, *line, "--out", str(out)) == (130, "", [ADVICE])
+    observed = read_blocks(out, read_manifest(out).blocks, "observations")
+    assert len(observed) >= AFTER  # a swallowed interrupt is raised at the next safe point
+    resumed, whole = (choicewise(*line, "--out", folder, code=0) for folder in (out, tmp_path / "whole"))
+    assert resumed.stdout == whole.stdout
 
 
-@pytest.mark.parametrize("press", [PRESS, PRESS_IN_A_FINALISER, PRESS_UNDER_A_LIBRARY, PRESS_IN_A_CLASS])
-def test_an_interrupted_command_keeps_what_it_saw_and_goes_on(press: str, tmp_path: Path) -> None:
-    data, out = write_mmlu(tmp_path / "data"), tmp_path / "run"
-    stopped = run(PRESSED + press, data, out)
-    assert stopped.returncode == 130
-    assert stopped.stdout == ""
-    assert stopped.stderr.splitlines() == [ADVICE]
-    kept = read_blocks(out, read_manifest(out).blocks, "observations")
-    assert len(kept) >= AFTER  # a swallowed interrupt is raised at the next safe point
-    again, whole = run("", data, out), run("", data, tmp_path / "whole")
-    assert again.returncode == 0
-    assert again.stdout == whole.stdout
-
-
-PRESS_IN_AN_IMPORT = f"""{HEARD}{PRESS_IN_A_CLASS}
-import sys
-class Importing:
-    def find_spec(self, name, *_):
-        if name == "choicewise.cli.commands":
-            press()
-sys.meta_path.insert(0, Importing())
-"""
-
-
-def test_an_interrupt_while_the_commands_are_imported(tmp_path: Path) -> None:
-    stopped = run(PRESS_IN_AN_IMPORT, write_mmlu(tmp_path / "data"), tmp_path / "run")
-    assert (stopped.returncode, stopped.stdout, stopped.stderr.splitlines()) == (130, "", [ADVICE])
-
-
-@pytest.mark.parametrize("press", [PRESS, PRESS_IN_A_FINALISER, PRESS_UNDER_A_LIBRARY, PRESS_IN_A_CLASS])
-def test_nothing_of_an_interrupted_sweep_counts_as_failed(press: str, tmp_path: Path) -> None:
-    _, *asked = line(write_mmlu(tmp_path / "data"), tmp_path / "sweep")
-    stopped = python(PRESSED + press + COMMAND, "sweep", *asked, "--model", "fake:oracle")
-    assert stopped.returncode == 130
-    assert stopped.stderr.splitlines()[-1] == ADVICE
-    assert "failed" not in stopped.stderr
+@PRESSES
+def test_nothing_of_an_interrupted_sweep_counts_as_failed(press: str, line: list[str], tmp_path: Path) -> None:
+    asked = ["sweep", *line[1:], "--model", "fake:oracle", "--out", str(tmp_path / "sweep")]
+    code, _, told = python(PRESSED + press + COMMAND, *asked)
+    assert (code, told[-1], "failed" in "".join(told)) == (130, ADVICE, False)
     assert [(cell.done, cell.failure) for cell in read_sweep(tmp_path / "sweep").cells] == [(False, "")] * 2
 
 
-def test_at_any_moment(tmp_path: Path) -> None:
+def test_an_interrupt_while_the_commands_are_imported(line: list[str], tmp_path: Path) -> None:
+    assert python(IMPORTING + COMMAND, *line, "--out", str(tmp_path / "run")) == (130, "", [ADVICE])
+
+
+def test_at_any_moment(line: list[str], tmp_path: Path) -> None:
     """However early or late it comes: the run ends, says how to go on, and the same line does."""
-    data = write_mmlu(tmp_path / "data")
     start = time.monotonic()
-    whole = run("", data, tmp_path / "whole")
+    _, whole, _ = python(COMMAND, *line, "--out", str(tmp_path / "whole"))
     took = time.monotonic() - start
     for number in range(8):
-        out = tmp_path / f"{number}"
+        asked = [*line, "--out", str(tmp_path / f"{number}")]
         with subprocess.Popen(
-            [sys.executable, "-c", READY, *line(data, out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-c", READY, *asked], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:
-            assert process.stderr is not None
             assert process.stderr.readline() == "ready\n"
             time.sleep(random.uniform(0, took))
             process.send_signal(signal.SIGINT)
             told, talk = process.communicate(timeout=60)
-        assert whole.stdout.startswith(told)  # it may have come between two tables
-        if told != whole.stdout:  # else it was done, and Python was ending
+        assert whole.startswith(told)  # it may have come between two tables
+        if told != whole:  # else it was done, and Python was ending
             assert (process.returncode, talk.splitlines()[-1]) == (130, ADVICE)
         assert "Traceback" not in talk
-        again = run("", data, out)
-        assert (again.returncode, again.stdout) == (0, whole.stdout)
+        assert choicewise(*asked, code=0).stdout == whole
 
 
 def test_an_interrupt_that_a_finaliser_swallows_comes_again() -> None:
     """Also where nothing calls for progress."""
-    waits = f"{HEARD}{PRESS_IN_A_FINALISER}\nfrom choicewise.cli.terminal import watch\nimport time\nwatch()\n" + (
-        "try:\n    press()\n    time.sleep(30)\n    print('went on')\nexcept KeyboardInterrupt:\n    print('ended')"
-    )
-    told = python(waits)
-    assert (told.stdout, told.stderr) == ("ended\n", "")
+    waits = "try:\n    press()\n    time.sleep(30)\n    print('went on')\nexcept KeyboardInterrupt:\n    print('ended')"
+    assert python(WATCHED + IN_A_FINALISER + waits) == (0, "ended\n", [])
 
 
 def test_the_second_ctrl_c_ends_at_once() -> None:
-    stubborn = f"{HEARD}{PRESS}\nfrom choicewise.cli.terminal import watch\nwatch()\n" + (
-        "try:\n    press()\nfinally:\n    press()\n    print('still here')"
-    )
-    told = python(stubborn)
-    assert (told.returncode, told.stdout, told.stderr) == (130, "", "")
+    stubborn = "try:\n    press()\nfinally:\n    press()\n    print('still here')"
+    assert python(WATCHED + PRESS + stubborn) == (130, "", [])
 
 
 def test_a_job_that_ignores_ctrl_c_goes_on_ignoring_it() -> None:
-    ignores = (
-        "import os, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nfrom choicewise.cli.terminal import watch"
-    )
-    told = python(f"{ignores}\nwatch()\nos.kill(os.getpid(), signal.SIGINT)\nprint('went on')")
-    assert (told.returncode, told.stdout) == (0, "went on\n")
+    ignores = WATCHED.replace("signal.default_int_handler", "signal.SIG_IGN")
+    assert python(f"{ignores}{PRESS}press()\nprint('went on')")[:2] == (0, "went on\n")
 
 
 def test_other_exceptions_in_finalisers_are_told_as_before() -> None:
-    code = "from choicewise.cli.terminal import watch\nwatch()\nclass Bad:\n    def __del__(self): 1 / 0\nBad()"
-    assert "ZeroDivisionError" in python(code).stderr
+    told = python(f"{WATCHED}class Bad:\n    def __del__(self): 1 / 0\nBad()")[2]
+    assert "ZeroDivisionError" in "".join(told)

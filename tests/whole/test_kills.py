@@ -3,8 +3,6 @@
 The script does all boundaries and 200 runs; here it does some of each, which takes a minute.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,8 +1,5 @@
 """A run read portion by portion has the numbers that all of it at once has, whatever its blocks are."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,32 +8,15 @@ import pytest
 
 from choicewise import evaluate, open_run
 from choicewise.models.fake import HashModel
+from choicewise.models.model import Model
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions import Question, TokenScores
-from choicewise.records import Manifest
 from choicewise.results import tables as portion
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion
 from choicewise.results.tables import find_elsewhere, list_portions, places_of
 from choicewise.scoring.combine import COMBINERS
+from tests.helpers.hash_models import Failing
 from tests.helpers.mmlu_data import set_block_size, write_mmlu
-
-FAMILIES = ["mmlu", "options", "compat"]
-
-
-class Dying(HashModel):
-    """A model that is interrupted after so many answers."""
-
-    def __init__(self, answers: int) -> None:
-        super().__init__()
-        self._left = answers
-
-    def answer(self, questions: Sequence[Question]) -> Iterator[tuple[int, TokenScores]]:
-        for answer in super().answer(questions):
-            if not self._left:
-                raise KeyboardInterrupt
-            self._left -= 1
-            yield answer
 
 
 @pytest.fixture(autouse=True)
@@ -46,9 +26,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(portion, "MOST", 1)
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return write_mmlu(tmp_path / "data", questions=12)
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_mmlu(tmp_path_factory.mktemp("data"), questions=12)
+
+
+def run_of(data: Path, out: Path, *protocols: str, model: Model | None = None) -> Run:
+    return evaluate(model=model or HashModel(), data=data, protocols=protocols, out=out)
 
 
 def assert_as_at_once(run: Run) -> None:
@@ -74,9 +58,9 @@ def assert_as_at_once(run: Run) -> None:
         assert set(unanswered) <= set(run.unanswered)
 
 
-@pytest.mark.costly("runs are evaluated and compared")
+@pytest.mark.costly("all protocols on two dozen questions")
 def test_every_family(data: Path, tmp_path: Path) -> None:
-    run = evaluate(model="fake:hash", data=data, protocols=FAMILIES, out=tmp_path / "run")
+    run = run_of(data, tmp_path / "run", "mmlu", "options", "compat")
     assert len(list_portions(run.folder, run.manifest.blocks, places_of(run.evidence.items))) == 6
     assert_as_at_once(run)
     rows = [row.as_json() for row in run.rows()]
@@ -84,28 +68,26 @@ def test_every_family(data: Path, tmp_path: Path) -> None:
     assert [row.as_json() for row in open_run(run.folder).rows()] == rows
 
 
-@pytest.mark.costly("runs are evaluated and compared")
+@pytest.mark.costly("runs of many protocols are evaluated and compared")
 @pytest.mark.parametrize("answers", [30, 500, 1200])
 def test_an_interrupted_run_that_goes_on_with_other_blocks(
     answers: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = {"data": data, "protocols": ["mmlu"], "out": tmp_path / "run"}
+    folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        evaluate(model=Dying(answers), **asked)
-    assert_as_at_once(open_run(tmp_path / "run"))
+        run_of(data, folder, "mmlu", model=Failing(most=answers))
+    assert_as_at_once(open_run(folder))
     set_block_size(monkeypatch, 3)
-    evaluate(model=HashModel(), **asked)
+    run_of(data, folder, "mmlu")
     set_block_size(monkeypatch, 7)
-    asked["protocols"] = ["options/cloze"]
-    run = evaluate(model=HashModel(), **asked)
+    run = run_of(data, folder, "options/cloze")
     assert_as_at_once(run)
-    whole = evaluate(model=HashModel(), data=data, protocols=["mmlu", "options/cloze"], out=tmp_path / "whole")
-    values = {row.protocol: row.value for row in whole.rows()}
-    assert {row.protocol: row.value for row in run.rows()} == pytest.approx(values, nan_ok=True)
+    whole = {row.protocol: row.value for row in run_of(data, tmp_path / "whole", "mmlu", "options/cloze").rows()}
+    assert {row.protocol: row.value for row in run.rows()} == pytest.approx(whole, nan_ok=True)
 
 
 def test_what_lies_elsewhere_is_no_more_than_what_is_shared(data: Path, tmp_path: Path) -> None:
-    run = evaluate(model="fake:hash", data=data, protocols=["mmlu/cloze"], out=tmp_path / "run")
+    run = run_of(data, tmp_path / "run", "mmlu/cloze")
     blocks = run.manifest.blocks
     portions = list_portions(run.folder, blocks, places_of(run.evidence.items))
     elsewhere = find_elsewhere(run.folder, blocks, portions)
@@ -115,17 +97,17 @@ def test_what_lies_elsewhere_is_no_more_than_what_is_shared(data: Path, tmp_path
 
 
 def test_protocols_that_join_later_read_what_they_lack(data: Path, tmp_path: Path) -> None:
-    run = evaluate(model="fake:hash", data=data, protocols=["options/cloze:sum"], out=tmp_path / "run")
+    run = run_of(data, tmp_path / "run", "options/cloze:sum")
     recipes = resolve("options/cloze:token_mean", "options/cloze:first_divergent")
-    scores = {name: each.scores for name, each in run.under(recipes).measurements.items()}
-    again = {name: each.scores for name, each in open_run(run.folder).under(recipes).measurements.items()}
-    np.testing.assert_equal(scores, again)
+    scores, read_anew = (
+        {name: each.scores for name, each in opened.under(recipes).measurements.items()}
+        for opened in (run, open_run(run.folder))
+    )
+    np.testing.assert_equal(scores, read_anew)
 
 
 def test_a_run_without_any_block_has_no_numbers(data: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        evaluate(model=Dying(0), data=data, protocols=["mmlu/original"], out=tmp_path / "run")
-    run = open_run(tmp_path / "run")
-    assert isinstance(run.manifest, Manifest)
-    (row,) = run.rows()
+        run_of(data, tmp_path / "run", "mmlu/original", model=Failing(most=0))
+    (row,) = open_run(tmp_path / "run").rows()
     assert (row.n, row.selection) == (0, "incomplete: 0 of 24 items")

@@ -1,10 +1,9 @@
-"""Several models evaluated by threads of one process: each as if it were alone."""
-
-from __future__ import annotations
+"""Several models evaluated by threads of one process, each as if it were alone; and what a run leaves is collected."""
 
 import gc
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -22,10 +21,10 @@ from choicewise.protocols.shots import drawn_items
 from choicewise.results.summary import keep_summary
 from choicewise.running.progress import SweepProgress
 from choicewise.store.tables import read_blocks
-from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer, vocabulary
-from choicewise.util.background import THRESHOLD, rare_collection
-
-pytestmark = pytest.mark.costly("networks are computed")
+from choicewise.tokens.tokenizer import ByteTokenizer, vocabulary
+from choicewise.util.background import THRESHOLD, give_model_back, rare_collection
+from tests.helpers.commands import choicewise
+from tests.helpers.mmlu_data import write_mmlu
 
 MODEL_NAMES = ["fake:hash", "fake:oracle", "fake:anti-oracle", *(str(folder) for folder in MODELS[:2])]
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:pmi-answer", "mmlu/helm", "arc-easy/harness"]
@@ -36,7 +35,7 @@ def data() -> Dataset:
     return open_dataset(BENCHMARK)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def many_turns() -> Iterator[None]:
     """Threads take turns a thousand times as often."""
     before = sys.getswitchinterval()
@@ -51,12 +50,16 @@ def test_every_process_of_the_tests_computes_in_one_thread() -> None:
     assert (torch.get_num_threads(), subprocess.run(line, capture_output=True, text=True).stdout) == (1, "1\n")
 
 
+@pytest.mark.usefixtures("many_turns")
 def test_models_evaluated_at_once_give_what_each_gives_alone(data: Dataset, tmp_path: Path) -> None:
     def observed(name: str, folder: Path) -> tuple[object, object, object]:
         run = evaluate(model=load_model(name), data=data, protocols=PROTOCOLS, limit=1, out=folder)
         keep_summary(run)
-        engine = run.manifest.engine
-        return read_blocks(run.folder, run.manifest.blocks, "observations"), run.report(), engine.selfcheck
+        return (
+            read_blocks(run.folder, run.manifest.blocks, "observations"),
+            run.report(),
+            run.manifest.engine.selfcheck,
+        )
 
     def job(number: int) -> tuple[object, object, object]:
         together.wait(60)
@@ -65,41 +68,26 @@ def test_models_evaluated_at_once_give_what_each_gives_alone(data: Dataset, tmp_
     together, thresholds = Barrier(len(MODEL_NAMES)), gc.get_threshold()
     with ThreadPoolExecutor(len(MODEL_NAMES)) as threads:
         at_once = list(threads.map(job, range(len(MODEL_NAMES))))
-    assert gc.get_threshold() == thresholds
-    assert gc.isenabled()
+    assert (gc.get_threshold(), gc.isenabled()) == (thresholds, True)
     for number, name in enumerate(MODEL_NAMES):
         assert at_once[number] == observed(name, tmp_path / f"alone-{number}"), name
 
 
-def test_garbage_is_collected_as_before_when_the_last_one_ends() -> None:
-    before = gc.get_threshold()
-    first, second = rare_collection(), rare_collection()
-    with ExitStack() as ends:
-        ends.callback(gc.set_threshold, *before)
-        first.__enter__()
-        second.__enter__()
-        first.__exit__(None, None, None)  # in the order in which they began, as threads do
-        assert gc.get_threshold()[0] == THRESHOLD
-        second.__exit__(None, None, None)
-        assert gc.get_threshold() == before
-        with pytest.raises(ValueError, match="no"), rare_collection():
-            raise ValueError("no")
-        assert gc.get_threshold() == before
-
-
+@pytest.mark.usefixtures("many_turns")
 def test_several_draws_at_once(data: Dataset) -> None:
     """Every draw forgets the one before it, which another thread may be about to read."""
-    (split,) = {section for section in data.splits if section == "test"} or {next(iter(data.splits))}
+    assert "test" in data.splits
     seeds = list(range(8))
-    alone = {seed: drawn_items(data, split, seed) for seed in seeds}
+    alone = {seed: drawn_items(data, "test", seed) for seed in seeds}
 
     def draw(number: int) -> list[bool]:
-        return [drawn_items(data, split, seed) == alone[seed] for seed in Random(number).choices(seeds, k=100)]
+        return [drawn_items(data, "test", seed) == alone[seed] for seed in Random(number).choices(seeds, k=100)]
 
     with ThreadPoolExecutor(8) as threads:
         assert all(all(right) for right in threads.map(draw, range(8)))
 
 
+@pytest.mark.usefixtures("many_turns")
 def test_many_tokenizers_each_keep_their_vocabulary_for_as_long_as_they_live() -> None:
     class Counted(ByteTokenizer):
         """Told from others by identity."""
@@ -107,15 +95,15 @@ def test_many_tokenizers_each_keep_their_vocabulary_for_as_long_as_they_live() -
         __hash__ = object.__hash__
         __eq__ = object.__eq__
 
-    tokenizers: list[Tokenizer] = [Counted() for _ in range(20)]
-    made = [vocabulary(tokenizer) for tokenizer in tokenizers]
-    assert len({id(each) for each in made}) == 20
-    assert all(vocabulary(tokenizer) is each for tokenizer, each in zip(tokenizers, made, strict=True))
+    tokenizers, one = [Counted() for _ in range(20)], Counted()
+    vocabularies = [vocabulary(tokenizer) for tokenizer in tokenizers]
+    assert len({id(each) for each in vocabularies}) == 20
+    assert all(vocabulary(tokenizer) is each for tokenizer, each in zip(tokenizers, vocabularies, strict=True))
     with ThreadPoolExecutor(8) as threads:
-        one = Counted()
         assert len(set(threads.map(lambda _: id(vocabulary(one)), range(64)))) == 1
 
 
+@pytest.mark.usefixtures("many_turns")
 def test_progress_of_several_threads_never_falls() -> None:
     told: list[int] = []
     shown = SweepProgress(lambda done, total: told.append(done), 8 * 200)
@@ -128,5 +116,73 @@ def test_progress_of_several_threads_never_falls() -> None:
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(work, range(8)))
-    assert told == sorted(told)
-    assert told[-1] == 1600
+    assert (told, told[-1]) == (sorted(told), 1600)
+
+
+def test_garbage_is_collected_as_before_whatever_ends_a_run_and_when_the_last_of_several_ends() -> None:
+    before, first, second = gc.get_threshold(), rare_collection(), rare_collection()
+    with ExitStack() as ends:
+        ends.callback(gc.set_threshold, *before)
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)  # in the order in which they began, as threads do
+        assert gc.get_threshold()[0] == THRESHOLD
+        second.__exit__(None, None, None)
+        assert gc.get_threshold() == before
+        for error in (ValueError, KeyboardInterrupt):
+            with pytest.raises(error), rare_collection():
+                assert gc.get_threshold()[0] >= THRESHOLD
+                raise error
+            assert gc.get_threshold() == before
+        gc.set_threshold(0)
+        with rare_collection():  # a collection that is switched off stays so
+            assert gc.get_threshold()[0] == 0
+
+
+def test_garbage_is_looked_for_once_a_model_and_not_in_every_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Cycle:
+        """Only the collector finds that nobody refers to it."""
+
+        def __init__(self) -> None:
+            self.itself = self
+
+    reference = weakref.ref(Cycle())
+    give_model_back()
+    assert reference() is None
+    collections: list[int] = []
+    monkeypatch.setattr(gc, "collect", lambda: collections.append(0))
+    asked = ["--data", write_mmlu(tmp_path / "data"), "--protocol", "mmlu/original", "--limit", "1"]
+    choicewise("run", "--model", "fake:hash", *asked, "--out", tmp_path / "run", code=0)
+    assert collections == []
+    models = ["--model", "fake:hash", "--model", "fake:oracle", "--model", "fake:anti-oracle"]
+    choicewise("sweep", *models, *asked, "--out", tmp_path / "sweep", code=0)
+    assert len(collections) == 3
+
+
+TWO_MODELS = """
+import gc, weakref
+from choicewise import load_model
+class Cycle:
+    def __init__(self): self.itself = self
+gc.disable()
+before = weakref.ref(Cycle())
+gc.enable()
+frozen = []
+for _ in range(2):
+    model = load_model("bundled:merrow-bpe-512")
+    model.check(0)
+    frozen.append(gc.get_freeze_count())
+network = weakref.ref(model.local.model)
+del model
+gc.collect()
+print(before(), network(), frozen[0] > 100_000, frozen[1] <= frozen[0])
+"""
+
+
+def test_only_what_torch_and_transformers_import_is_never_looked_at_again() -> None:
+    """A second model may leave, and so may what was garbage before the first."""
+    pytest.importorskip("torch")
+    done = subprocess.run([sys.executable, "-c", TWO_MODELS], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["None", "None", "True", "True"]

@@ -4,8 +4,6 @@ There is no machine with several GPUs here: the devices are those of ``tests/hel
 to real ones are CUDA's own kernels, streams and copies.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable, Iterator
@@ -23,11 +21,7 @@ pytest.importorskip("accelerate")
 from choicewise.bundled import MODELS
 from choicewise.errors import ModelError
 from choicewise.models.load import load_model
-from choicewise.models.local import attention, devices, networks
-from choicewise.models.local import devices as several_devices
-from choicewise.models.local import networks as spread
-from choicewise.models.local import paths as flex_path
-from choicewise.models.local import plain as float32_copy
+from choicewise.models.local import attention, devices, networks, paths, plain
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.devices import device_name, device_of, devices_of
 from choicewise.models.local.folder_model import FolderModel, footprint
@@ -36,7 +30,7 @@ from choicewise.models.local.networks import Spread, load_network
 from choicewise.models.local.paths import LADDER
 from choicewise.models.local.selfcheck import path_differences
 from choicewise.models.model import Recipe
-from choicewise.questions import Answers, Cosine, Generation, MaskedLoss, Mass, Question, Sampling, Span, TokenSet
+from choicewise.questions import Cosine, Generation, MaskedLoss, Mass, Question, Sampling, Span, TokenSet
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.helpers.pretend_devices import DifferentDevices, pretending
 from tests.helpers.tiny_models import VOCABULARY, tiny
@@ -65,7 +59,7 @@ def three(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(module, "_get_device_map", placed)
     monkeypatch.setenv("HF_DEACTIVATE_ASYNC_LOAD", "1")  # other threads do not pretend
-    monkeypatch.setattr(spread, "free_bytes", lambda device: 2 * GB)
+    monkeypatch.setattr(networks, "free_bytes", lambda device: 2 * GB)
     with pretending():
         yield
 
@@ -75,19 +69,38 @@ def saved(folder: Path, family: str, **changes: Any) -> Path:
     return folder
 
 
-def network(folder: Path, over: str | None) -> Any:
-    """The model in ``folder`` on the CPU, or spread.
+def spread(folder: Path, dtype: str = "float32", room: Callable[[int], int] | None = None) -> Any:
+    """The model in ``folder`` on three devices; ``room``: of each in place of what is free, by the weights."""
+    needed = footprint(folder, batch_tokens=64)
+    where = Spread(folder, DEVICES, needed)
+    if room is not None:
+        where._room.update(dict.fromkeys(where._room, room(needed.weights)))
+    return load_network(folder, json.loads((folder / "config.json").read_text()), dtype, DEVICES, False, where)
 
-    A copy of it has aligned weights, as those that are moved have: some kernels round by the address of their numbers.
-    """
+
+def on_one(folder: Path) -> Any:
+    """A copy of it on the CPU has aligned weights, as those that are moved have: some kernels round by the address."""
     config = json.loads((folder / "config.json").read_text())
-    where = None if over is None else Spread(folder, over, footprint(folder, batch_tokens=64))
-    model = load_network(folder, config, "float32", over or "cpu", False, where)
-    return copy.deepcopy(model) if over is None else model
+    return copy.deepcopy(load_network(folder, config, "float32", "cpu", False, None))
 
 
 def answering(model: Any, rung: str = "auto") -> LocalModel:
     return LocalModel(model, ByteTokenizer(), "tiny", "0" * 64, window=512, rung=rung, batch_tokens=64)
+
+
+def assert_the_same_to_the_bit(several: LocalModel, one: LocalModel) -> None:
+    answers = [
+        {index: (each.tokens.tolist(), each.logprobs.tolist(), each.ranks.tolist()) for index, each in answered}
+        for answered in (model.answer(questions()) for model in (one, several))
+    ]
+    assert answers[0] == answers[1]
+    assert several.selfcheck == one.selfcheck
+
+
+def assert_alike(several: FolderModel, one: FolderModel, asked: list[Question]) -> None:
+    assert len({parameter.device for parameter in several.local.model.parameters()}) > 1
+    answers = [np.concatenate([each.logprobs for _, each in sorted(model.answer(asked))]) for model in (one, several)]
+    np.testing.assert_allclose(answers[0], answers[1], atol=1e-5)
 
 
 def questions() -> list[Question]:
@@ -107,10 +120,6 @@ def questions() -> list[Question]:
         *(MaskedLoss(span) for span in spans[:4]),
         Cosine(contexts[0], contexts[1]),
     ]
-
-
-def plain(answers: Answers) -> dict[int, Any]:
-    return {index: (each.tokens.tolist(), each.logprobs.tolist(), each.ranks.tolist()) for index, each in answers}
 
 
 def test_a_pretended_device_takes_no_tensor_of_another(three: None) -> None:
@@ -139,12 +148,10 @@ FAMILIES = ("llama", "gemma2", "gpt2", "gpt_oss", "bloom", "deepseek_v3", "llama
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_answer_is_the_same_to_the_bit(family: str, three: None, tmp_path: Path) -> None:
     folder = saved(tmp_path, family, **{LAYERS.get(family, "num_hidden_layers"): 8})
-    one, several = answering(network(folder, None)), answering(network(folder, DEVICES))
+    one, several = answering(on_one(folder)), answering(spread(folder))
     assert one.device == "cpu"
     assert several.device in ("cpu:1..2", DEVICES)  # the embedding of some is a third of all
-    asked = questions()
-    assert plain(several.answer(asked)) == plain(one.answer(asked))
-    assert several.selfcheck == one.selfcheck
+    assert_the_same_to_the_bit(several, one)
 
 
 def step_by_step(
@@ -159,45 +166,37 @@ def step_by_step(
 
 @pytest.mark.parametrize("rung", LADDER)
 def test_so_it_is_on_every_rung(rung: str, three: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flex_path, "_kernel", lambda device: step_by_step)
+    monkeypatch.setattr(paths, "_kernel", lambda device: step_by_step)
     folder = saved(tmp_path, "mistral", num_hidden_layers=6)
-    one, several = answering(network(folder, None), rung), answering(network(folder, DEVICES), rung)
-    asked = questions()
-    assert plain(several.answer(asked)) == plain(one.answer(asked))
-    assert several.selfcheck == one.selfcheck
+    assert_the_same_to_the_bit(answering(spread(folder), rung), answering(on_one(folder), rung))
 
 
 def test_the_test_would_see_a_mask_of_another_device(
     three: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One mask for all layers, as it was before models were spread: the rung is refused for that."""
-    several = answering(network(saved(tmp_path, "llama", num_hidden_layers=6), DEVICES), "tree")
-    made: list[Any] = []
+    several = answering(spread(saved(tmp_path, "llama", num_hidden_layers=6)), "tree")
+    views: list[Any] = []
     view = attention._view
-    monkeypatch.setattr(attention, "_view", lambda *given: made.append(view(*given)) or made[0])
+    monkeypatch.setattr(attention, "_view", lambda *given: views.append(view(*given)) or views[0])
     with pytest.raises(ModelError, match="DifferentDevices"):
         next(iter(several.answer(questions())))
 
 
-def test_a_float32_copy_stays_where_the_model_is_and_leaves_it_alone(three: None, tmp_path: Path) -> None:
-    folder = saved(tmp_path, "llama", num_hidden_layers=6)
-    where = Spread(folder, DEVICES, footprint(folder, batch_tokens=64))
-    model = load_network(folder, json.loads((folder / "config.json").read_text()), "bfloat16", DEVICES, False, where)
-    other = float32_copy.float32_copy(model)
-    assert (device_name(other), other.dtype, model.dtype) == (DEVICES, torch.float32, torch.bfloat16)
-    path_differences(CausalLM(model, 128, VOCABULARY))
-    assert model.dtype == torch.bfloat16
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
-
-
-def test_a_float32_copy_is_not_made_where_one_device_has_no_room_for_its_part(
+def test_a_float32_copy_stays_where_the_model_is_and_is_not_made_where_one_device_has_no_room_for_its_part(
     three: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = saved(tmp_path, "llama", num_hidden_layers=6)
-    where = Spread(folder, DEVICES, footprint(folder, batch_tokens=64))
-    model = load_network(folder, json.loads((folder / "config.json").read_text()), "bfloat16", DEVICES, False, where)
-    monkeypatch.setattr(float32_copy, "free_bytes", lambda device: 1000 if device.index == 2 else GB)
-    assert float32_copy.float32_copy(model) is None
+    model = spread(saved(tmp_path, "llama", num_hidden_layers=6), "bfloat16")
+    other = plain.float32_copy(model)
+    assert (device_name(other), other.dtype, model.dtype) == (DEVICES, torch.float32, torch.bfloat16)
+    path_differences(CausalLM(model, 128, VOCABULARY))
+    assert {model.dtype, *(parameter.dtype for parameter in model.parameters())} == {torch.bfloat16}
+    monkeypatch.setattr(plain, "free_bytes", lambda device: 1000 if device.index == 2 else GB)
+    assert plain.float32_copy(model) is None
+
+
+def spans() -> list[Question]:
+    return [span for span in questions() if isinstance(span, Span)]
 
 
 @pytest.mark.parametrize("name", ["merrow-byte", "merrow-bpe-512"])
@@ -207,16 +206,15 @@ def test_a_model_in_a_folder_is_spread_by_the_name_of_its_devices(name: str, thr
     assert isinstance(several, FolderModel)
     assert (several.device, several.digest, several.packages) == (DEVICES, one.digest, ("accelerate",))
     assert several.recipe == Recipe(str(folder), {"device": DEVICES})
-    asked = [Span(span.context, span.continuation) for span in questions() if isinstance(span, Span)]
-    answers = [{index: each.ranks.tolist() for index, each in model.answer(asked)} for model in (one, several)]
+    answers = [{index: each.ranks.tolist() for index, each in model.answer(spans())} for model in (one, several)]
     assert answers[0] == answers[1]
     assert len({parameter.device for parameter in several.local.model.parameters()}) > 1
 
 
-DEEPER: dict[str, dict[str, Any]] = {
+DEEPER = {
     "bert": {"num_hidden_layers": 8},
     "t5": {"num_layers": 6},
-    "bart": {"encoder_layers": 6, "decoder_layers": 6},
+    "bart": dict.fromkeys(("encoder_layers", "decoder_layers"), 6),
 }
 
 
@@ -224,13 +222,7 @@ DEEPER: dict[str, dict[str, Any]] = {
 def test_models_of_whole_texts_are_spread_too(family: str, three: None, tmp_path: Path) -> None:
     save_model(family, tmp_path, **DEEPER[family])
     one, several = (load_model(tmp_path, device=device) for device in ("cpu", DEVICES))
-    assert isinstance(one, FolderModel)
-    assert isinstance(several, FolderModel)
-    asked: list[Question] = one.local.probe()  # type: ignore[union-attr]
-    places = {parameter.device.index for parameter in several.local.model.parameters()}
-    assert len(places) > 1
-    answers = [np.concatenate([each.logprobs for _, each in sorted(model.answer(asked))]) for model in (one, several)]
-    np.testing.assert_allclose(answers[0], answers[1], atol=1e-5)
+    assert_alike(several, one, one.local.probe())
 
 
 def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
@@ -262,30 +254,26 @@ def test_auto_is_all_gpus_where_there_are_several(monkeypatch: pytest.MonkeyPatc
 
 def test_auto_is_the_default_where_there_is_one_gpu_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device_of("auto") == device_of(None)
+    monkeypatch.setattr(devices, "find_spec", lambda name: None)
     for count in (0, 1):
-        with monkeypatch.context() as here:
-            gpus(here, count)
-            here.setattr(several_devices, "find_spec", lambda name: None)
+        with monkeypatch.context() as patched:
+            gpus(patched, count)
             assert device_of("auto") == device_of(None) == ("cuda:0" if count else "cpu")
 
 
 def test_without_accelerate_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus(monkeypatch, 2)
-    monkeypatch.setattr(several_devices, "find_spec", lambda name: None)
-    message = r"pip install 'choicewise\[spread\]', or choose one device: cuda:0"
-    with pytest.raises(ModelError, match=message):
+    monkeypatch.setattr(devices, "find_spec", lambda name: None)
+    with pytest.raises(ModelError, match=r"pip install 'choicewise\[spread\]', or choose one device: cuda:0"):
         device_of("auto")
     assert device_of(None) == "cuda:0"
 
 
-@pytest.mark.parametrize("name", ["cuda:3..3", "cuda:3..1"])
-def test_several_devices_are_at_least_two(name: str) -> None:
-    with pytest.raises(ModelError, match="the second number must be the larger one"):
-        devices_of(name)
-
-
-def test_there_are_no_pretended_devices_outside_of_tests() -> None:
-    with pytest.raises(ModelError, match="cpu:1 is cpu"):
+def test_several_devices_are_at_least_two_that_are_there() -> None:
+    for name in ("cuda:3..3", "cuda:3..1"):
+        with pytest.raises(ModelError, match="the second number must be the larger one"):
+            devices_of(name)
+    with pytest.raises(ModelError, match="cpu:1 is cpu"):  # there are no pretended ones outside of tests
         device_of("cpu:1..3")
 
 
@@ -293,35 +281,25 @@ def test_what_does_not_fit_is_refused_with_the_bytes_before_it_is_loaded(
     three: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed = footprint(BUNDLED, dtype="float32")
-    monkeypatch.setattr(spread, "free_bytes", lambda device: needed.workspace + needed.weights // 4)
+    room = needed.workspace + needed.weights // 4
+    monkeypatch.setattr(networks, "free_bytes", lambda device: room)
     monkeypatch.setattr(networks.transformers.AutoModelForCausalLM, "from_pretrained", None)
     with pytest.raises(ModelError) as error:
         load_model(BUNDLED, device=DEVICES).check(8)
-    text = str(error.value)
-    assert f"{BUNDLED} does not fit on {DEVICES}" in text
-    assert f"{needed.weights:,} bytes of weights" in text
-    assert f"free are {3 * (needed.workspace + needed.weights // 4):,}" in text
+    said = (f"{BUNDLED} does not fit on {DEVICES}", f"{needed.weights:,} bytes of weights", f"free are {3 * room:,}")
+    assert [words for words in said if words not in str(error.value)] == []
 
 
 def test_what_fits_as_a_whole_but_not_in_whole_layers_is_refused(three: None, tmp_path: Path) -> None:
     """accelerate would put a part of it into main memory or on disk."""
-    folder = saved(tmp_path, "llama", num_hidden_layers=3)
-    needed = footprint(folder, batch_tokens=64)
-    where = Spread(folder, DEVICES, needed)
-    for index in where._room:
-        where._room[index] = needed.weights // 3 + 1
     with pytest.raises(ModelError, match="does not fit .* in layers of up to"):
-        load_network(folder, json.loads((folder / "config.json").read_text()), "float32", DEVICES, False, where)
+        spread(saved(tmp_path, "llama", num_hidden_layers=3), room=lambda weights: weights // 3 + 1)
 
 
 def test_an_adapter_is_put_into_a_spread_model(three: None, tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")
-    import transformers
-
     config = peft.LoraConfig(r=4, init_lora_weights=False, target_modules="all-linear")
-    base = transformers.AutoModelForCausalLM.from_pretrained(BUNDLED)
+    base = networks.transformers.AutoModelForCausalLM.from_pretrained(BUNDLED)
     peft.get_peft_model(base, config).save_pretrained(tmp_path)
     one, several = (load_model(BUNDLED, device=device, adapter=tmp_path) for device in ("cpu", DEVICES))
-    asked = [span for span in questions() if isinstance(span, Span)]
-    answers = [np.concatenate([each.logprobs for _, each in sorted(model.answer(asked))]) for model in (one, several)]
-    np.testing.assert_allclose(answers[0], answers[1], atol=1e-5)
+    assert_alike(several, one, spans())

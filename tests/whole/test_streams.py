@@ -1,45 +1,80 @@
 """Commands where stdout is closed, full or left early, the terminal knows ASCII only, or a path can't be read."""
 
-from __future__ import annotations
-
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.commands import CommandResult, choicewise
 from tests.helpers.mmlu_data import write_mmlu
 from tests.paths import ROOT
 
-COMMAND = [sys.executable, "-m", "choicewise"]
-SOURCE = ROOT / "src"
-VERBS = ("help", "run", "dry-run", "report", "multiverse", "agreement", "distribution", "compare", "explain", "prompts")
-VERBS += ("score", "check", "protocols", "show", "diff")
+FORKS = """
+import json, os, sys
+import scipy.stats, choicewise.cli.commands, choicewise.results.compare, choicewise.running.evaluate
+from choicewise.cli import main
+folder, kept, lines = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+for name, words in lines.items():
+    if not (child := os.fork()):
+        for stream in map(int, kept):
+            file = os.open(f"{folder}/{name}.{stream}", os.O_WRONLY | os.O_CREAT)
+            os.dup2(file, stream)
+            os.close(file)
+        sys.argv = ["choicewise", *words]
+        main()
+    with open(f"{folder}/{name}.code", "w") as code:
+        code.write(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
+"""
+"""Commands in processes that a single start of Python is enough for: all have the streams that it was started with."""
+
+
+def forked(
+    lines: Mapping[str, list[str]], folder: Path, where: str = "", kept: str = "12", user: str = "", **environment: str
+) -> dict[str, CommandResult]:
+    """How each line ends where a shell starts Python with its streams ``where`` and those of ``kept`` as files."""
+    folder.mkdir()
+    folder.chmod(0o777)
+    words = [*shlex.split(user), sys.executable, "-c", FORKS, str(folder), kept, json.dumps(lines)]
+    known = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment}
+    line = ["bash", "-o", "pipefail", "-c", f"{shlex.join(words)} {where}"]
+    ended = subprocess.run(line, capture_output=True, text=True, check=False, env=known, timeout=300)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+    def read(name: str, end: int | str) -> str:
+        file = folder / f"{name}.{end}"
+        return file.read_text(encoding="utf-8") if file.exists() else ""
+
+    return {
+        name: CommandResult(tuple(line), int(read(name, "code")), read(name, 1), read(name, 2))
+        for name, line in lines.items()
+    }
 
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """A line of every verb that prints something."""
     folder = tmp_path_factory.mktemp("streams")
-    data, run = write_mmlu(folder / "data"), folder / "run"
-    asked = ["run", "--model", "fake:hash", "--data", str(data)]
-    asked += ["--protocol", "mmlu/original", "--protocol", "options/quoted-sum-forward", "--out", str(run)]
-    assert shell(" ".join([*COMMAND, *asked])).returncode == 0
-    fake = ["--model", "fake:hash"]
+    data, run, fake = str(write_mmlu(folder / "data")), str(folder / "run"), ["--model", "fake:hash"]
+    asked = ["run", *fake, "--data", data, "--protocol", "mmlu/original", "--protocol", "options/quoted-sum-forward"]
+    asked += ["--out", run]
+    choicewise(*asked, code=0)
     return {
         "help": ["--help"],
         "run": asked,
         "dry-run": [*asked, "--dry-run"],
-        "report": ["report", str(run)],
-        "multiverse": ["report", "--multiverse", str(run)],
-        "agreement": ["report", "--agreement", str(run)],
-        "distribution": ["report", "--distribution", str(run)],
-        "compare": ["compare", str(run), str(run)],
-        "explain": ["explain", str(run), "--item", "tides/test/0"],
-        "prompts": ["prompts", "--data", str(data), "--protocol", "mmlu/original"],
+        "report": ["report", run],
+        "multiverse": ["report", "--multiverse", run],
+        "agreement": ["report", "--agreement", run],
+        "distribution": ["report", "--distribution", run],
+        "compare": ["compare", run, run],
+        "explain": ["explain", run, "--item", "tides/test/0"],
+        "prompts": ["prompts", "--data", data, "--protocol", "mmlu/original"],
         "score": ["score", *fake, "--context", "é ", "--choice", " \U0001f600", "--choice", " b", "--json"],
         "check": ["check", *fake],
         "protocols": ["protocols"],
@@ -48,61 +83,57 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     }
 
 
-def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    known = {**os.environ, "PYTHONPATH": str(SOURCE), **environment}
-    return subprocess.run(
-        ["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, check=False, env=known, timeout=120
-    )
+@pytest.fixture(scope="module")
+def whole(lines: dict[str, list[str]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, CommandResult]:
+    """How the lines end where nothing is in their way."""
+    ended = forked(lines, tmp_path_factory.mktemp("whole") / "out", PYTHONIOENCODING="utf-8")
+    assert {name: told.code for name, told in ended.items()} == dict.fromkeys(lines, 0)
+    return ended
 
 
-def words(line: list[str]) -> str:
-    return " ".join(f"'{word}'" for word in [*COMMAND, *line])
+@pytest.mark.parametrize(
+    ("where", "reason"), [(">&-", "Bad file descriptor"), (">/dev/full", "No space left on device")]
+)
+def test_what_can_not_be_written_is_an_error_on_a_line(
+    where: str, reason: str, lines: dict[str, list[str]], tmp_path: Path
+) -> None:
+    ended = forked(lines, tmp_path / "out", where, kept="2")
+    said = {name: (told.code, told.stderr.splitlines()[-1]) for name, told in ended.items()}
+    assert said == dict.fromkeys(lines, (1, f"error: the output can't be written: {reason}"))
+    assert [name for name, told in ended.items() if "Traceback" in told.stderr] == []
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_what_can_not_be_written_is_an_error_on_a_line(verb: str, lines: dict[str, list[str]]) -> None:
-    places = {">&-": "Bad file descriptor", ">/dev/full": "No space left on device"}
-    for where, reason in list(places.items())[0 if verb in ("help", "report") else 1 :]:
-        ended = shell(f"{words(lines[verb])} {where}")
-        assert ended.stderr.splitlines()[-1] == f"error: the output can't be written: {reason}"
-        assert ended.returncode == 1
-        assert "Traceback" not in ended.stderr
+def test_a_reader_that_leaves_and_talk_that_nobody_hears_are_no_errors(
+    lines: dict[str, list[str]], whole: dict[str, CommandResult], tmp_path: Path
+) -> None:
+    left = forked(lines, tmp_path / "left", "| true", kept="2")
+    assert {name: told.code for name, told in left.items()} == dict.fromkeys(lines, 0)
+    assert [name for name, told in left.items() if "Traceback" in told.stderr or "gnored" in told.stderr] == []
+    for number, where in enumerate(("2>&-", "2>/dev/full")):
+        silent = forked({name: lines[name] for name in ("run", "dry-run")}, tmp_path / f"{number}", where, kept="1")
+        assert [told.code for told in silent.values()] == [0, 0]
+        assert silent["run"].stdout == whole["run"].stdout  # the other one measures time
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_reader_that_leaves_and_talk_that_nobody_hears_are_no_errors(verb: str, lines: dict[str, list[str]]) -> None:
-    whole = shell(words(lines[verb]))
-    assert whole.returncode == 0
-    left = shell(f"{words(lines[verb])} | true")
-    assert (left.returncode, "Traceback" in left.stderr, "gnored" in left.stderr) == (0, False, False)
-    for where in ("2>&-", "2>/dev/full") if verb in ("run", "dry-run") else ():
-        silent = shell(f"{words(lines[verb])} {where}")
-        assert (silent.returncode, silent.stderr) == (0, "")
-        assert verb == "dry-run" or silent.stdout == whole.stdout  # it measures time
+@pytest.mark.parametrize(
+    "environment",
+    [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}],
+    ids=["ascii", "POSIX"],
+)
+def test_a_terminal_with_few_characters_is_shown_them_and_a_table_keeps_its_columns(
+    environment: dict[str, str], lines: dict[str, list[str]], whole: dict[str, CommandResult], tmp_path: Path
+) -> None:
+    ended = forked(lines, tmp_path / "out", **environment)
+    assert {name: told.code for name, told in ended.items()} == dict.fromkeys(lines, 0)
+    assert [name for name, told in ended.items() if "Traceback" in told.stderr] == []
+    assert [name for name, told in ended.items() if not (told.stdout + told.stderr).isascii()] == []
+    assert json.loads(ended["score"].stdout)[0]["choice"] == " \U0001f600"
+    assert "–" in whole["report"].stdout
+    assert ended["report"].stdout == whole["report"].stdout.replace("–", "-")
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_terminal_with_few_characters_is_shown_them(verb: str, lines: dict[str, list[str]]) -> None:
-    few = [{"PYTHONIOENCODING": "ascii"}]
-    if verb in ("report", "explain"):
-        few.append({"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"})
-    for environment in few:
-        told = shell(words(lines[verb]), **environment)
-        assert (told.returncode, "Traceback" in told.stderr) == (0, False)
-        assert (told.stdout + told.stderr).isascii()
-        if verb == "score":
-            assert json.loads(told.stdout)[0]["choice"] == " \U0001f600"
-
-
-def test_a_table_keeps_its_columns_in_ascii(lines: dict[str, list[str]]) -> None:
-    wide, narrow = (shell(words(lines["report"]), PYTHONIOENCODING=name).stdout for name in ("utf-8", "ascii"))
-    assert "–" in wide
-    assert narrow == wide.replace("–", "-")
-
-
-def test_an_error_is_one_line_where_everything_is_closed(lines: dict[str, list[str]]) -> None:
-    ended = shell(f"{words(['report', 'nowhere'])} >&- 2>&-")
-    assert (ended.returncode, ended.stdout, ended.stderr) == (6, "", "")
+def test_an_error_is_one_line_where_everything_is_closed(tmp_path: Path) -> None:
+    assert forked({"it": ["report", "nowhere"]}, tmp_path / "out", ">&- 2>&-", kept="")["it"].code == 6
 
 
 PLACES = {
@@ -116,71 +147,58 @@ PLACES = {
     "out": (["run", "--model", "fake:hash", "--data", "DATA", "--protocol", "mmlu/original", "--out"], 6),
 }
 """Name → a line that ends where a path is missing, and its exit code for one that can't be used."""
-
-
-def nobody(line: str) -> subprocess.CompletedProcess[str]:
-    """The line as somebody who may read what everybody may: root may read everything."""
-    return shell(f"setpriv --reuid=65534 --regid=65534 --clear-groups {line}" if os.geteuid() == 0 else line)
+SUFFIXES = {"mapping": ".toml", "protocol": ".toml", "data": ".jsonl"}
 
 
 @pytest.fixture
-def open_to_all(tmp_path: Path) -> Path:
-    """A folder that another user can reach."""
+def user(tmp_path: Path) -> str:
+    """What makes a line somebody's who may read what everybody may: root may read everything."""
     if os.geteuid() == 0 and not shutil.which("setpriv"):
         pytest.skip("root reads everything, and there is no setpriv to be somebody else")
     for parent in [tmp_path, *tmp_path.parents]:
         if parent.is_relative_to(Path("/tmp")) and parent != Path("/tmp"):
             parent.chmod(0o755)
-    if nobody(words(["--version"])).returncode != 0:
+    user = "setpriv --reuid=65534 --regid=65534 --clear-groups" if os.geteuid() == 0 else ""
+    if subprocess.run([*shlex.split(user), sys.executable, "-c", "import choicewise"], check=False).returncode != 0:
         pytest.skip("another user can't run this Python")
-    return tmp_path
+    return user
 
 
-@pytest.mark.parametrize("name", PLACES)
-def test_what_can_not_be_read_has_the_exit_code_of_what_it_is(name: str, open_to_all: Path) -> None:
-    before, code = PLACES[name]
-    data = write_mmlu(open_to_all / "data")
-    folder = open_to_all / "secret"
-    suffix = ".toml" if name in ("mapping", "protocol") else ".jsonl" if name == "data" else ""
-    if suffix:
-        folder.mkdir()
-        (folder / f"file{suffix}").write_text("{}")
-        (folder / f"file{suffix}").chmod(0)
-        paths = [folder / f"file{suffix}"]
-    else:
-        shutil.copytree(data, folder)
-        (folder / "run.json").write_text("{}")
-        (folder / "run.json").chmod(0)
-        paths = []
-    for mode in (0o755, 0):
+@pytest.mark.parametrize("mode", [0o755, 0], ids=["closed files", "closed folders"])
+def test_what_can_not_be_read_has_the_exit_code_of_what_it_is(mode: int, user: str, tmp_path: Path) -> None:
+    data = str(write_mmlu(tmp_path / "data"))
+    asked: dict[str, list[str]] = {}
+    (tmp_path / "secret").mkdir()
+    for name, (before, _) in PLACES.items():
+        suffix, folder = SUFFIXES.get(name, ""), tmp_path / "secret" / name
+        file = folder / (f"file{suffix}" if suffix else "run.json")
+        folder.mkdir() if suffix else shutil.copytree(data, folder)
+        file.write_text("{}")
+        file.chmod(0)
+        paths = [file] if suffix else []
+        if mode == 0:  # a folder is no TOML file by its name
+            paths += [folder / f"inside{suffix}", *([folder] if suffix != ".toml" else [])]
         folder.chmod(mode)
-        for path in [*paths, folder, folder / f"inside{suffix}"] if mode == 0 else paths:
-            if path == folder and suffix == ".toml":
-                continue  # a folder is no TOML file by its name
-            line = [word.replace("DATA", str(data)) for word in before]
-            ended = nobody(words([*line, str(path)]))
-            assert ended.stderr.startswith("error: "), ended.stderr
-            assert "Traceback" not in ended.stderr
-            assert (path, ended.returncode) == (path, code), ended.stderr
-            assert ended.stdout == ""
-    folder.chmod(0o755)
+        for path in paths:
+            asked[f"{name} {path.name}"] = [word.replace("DATA", data) for word in (*before, str(path))]
+    try:
+        ended = forked(asked, tmp_path / "out", user=user)
+    finally:
+        for folder in (tmp_path / "secret").iterdir():
+            folder.chmod(0o755)
+    said = {name: (told.code, told.stdout, told.stderr[:7], "Traceback" in told.stderr) for name, told in ended.items()}
+    assert said == {name: (PLACES[name.split(" ")[0]][1], "", "error: ", False) for name in asked}
 
 
 @pytest.mark.parametrize("name", PLACES)
 def test_a_folder_in_place_of_a_file_and_a_file_in_place_of_a_folder(name: str, tmp_path: Path) -> None:
     before, code = PLACES[name]
-    data = write_mmlu(tmp_path / "data")
-    line = [word.replace("DATA", str(data)) for word in before]
-    folder, file = tmp_path / "folder.toml", tmp_path / "file.jsonl"
+    data, folder, file = write_mmlu(tmp_path / "data"), tmp_path / "folder.toml", tmp_path / "file.jsonl"
     folder.mkdir()
     (folder / "other").touch()
     file.write_bytes(b"\x00\xff")
     for path in (folder, file, file / "inside", tmp_path / ("x" * 300)):
-        if name == "protocol" and path.suffix != ".toml":
-            continue
-        if name == "data" and path == folder:
-            continue
-        ended = shell(words([*line, str(path)]))
-        assert ended.stderr.startswith("error: "), ended.stderr
-        assert "Traceback" not in ended.stderr
-        assert (path.name, ended.returncode) == (path.name, code), ended.stderr
+        if (name != "protocol" or path.suffix == ".toml") and (name != "data" or path != folder):
+            ended = choicewise(*(word.replace("DATA", str(data)) for word in before), path, code=code)
+            assert ended.stderr.startswith("error: ")
+            assert "Traceback" not in ended.stderr

@@ -1,13 +1,12 @@
 """Two processes on one folder: one of them does the work, the other is refused or finds it done; nothing is damaged."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import multiprocessing
 import os
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -20,19 +19,22 @@ from choicewise.running.sweep import sweep
 from choicewise.store.folder import read_manifest
 from choicewise.store.tables import read_blocks
 from choicewise.util.files import is_locked, locked
+from tests.helpers.damage import block, truncate
 from tests.helpers.mmlu_data import write_mmlu
 
 TIMES = 10
 REFUSED = "another process is writing to"
-FORK = multiprocessing.get_context("spawn")
+SPAWN = multiprocessing.get_context("spawn")
+Act = Callable[[Path, Path], None]
+"""What a process does with data and a folder."""
 
 
-def work(barrier: Any, acts: list[tuple[Callable[..., Any], tuple[Any, ...]]], said: Any) -> None:
-    """In a process of its own: each of the acts when the other process is as far; says how each ended."""
-    for act, arguments in acts:
+def work(barrier: Any, act: Act, data: Path, folders: list[Path], said: Any) -> None:
+    """In a process of its own: the act in each folder when the other process is as far; says how each ended."""
+    for folder in folders:
         barrier.wait(60)
         try:
-            act(*arguments)
+            act(data, folder)
             said.put("done")
         except StoreError as error:
             said.put(str(error))
@@ -40,23 +42,24 @@ def work(barrier: Any, acts: list[tuple[Callable[..., Any], tuple[Any, ...]]], s
             said.put(f"{type(error).__name__}: {error}")
 
 
-def together(*sides: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> list[str]:
-    """How all acts ended, of processes that begin each of theirs at the same time."""
-    barrier, said = FORK.Barrier(len(sides)), FORK.Queue()
-    processes = [FORK.Process(target=work, args=(barrier, acts, said)) for acts in sides]
+def do_at_once(one: Act, other: Act, data: Path, folders: list[Path]) -> None:
+    """Two processes begin each of their acts at the same time: it ends well, or because of the other one."""
+    barrier, said = SPAWN.Barrier(2), SPAWN.Queue()
+    processes = [SPAWN.Process(target=work, args=(barrier, act, data, folders, said)) for act in (one, other)]
     for process in processes:
         process.start()
-    endings = [said.get(timeout=120) for acts in sides for _ in acts]
+    endings = [said.get(timeout=120) for _ in range(2 * len(folders))]
     for process in processes:
         process.join(60)
-    return endings
+    assert [each for each in endings if each != "done" and not each.startswith(REFUSED)] == []
+    assert "done" in endings
 
 
 def run(data: Path, out: Path) -> None:
     evaluate(model="fake:hash", data=data, protocols=["mmlu/original", "mmlu/cloze"], out=out)
 
 
-def mend(out: Path) -> None:
+def mend(data: Path, out: Path) -> None:
     for examined in doctor.repair_runs(out, lambda run, manifest: manifest.files, lambda run, manifest: "line"):
         assert not examined.harmed, examined.harmed
 
@@ -66,21 +69,30 @@ def several(data: Path, out: Path) -> None:
     sweep(job_of({"models": models, "protocols": ["mmlu/original"], "data": [str(data)]}), out)
 
 
-def check_endings(endings: list[str]) -> None:
-    wrong = [each for each in endings if each != "done" and not each.startswith(REFUSED)]
-    assert wrong == []
-    assert "done" in endings
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An undisturbed run, beside its data."""
+    folder = tmp_path_factory.mktemp("whole")
+    run(write_mmlu(folder / "data"), folder / "run")
+    return folder / "run"
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return write_mmlu(tmp_path / "data")
+def data(whole: Path) -> Path:
+    return whole.parent / "data"
 
 
 @pytest.fixture
-def whole(data: Path, tmp_path: Path) -> Path:
-    run(data, tmp_path / "whole")
-    return tmp_path / "whole"
+def folders(tmp_path: Path) -> list[Path]:
+    return [tmp_path / f"{number}" for number in range(TIMES)]
+
+
+def cut_off(folder: Path, whole: Path, manifest: bool) -> None:
+    """A copy of the run with a damaged block, and without its manifest where ``manifest``."""
+    copytree(whole, folder)
+    truncate(block(folder, 0) / "spans.parquet")
+    if manifest:
+        (folder / "manifest.json").write_text("{")
 
 
 def assert_same(out: Path, whole: Path) -> None:
@@ -88,56 +100,30 @@ def assert_same(out: Path, whole: Path) -> None:
     assert len(keys) == len(set(keys))
     assert open_run(out).report().to_pylist() == open_run(whole).report().to_pylist()
     (examined,) = doctor.examine_runs(out)
-    assert [fault for fault in examined.faults if fault.harmful] == []
+    assert examined.harmed == []
 
 
-def test_a_folder_that_two_begin_at_once(data: Path, whole: Path, tmp_path: Path) -> None:
-    folders = [tmp_path / f"run-{number}" for number in range(TIMES)]
-    acts = [(run, (data, folder)) for folder in folders]
-    check_endings(together(acts, list(acts)))
+def test_a_folder_that_two_begin_at_once(data: Path, whole: Path, folders: list[Path]) -> None:
+    do_at_once(run, run, data, folders)
     for folder in folders:
         run(data, folder)  # finished by whoever was first; nothing to do but where that one was refused, too
         assert_same(folder, whole)
 
 
-def damaged(folder: Path, data: Path) -> None:
-    run(data, folder)
-    manifest = read_manifest(folder)
-    path = folder / "blocks" / manifest.blocks[0].name / "spans.parquet"
-    path.write_bytes(path.read_bytes()[:-5])
-    (folder / "manifest.json").write_text("{")
-
-
-def test_two_repairs_at_once(data: Path, whole: Path, tmp_path: Path) -> None:
-    folders = [tmp_path / f"run-{number}" for number in range(TIMES)]
+@pytest.mark.parametrize("first", [mend, run])
+def test_a_repair_beside_another_or_a_run(first: Act, data: Path, whole: Path, folders: list[Path]) -> None:
     for folder in folders:
-        damaged(folder, data)
-    acts = [(mend, (folder,)) for folder in folders]
-    check_endings(together(acts, list(acts)))
+        cut_off(folder, whole, manifest=first is mend)
+    do_at_once(first, mend, data, folders)
     for folder in folders:
-        mend(folder)
+        if first is mend:
+            mend(data, folder)
         run(data, folder)
         assert_same(folder, whole)
 
 
-def test_a_run_and_its_examination_and_repair_at_once(data: Path, whole: Path, tmp_path: Path) -> None:
-    folders = [tmp_path / f"run-{number}" for number in range(TIMES)]
-    for folder in folders:
-        run(data, folder)
-        manifest = read_manifest(folder)
-        path = folder / "blocks" / manifest.blocks[0].name / "spans.parquet"
-        path.write_bytes(path.read_bytes()[:-5])
-    runs = [(run, (data, folder)) for folder in folders]
-    check_endings(together(runs, [(mend, (folder,)) for folder in folders]))
-    for folder in folders:
-        run(data, folder)
-        assert_same(folder, whole)
-
-
-def test_a_sweep_that_two_begin_at_once(data: Path, tmp_path: Path) -> None:
-    folders = [tmp_path / f"sweep-{number}" for number in range(TIMES)]
-    acts = [(several, (data, folder)) for folder in folders]
-    check_endings(together(acts, list(acts)))
+def test_a_sweep_that_two_begin_at_once(data: Path, folders: list[Path]) -> None:
+    do_at_once(several, several, data, folders)
     for folder in folders:
         several(data, folder)
         states = [(each.state, each.harmed) for each in doctor.examine_runs(folder)]

@@ -1,7 +1,5 @@
 """Run folders of strangers: no pipe, device or file without end holds a reader, and no small file fills the memory."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -10,7 +8,8 @@ import signal
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from contextlib import chdir, suppress
+from itertools import product
 from pathlib import Path
 from types import FrameType
 
@@ -20,25 +19,19 @@ import pytest
 
 from choicewise.board.library import read_snapshot
 from choicewise.board.model import State
-from choicewise.cli.commands import invoke
 from choicewise.errors import DataError, StoreError
 from choicewise.interchange.logs.table import read_table as read_log
 from choicewise.records import ITEM_FILE, ITEMS, MANIFEST, SPANS, SUMMARY, SWEEP
-from choicewise.results.run import open_run
+from choicewise.results.run import Run, open_run
 from choicewise.results.summary import summarize
-from choicewise.store.folder import read_manifest, read_sweep, write_manifest
-from choicewise.store.tables import (
-    damaged_blocks,
-    file_record,
-    fingerprint,
-    read_batches,
-    read_columns,
-    read_table,
-    write_items,
-)
+from choicewise.results.tables import Portion, list_portions, places_of
+from choicewise.store.folder import read_manifest, read_sweep
+from choicewise.store.tables import damaged_blocks, file_record, read_batches, read_columns, read_table, write_items
 from choicewise.util import tables as budget
 from choicewise.util.files import DOCUMENT, Refused, open_file, read_bytes
 from choicewise.util.tables import open_parquet, unpacked
+from tests.helpers.commands import choicewise
+from tests.helpers.damage import block, relist
 from tests.helpers.mmlu_data import set_block_size, write_mmlu
 
 DAMAGED = 8
@@ -59,21 +52,21 @@ def ends() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two finished runs of several blocks each, ``whole`` and ``other``; not to be written to."""
-    home = tmp_path_factory.mktemp("made")
-    write_mmlu(home / "data", questions=6)
-    for name, model in (("other", "fake:hash"), ("whole", "fake:oracle")):
-        words = ["--model", model, "--data", str(home / "data"), "--protocol", "mmlu/original"]
-        with pytest.MonkeyPatch.context() as patch:
-            set_block_size(patch, 4)
-            assert invoke(["run", *words, "--out", str(home / "runs" / name)]) == 0
+    home = tmp_path_factory.mktemp("home")
+    data = write_mmlu(home / "data", questions=6)
+    with pytest.MonkeyPatch.context() as patch:
+        set_block_size(patch, 4)
+        for name, model in (("other", "fake:hash"), ("whole", "fake:oracle")):
+            asked = ["--model", model, "--data", data, "--protocol", "mmlu/original"]
+            choicewise("run", *asked, "--out", home / "runs" / name, code=0)
     return home / "runs"
 
 
 @pytest.fixture
-def runs(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "runs"))
+def runs(whole: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(whole, tmp_path / "runs")
 
 
 def pipe(path: Path) -> None:
@@ -92,20 +85,15 @@ def sparse(path: Path) -> None:
 
 def of_sockets(path: Path) -> None:
     path.unlink()
-    with socket.socket(socket.AF_UNIX) as listening:
-        here = os.getcwd()
-        os.chdir(path.parent)  # the names of sockets are short
+    with socket.socket(socket.AF_UNIX) as listening, chdir(path.parent):  # the names of sockets are short
         listening.bind(path.name)
-        os.chdir(here)
 
 
 def bomb(path: Path) -> None:
     """A table of the same columns in some kilobytes, of which one column has 400,000 times the same long text."""
-    schema = pq.read_schema(path)
+    schema, count = pq.read_schema(path), 400_000
     name = next(each for each in ("continuation", "question", "rows") if each in schema.names)
-    one = pq.read_table(path).slice(0, 1).combine_chunks()
-    count = 400_000
-    rows = one.take(pa.array([0] * count))
+    rows = pq.read_table(path).slice(0, 1).combine_chunks().take(pa.array([0] * count))
     text = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array(["x" * 15_000]))
     rows = rows.set_column(schema.names.index(name), name, text)
     # Without the schema of Arrow, which would tell that they are a dictionary.
@@ -113,23 +101,6 @@ def bomb(path: Path) -> None:
         writer.write_table(rows)
         writer.add_key_value_metadata(schema.metadata or {})
     assert path.stat().st_size < 1_000_000
-
-
-def block(run: Path) -> Path:
-    return run / "blocks" / read_manifest(run).blocks[0].name / "spans.parquet"
-
-
-def listed(run: Path, path: Path) -> None:
-    """Have the manifest list a file as it is now."""
-    manifest, record = read_manifest(run), file_record(path)
-    if path.parent == run:
-        write_manifest(run, replace(manifest, files={**manifest.files, path.name: record}))
-        return
-    blocks = [
-        replace(each, files={**each.files, path.name: record}) if each.name == path.parent.name else each
-        for each in manifest.blocks
-    ]
-    write_manifest(run, replace(manifest, blocks=tuple(blocks)))
 
 
 HARMS = [pipe, device, sparse, of_sockets]
@@ -141,72 +112,61 @@ CASES: list[tuple[str, Callable[[Path], None]]] = [
 
 @pytest.mark.filterwarnings("always")
 @pytest.mark.parametrize(("name", "harm"), CASES, ids=[f"{name}-{harm.__name__}" for name, harm in CASES])
-def test_every_reader_ends_and_reports_the_rest(
-    name: str, harm: Callable[[Path], None], runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_reader_ends_and_reports_the_rest(name: str, harm: Callable[[Path], None], runs: Path) -> None:
     run = runs / "other"
-    path = block(run) if name == "block" else run / name
+    path = block(run, 0) / "spans.parquet" if name == "block" else run / name
     harm(path)
     if harm is bomb:
-        (run / SUMMARY).unlink(missing_ok=name != SUMMARY) if name != SUMMARY else None
-        listed(run, path)
-    capsys.readouterr()
-    assert invoke(["doctor", str(run)]) == DAMAGED
-    assert path.relative_to(run).as_posix() in capsys.readouterr().out
-    assert invoke(["report", str(runs), "--json"]) == 0
-    told = capsys.readouterr()
-    models = {row["model"] for row in json.loads(told.out)}
-    assert invoke(["page", str(runs), "--out", str(tmp_path / "page.html")]) == 0
-    snapshot = {each.label: each for each in read_snapshot([runs]).board.runs}
-    assert snapshot["runs/whole"].state is State.READ
+        (run / SUMMARY).unlink() if name != SUMMARY else None
+        relist(run, path)
+    assert path.relative_to(run).as_posix() in choicewise("doctor", run, code=DAMAGED).stdout
+    told = choicewise("report", runs, "--json", code=0)
+    models = {row["model"] for row in json.loads(told.stdout)}
+    choicewise("page", runs, "--out", runs.parent / "page.html", code=0)
+    states = {each.label: each.state for each in read_snapshot([runs]).board.runs}
+    assert states["runs/whole"] is State.READ
+    assert str(path) in told.stderr
     if name in (MANIFEST, ITEM_FILE):
         assert models == {"fake:oracle"}
-        assert str(path) in told.err
-        assert name == MANIFEST or snapshot["runs/other"].state is State.UNREADABLE
-        with pytest.raises(StoreError, match=name):
-            invoke(["report", str(run)])
+        assert name == MANIFEST or states["runs/other"] is State.UNREADABLE
+        assert name in choicewise("report", run, code=6).stderr
     else:
         assert models == {"fake:hash", "fake:oracle"}
-        assert snapshot["runs/other"].state is State.READ
-        assert str(path) in told.err
-        assert ("left out" if name == "block" else "the numbers are computed") in told.err
+        assert states["runs/other"] is State.READ
+        assert ("left out" if name == "block" else "the numbers are computed") in told.stderr
 
 
 @pytest.mark.parametrize("harm", [*HARMS, bomb])
-def test_a_changed_summary_is_computed_again(harm: Callable[[Path], None], made: Path, runs: Path) -> None:
-    expected = summarize(made / "other").rows
+def test_a_changed_summary_is_computed_again(harm: Callable[[Path], None], whole: Path, runs: Path) -> None:
+    expected = repr(summarize(whole / "other").rows)
     harm(runs / "other" / SUMMARY)
     if harm is bomb:
-        listed(runs / "other", runs / "other" / SUMMARY)
+        relist(runs / "other", runs / "other" / SUMMARY)
     with pytest.warns(UserWarning, match=r"summary\.parquet .*; the numbers are computed from the observations"):
-        assert repr(summarize(runs / "other").rows) == repr(expected)
-    assert repr(summarize(runs / "other").rows) == repr(expected)
+        assert repr(summarize(runs / "other").rows) == expected
+    assert repr(summarize(runs / "other").rows) == expected
 
 
 @pytest.mark.parametrize("harm", [pipe, device, sparse])
-def test_a_record_of_several_runs(harm: Callable[[Path], None], runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_record_of_several_runs_and_a_copy_in_whose_place_something_else_is(
+    harm: Callable[[Path], None], runs: Path
+) -> None:
+    """The copy counts for nothing, and the next run puts one there."""
     (runs / SWEEP).write_text("{}")
     harm(runs / SWEEP)
     with pytest.raises(StoreError, match="can't be read: it"):
         read_sweep(runs)
-    assert invoke(["doctor", str(runs)]) == (DAMAGED if harm is sparse else 0)
-
-
-@pytest.mark.parametrize("harm", [pipe, device, sparse])
-def test_a_pipe_in_the_place_of_a_copy(harm: Callable[[Path], None], runs: Path) -> None:
-    """It counts for nothing, and the next run puts a copy there."""
+    choicewise("doctor", runs, code=DAMAGED if harm is sparse else 0)
     harm(runs / "other" / "manifest.copy.json")
-    assert invoke(["doctor", str(runs / "other")]) == (DAMAGED if harm is device else 0)  # a link is set aside
+    choicewise("doctor", runs / "other", code=DAMAGED if harm is device else 0)  # a link is set aside
     (runs / "other" / MANIFEST).write_text("{")
-    assert invoke(["doctor", str(runs / "other"), "--repair"]) == DAMAGED
+    choicewise("doctor", runs / "other", "--repair", code=DAMAGED)
 
 
 def test_a_link_to_a_file_is_followed(runs: Path, tmp_path: Path) -> None:
     """A large run may lie on several disks."""
-    run = runs / "other"
-    path = block(run)
-    shutil.move(path, tmp_path / "elsewhere.parquet")
-    path.symlink_to(tmp_path / "elsewhere.parquet")
+    run, path = runs / "other", block(runs / "other") / "spans.parquet"
+    path.symlink_to(shutil.move(path, tmp_path / "elsewhere.parquet"))
     assert damaged_blocks(run, read_manifest(run).blocks) == []
 
 
@@ -249,16 +209,23 @@ NUMBERS = pa.table({"a": range(40_000), "b": [True, False] * 20_000, "c": [0.5] 
 TEXTS = pa.table({"a": ["the same long text " * 20] * 9_000, "b": [f"{number}" * 7 for number in range(9_000)]})
 
 
-@pytest.mark.parametrize("table", [NULLS, LISTS, NESTED, NUMBERS, TEXTS])
+WRITTEN: list[dict[str, object]] = [
+    {},
+    {"use_dictionary": False},
+    {"data_page_version": "2.0", "compression": "zstd"},
+    {"data_page_size": 300, "write_page_checksum": True, "row_group_size": 1_000},
+    {"version": "1.0", "compression": "none", "write_statistics": False},
+]
+REPEATING = [
+    {"use_dictionary": False, "column_encoding": {"a": encoding, "b": "PLAIN"}}
+    for encoding in ("DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY")
+]
+"""Texts that repeat the one before."""
+
+
 @pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"use_dictionary": False},
-        {"data_page_version": "2.0", "compression": "zstd"},
-        {"data_page_size": 300, "write_page_checksum": True, "row_group_size": 1_000},
-        {"version": "1.0", "compression": "none", "write_statistics": False},
-    ],
+    ("table", "options"),
+    [*product([NULLS, LISTS, NESTED, NUMBERS, TEXTS], WRITTEN), *product([TEXTS], REPEATING)],
 )
 def test_no_table_takes_more_than_is_said(table: pa.Table, options: dict[str, object]) -> None:
     said, taken = sized(table, **options)
@@ -280,31 +247,26 @@ def test_repeated_texts_are_counted_where_the_bound_is_too_rough(
         sized(table)
 
 
-@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
-def test_texts_that_repeat_the_one_before(encoding: str) -> None:
-    said, taken = sized(TEXTS, use_dictionary=False, column_encoding={"a": encoding, "b": "PLAIN"})
-    assert said >= taken
-
-
 def test_what_the_end_of_a_file_says_of_sizes_is_not_believed() -> None:
     """The sums of its columns are put to 1 byte, as whoever wants to be read would."""
+
+    def varint(value: int) -> bytes:
+        content = b""
+        while value > 127:
+            content, value = content + bytes([value & 127 | 128]), value >> 7
+        return content + bytes([value])
+
+    def size(file: io.BytesIO) -> int:
+        return int(pq.ParquetFile(file).metadata.row_group(0).column(0).total_uncompressed_size)
+
     file = io.BytesIO()
     pq.write_table(TEXTS.select(["a"]), file, use_dictionary=False, compression="none")
-    content, chunk = file.getvalue(), pq.ParquetFile(file).metadata.row_group(0).column(0)
-    size = chunk.total_uncompressed_size
-    said = unpacked(file)
+    content, true = file.getvalue(), varint(2 * size(file))
     start = len(content) - 8 - struct.unpack("<I", content[-8:-4])[0]
-    footer = content[start:].replace(_varint(2 * size), _varint(2 * (1 << 7 * (len(_varint(2 * size)) - 1))), 1)
+    footer = content[start:].replace(true, varint(2 * (1 << 7 * (len(true) - 1))), 1)
     lying = io.BytesIO(content[:start] + footer)
-    assert pq.ParquetFile(lying).metadata.row_group(0).column(0).total_uncompressed_size < size
-    assert unpacked(lying) == said
-
-
-def _varint(value: int) -> bytes:
-    content = b""
-    while value > 127:
-        content, value = content + bytes([value & 127 | 128]), value >> 7
-    return content + bytes([value])
+    assert size(lying) < size(file)
+    assert unpacked(lying) == unpacked(file)
 
 
 def test_a_long_table_is_read_in_batches_where_it_would_take_too_much_at_once(
@@ -330,24 +292,21 @@ def test_a_long_table_is_read_in_batches_where_it_would_take_too_much_at_once(
 
 
 def test_bytes_that_are_no_pages_are_refused(runs: Path) -> None:
-    path = block(runs / "other")
-    content = path.read_bytes()
+    content = (block(runs / "other", 0) / "spans.parquet").read_bytes()
     for place in range(4, len(content), 5):
         for value in (0, 255):
             broken = io.BytesIO(content[:place] + bytes([value]) * 3 + content[place + 3 :])
-            try:
+            with suppress(OSError, pa.ArrowException):
                 open_parquet(broken)
                 assert unpacked(broken) >= 0
-            except (OSError, pa.ArrowException):
-                continue
 
 
-def test_a_footer_without_end(tmp_path: Path) -> None:
+def test_a_footer_without_end() -> None:
     file = io.BytesIO()
     pq.write_table(pa.table({"a": [1]}), file)
-    content = file.getvalue()
+    endless = file.getvalue()[:4] + bytes(20_000_000) + struct.pack("<I", 12_000_000) + b"PAR1"
     with pytest.raises(Refused, match="its footer has more than 10,000,000 bytes"):
-        open_parquet(io.BytesIO(content[:4] + bytes(20_000_000) + struct.pack("<I", 12_000_000) + b"PAR1"))
+        open_parquet(io.BytesIO(endless))
 
 
 def test_a_log_of_another_tool_that_unpacks_to_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,16 +319,20 @@ def test_a_log_of_another_tool_that_unpacks_to_too_much(tmp_path: Path, monkeypa
         read_log(path)
 
 
-def test_blocks_that_take_much_are_no_portion_together(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def portions_of(run: Run) -> list[Portion]:
+    return list_portions(run.folder, run.manifest.blocks, places_of(run.evidence.items))
+
+
+def test_blocks_that_take_much_are_no_portion_together(runs: Path) -> None:
     """Many small files that unpack to much are read one after the other."""
     run = open_run(runs / "whole")
-    assert len(run.evidence._portions) == 1
+    assert len(portions_of(run)) == 1
     assert len(run.manifest.blocks) > 2
     for record in run.manifest.blocks:
         path = runs / "other" / "blocks" / record.name / "spans.parquet"
         table = pq.read_table(path)
         long = pa.array(["x" * 20_000_000] * len(table))
         pq.write_table(table.set_column(SPANS.names.index("context"), "context", long), path, compression="zstd")
-        listed(runs / "other", path)
-    assert fingerprint(path.read_bytes()).bytes < 2_000_000
-    assert len(open_run(runs / "other").evidence._portions) == len(run.manifest.blocks)
+        relist(runs / "other", path)
+    assert file_record(path).bytes < 2_000_000
+    assert len(portions_of(open_run(runs / "other"))) == len(run.manifest.blocks)

@@ -1,7 +1,5 @@
 """A worker beside the folder of a board: every submission is done once, and what was computed is not computed again."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal
@@ -22,8 +20,7 @@ from choicewise.board import worker as module
 from choicewise.board.queue import ATTEMPTS, PAUSES, SECONDS, Asked, Queue, SubmissionService
 from choicewise.board.submission import Policy, State, Wanted
 from choicewise.board.worker import MOST, End, Worker, Workplace, is_of_model
-from choicewise.cli.commands import invoke
-from choicewise.errors import ChoicewiseError, DataError, ModelError, StoreError, UsageError
+from choicewise.errors import ChoicewiseError, DataError, ModelError, StoreError
 from choicewise.models.fake import HashModel
 from choicewise.questions import Answers, Question
 from choicewise.records import MANIFEST
@@ -32,7 +29,9 @@ from choicewise.running.doctor import examine
 from choicewise.running.workers import ReplicasLost
 from choicewise.store import folder as store_folder
 from choicewise.store.folder import read_manifest
-from choicewise.util.files import disk_errors
+from choicewise.util.files import disk_errors, locked
+from tests.helpers.commands import choicewise as command
+from tests.helpers.processes import eventually
 from tests.helpers.submissions import Clock
 
 BLOCKS = 7
@@ -47,21 +46,21 @@ def clock() -> Clock:
     return Clock()
 
 
+@contextmanager
+def opened(folder: Path, now: Callable[[], float] = time.time, asked: Asked = ASKED) -> Iterator[SubmissionService]:
+    board = folder / "board"
+    board.mkdir()
+    service = SubmissionService.begin(board, board / ".submissions", asked)
+    service.queue.close()
+    service.queue = Queue(board / ".submissions" / "queue.sqlite3", now)
+    yield service
+    service.close()
+
+
 @pytest.fixture
 def service(tmp_path: Path, clock: Clock) -> Iterator[SubmissionService]:
-    with opened(tmp_path, clock) as made:
-        yield made
-
-
-@contextmanager
-def opened(folder: Path, clock: Clock, asked: Asked = ASKED) -> Iterator[SubmissionService]:
-    board = folder / "board"
-    board.mkdir(exist_ok=True)
-    made = SubmissionService.begin(board, board / ".submissions", asked)
-    made.queue.close()
-    made.queue = Queue(board / ".submissions" / "queue.sqlite3", clock)
-    yield made
-    made.close()
+    with opened(tmp_path, clock) as begun:
+        yield begun
 
 
 @pytest.fixture
@@ -81,9 +80,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 class Seen:
     """A worker that works in this process, and what it said."""
 
-    def __init__(
-        self, service: SubmissionService, progress: Callable[[int, int], None] = lambda done, total: None
-    ) -> None:
+    def __init__(self, service: SubmissionService, progress: Callable[[int, int], None] = lambda *_: None) -> None:
         @contextmanager
         def shown(title: str) -> Iterator[Callable[[int, int], None]]:
             yield progress
@@ -91,9 +88,13 @@ class Seen:
         self.said: list[str] = []
         self.worker = Worker(service, Workplace(say=self.said.append, shown=shown), pauses=(0.01, 0.05))
 
+    @property
+    def ends(self) -> list[End]:
+        return [outcome.end for outcome in self.worker.outcomes]
+
     def once(self) -> list[End]:
         self.worker.work(once=True)
-        return [outcome.end for outcome in self.worker.outcomes]
+        return self.ends
 
 
 def submit(service: SubmissionService, model: str = "fake:hash", number: int = 0) -> str:
@@ -113,7 +114,7 @@ def run_of(service: SubmissionService, name: str) -> Path:
     return manifest.parent
 
 
-def test_a_submission_is_evaluated_into_the_folder_of_the_board(service: SubmissionService) -> None:
+def test_a_submission_is_evaluated_into_the_folder_of_the_board(service: SubmissionService, tmp_path: Path) -> None:
     name = submit(service)
     assert Seen(service).once() == [End.DONE]
     shown = service.queue.get(name)
@@ -122,36 +123,27 @@ def test_a_submission_is_evaluated_into_the_folder_of_the_board(service: Submiss
     assert len(read_manifest(run).blocks) == BLOCKS
     assert open_run(run).report().num_rows > 0
     assert [path.name for path in (service.board / "submitted").iterdir()] == [f"fake-hash-{name}"]
+    asked = {"data": "bundled:merrowick", "protocols": ["mmlu/cloze"], "limit": 1}
+    here = choicewise.evaluate(model="fake:hash", **asked, out=tmp_path / "here")
+    assert open_run(run).observations().equals(here.observations())
 
 
 def test_a_revision_that_was_asked_for_is_part_of_the_name(service: SubmissionService) -> None:
     """Else a board of checkpoints would show one name with many numbers."""
     names = [submit(service), submit(service, number=1)]
     assert Seen(service).once() == [End.DONE] * 2
-    models = [read_manifest(run_of(service, name)).model.name for name in names]
-    assert models == ["fake:hash", "fake:hash@r1"]
+    assert [read_manifest(run_of(service, name)).model.name for name in names] == ["fake:hash", "fake:hash@r1"]
 
 
-def test_numbers_are_those_of_a_run_here(service: SubmissionService, tmp_path: Path) -> None:
-    name = submit(service)
-    Seen(service).once()
-    here = choicewise.evaluate(
-        model="fake:hash", data="bundled:merrowick", protocols=["mmlu/cloze"], limit=1, out=tmp_path / "here"
-    )
-    assert open_run(run_of(service, name)).observations().equals(here.observations())
-
-
-def test_what_a_model_is_at_fault_for_fails_with_its_reason(tmp_path: Path, clock: Clock) -> None:
-    pytest.importorskip("transformers")
-    with opened(
-        tmp_path, clock, Asked(("mmlu/cloze",), ("bundled:merrowick",), 1, Policy(("bundled:*",), 1000))
-    ) as one:
+def test_what_a_model_is_at_fault_for_fails_with_its_reason(tmp_path: Path) -> None:
+    asked = Asked(("mmlu/cloze",), ("bundled:merrowick",), 1, Policy(("bundled:*",), 1000))
+    with opened(tmp_path, asked=asked) as service:
         wanted = [Wanted("bundled:nothing"), Wanted("fake:hash"), Wanted("bundled:merrow-byte")]
-        names = [one.queue.submit(each)[0].id for each in wanted]
-        assert Seen(one).once() == [End.FAILED] * 3
+        names = [service.queue.submit(each)[0].id for each in wanted]
+        assert Seen(service).once() == [End.FAILED] * 3
         for name, words in zip(names, ["there is no model", "is not allowed", "too large"], strict=True):
-            assert words in one.queue.get(name).reason
-        assert not any((one.board / "submitted").glob("*"))
+            assert words in service.queue.get(name).reason
+        assert not any((service.board / "submitted").glob("*"))
 
 
 def test_two_workers_do_six_submissions_each_once(service: SubmissionService) -> None:
@@ -166,29 +158,30 @@ def test_two_workers_do_six_submissions_each_once(service: SubmissionService) ->
     assert sum(len(worker.worker.outcomes) for worker in workers) == 6
 
 
+SLOW_WORKER = """
+import sys, time
+from contextlib import contextmanager
+from pathlib import Path
+from choicewise.board.queue import SubmissionService
+from choicewise.board.worker import Worker, Workplace
+@contextmanager
+def shown(title):
+    yield lambda done, total: time.sleep(0.2)
+board = Path(sys.argv[1])
+Worker(SubmissionService.join(board, board / '.submissions'), Workplace(shown=shown)).work(once=True)
+"""
+
+
 def test_what_a_killed_worker_computed_is_not_computed_again(
-    tmp_path: Path, asked: list[str], clock: Clock, service: SubmissionService
+    asked: list[str], clock: Clock, service: SubmissionService
 ) -> None:
-    name = submit(service)
-    board = service.board
-    script = (
-        "import sys, time\n"
-        "from contextlib import contextmanager\n"
-        "from pathlib import Path\n"
-        "from choicewise.board.queue import SubmissionService\n"
-        "from choicewise.board.worker import Worker, Workplace\n"
-        "@contextmanager\n"
-        "def shown(title):\n"
-        "    yield lambda done, total: time.sleep(0.2)\n"
-        "board = Path(sys.argv[1])\n"
-        "Worker(SubmissionService.join(board, board / '.submissions'), Workplace(shown=shown)).work(once=True)\n"
-    )
-    clock.time = time.time()  # of both
-    killed = subprocess.Popen([sys.executable, "-c", script, str(board)])
+    name, clock.time = submit(service), time.time()  # of both
     unfinished = service.unfinished(service.queue.get(name))
-    wait_for(lambda: any(len(read_manifest(path.parent).blocks) >= 2 for path in unfinished.rglob(MANIFEST)), killed)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait(60)
+    with subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(service.board)]) as killed:
+        wait_for(
+            lambda: any(len(read_manifest(path.parent).blocks) >= 2 for path in unfinished.rglob(MANIFEST)), killed
+        )
+        killed.kill()
     assert state(service, name) == "leased"
     [manifest] = unfinished.rglob(MANIFEST)
     half = read_manifest(manifest.parent)
@@ -204,18 +197,18 @@ def test_what_a_killed_worker_computed_is_not_computed_again(
 
 
 def test_a_lost_lease_ends_the_computation_and_the_next_one_is_taken(
-    service: SubmissionService, monkeypatch: pytest.MonkeyPatch
+    service: SubmissionService, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SECONDS", 0.2)
     lost, following = submit(service), submit(service, number=1)
-    taken = []
+    others = []
 
     def progress(done: int, total: int) -> None:
-        if not taken:  # the queue gives it to another worker
+        if not others:  # the queue gives it to another worker
             assert service.queue.get(lost).state is State.LEASED
-            with service.queue._write() as connection:
-                connection.execute("UPDATE submissions SET lease = 'another' WHERE id = ?", [lost])
-            taken.append(lost)
+            clock.time += 10 * SECONDS
+            others.append(service.queue.lease("another"))
+            assert others[0].submission.id == lost
         if state(service, following) == "waiting":
             time.sleep(0.02)  # the computation is long
 
@@ -224,10 +217,7 @@ def test_a_lost_lease_ends_the_computation_and_the_next_one_is_taken(
 
 
 def test_runs_that_another_worker_still_writes_to_are_left_to_it(service: SubmissionService, clock: Clock) -> None:
-    from choicewise.util.files import locked
-
-    name = submit(service)
-    unfinished = service.unfinished(service.queue.get(name))
+    unfinished = service.unfinished(service.queue.get(submit(service)))
     unfinished.mkdir(parents=True)
     with locked(unfinished):
         seen = Seen(service)
@@ -258,26 +248,35 @@ def test_a_full_disk_ends_the_worker_and_gives_back(
     run_of(service, name)
 
 
-def test_questions_that_can_not_be_had_end_the_worker(tmp_path: Path, clock: Clock) -> None:
-    with opened(tmp_path, clock, Asked(("mmlu/cloze",), (str(tmp_path / "nowhere.csv"),), 1, POLICY)) as one:
-        name = submit(one)
+def test_questions_that_can_not_be_had_end_the_worker(tmp_path: Path) -> None:
+    with opened(tmp_path, asked=Asked(("mmlu/cloze",), (str(tmp_path / "nowhere.csv"),), 1, POLICY)) as service:
+        name = submit(service)
         with pytest.raises(DataError):
-            Seen(one).once()
-        assert (state(one, name), "nowhere.csv" in one.queue.get(name).reason) == ("waiting", True)
+            Seen(service).once()
+        assert (state(service, name), "nowhere.csv" in service.queue.get(name).reason) == ("waiting", True)
+
+
+def failing_while(monkeypatch: pytest.MonkeyPatch, concerned: Callable[[], bool], error: BaseException) -> None:
+    """The fakes fail with ``error`` as long as ``concerned`` says so."""
+    answer = HashModel.answer
+
+    def fails(self: HashModel, questions: Sequence[Question]) -> Answers:
+        if concerned():
+            raise error
+        return answer(self, questions)
+
+    monkeypatch.setattr(HashModel, "answer", fails)
 
 
 def test_a_machine_that_fails_by_everything_stops_taking(
     service: SubmissionService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(self: HashModel, questions: Sequence[Question]) -> Answers:
-        raise MemoryError("out of memory")
-
-    monkeypatch.setattr(HashModel, "answer", fails)
+    failing_while(monkeypatch, lambda: True, MemoryError("out of memory"))
     names = [submit(service, number=number) for number in range(MOST + 1)]
     seen = Seen(service)
     with pytest.raises(ChoicewiseError, match="3 submissions in a row could not be evaluated here.*out of memory"):
         seen.once()
-    assert [outcome.end for outcome in seen.worker.outcomes] == [End.BACK] * MOST
+    assert seen.ends == [End.BACK] * MOST
     assert service.queue.get(names[-1]).attempts == 0
 
 
@@ -285,14 +284,8 @@ def test_models_that_can_not_be_computed_with_end_no_worker(
     service: SubmissionService, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever may submit could else end all workers by three broken models."""
-    answer = HashModel.answer
-
-    def fails(self: HashModel, questions: Sequence[Question]) -> Answers:
-        if any(service.queue.get(name).state is State.LEASED for name in bad):
-            raise ModelError("the weights do not fit its config.json")
-        return answer(self, questions)
-
-    monkeypatch.setattr(HashModel, "answer", fails)
+    error = ModelError("the weights do not fit its config.json")
+    failing_while(monkeypatch, lambda: any(state(service, name) == "leased" for name in bad), error)
     bad = [submit(service, number=number) for number in range(1, MOST + 2)]
     good = submit(service)
     assert Seen(service).once() == [End.BACK] * (MOST + 1) + [End.DONE]
@@ -317,7 +310,7 @@ def test_a_panic_over_a_model_fails_it_and_ends_no_worker(
     service: SubmissionService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*given: Any, **options: Any) -> Any:
-        if service.queue.get(bad).state is State.LEASED:
+        if state(service, bad) == "leased":
             raise PanicException("called `Option::unwrap()` on a `None` value")
         return load(*given, **options)
 
@@ -329,24 +322,25 @@ def test_a_panic_over_a_model_fails_it_and_ends_no_worker(
     assert "unwrap()" in service.queue.get(bad).reason
 
 
+def interrupt(done: int, total: int) -> None:
+    """Ctrl-C in the second half of a run."""
+    if done > total / 2:
+        raise KeyboardInterrupt
+
+
 def test_another_model_under_the_same_name_begins_anew(
-    service: SubmissionService, clock: Clock, monkeypatch: pytest.MonkeyPatch, asked: list[str]
+    service: SubmissionService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What an earlier worker computed was of a model with another digest: none of it counts for this one."""
-    name, other = submit(service), HashModel.__init__
+    name, init = submit(service), HashModel.__init__
 
-    def init(self: HashModel, *given: Any) -> None:
-        other(self, *given)
+    def other(self: HashModel, *given: Any) -> None:
+        init(self, *given)
         self.digest = "0" * 64
 
-    def stopped(done: int, total: int) -> None:
-        if done:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(HashModel, "__init__", init)
-    with pytest.raises(KeyboardInterrupt):
-        Seen(service, stopped).once()
-    monkeypatch.setattr(HashModel, "__init__", other)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(HashModel, "__init__", other)
+        Seen(service, interrupt).once()
     seen = Seen(service)
     assert seen.once() == [End.DONE]
     assert any("does not go on" in line and "digest" in line for line in seen.said)
@@ -354,17 +348,11 @@ def test_another_model_under_the_same_name_begins_anew(
 
 
 def test_ctrl_c_keeps_what_there_is_and_gives_back(service: SubmissionService, asked: list[str]) -> None:
-    name = submit(service)
-
-    def progress(done: int, total: int) -> None:
-        if done > total / 2:
-            raise KeyboardInterrupt
-
-    seen = Seen(service, progress)
+    name, seen = submit(service), Seen(service, interrupt)
     with pytest.raises(KeyboardInterrupt):
         seen.once()
     assert (state(service, name), service.queue.get(name).reason) == ("waiting", "its worker was ended")
-    assert [outcome.end for outcome in seen.worker.outcomes] == [End.BACK]
+    assert seen.ends == [End.BACK]
     before = len(asked)
     assert Seen(service).once() == [End.DONE]
     assert len(asked) < 2 * before
@@ -376,7 +364,7 @@ def test_without_once_it_waits_for_more(service: SubmissionService) -> None:
         """The test has seen what it wants."""
 
     def progress(done: int, total: int) -> None:
-        if len(seen.worker.outcomes) == 1:
+        if seen.ends:
             raise Enough
         submit(service, number=1)
 
@@ -384,7 +372,7 @@ def test_without_once_it_waits_for_more(service: SubmissionService) -> None:
     seen = Seen(service, progress)
     with pytest.raises(Enough):
         seen.worker.work()
-    assert [outcome.end for outcome in seen.worker.outcomes] == [End.DONE, End.BACK]
+    assert seen.ends == [End.DONE, End.BACK]
 
 
 # The command
@@ -392,100 +380,74 @@ def test_without_once_it_waits_for_more(service: SubmissionService) -> None:
 
 @pytest.fixture
 def begun(tmp_path: Path) -> Iterator[SubmissionService]:
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
-    board = tmp_path / "board"
-    board.mkdir()
-    made = SubmissionService.begin(board, board / ".submissions", ASKED)
-    yield made
-    made.close()
+    with opened(tmp_path) as service:
+        yield service
 
 
-def test_what_was_done_is_said(begun: SubmissionService, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_done_is_said(begun: SubmissionService) -> None:
     submit(begun)
     begun.queue.submit(Wanted("bundled:nothing"))
-    assert invoke(["work", str(begun.board), "--once"]) == 0
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.splitlines()[-1] == "1 done, 1 failed"
-    assert invoke(["work", str(begun.board), "--once"]) == 0
-    assert capsys.readouterr().err.splitlines()[-1] == "nothing waited"
+    told = command("work", begun.board, "--once", code=0)
+    assert (told.stdout, told.stderr.splitlines()[-1]) == ("", "1 done, 1 failed")
+    assert command("work", begun.board, "--once", code=0).stderr.splitlines()[-1] == "nothing waited"
 
 
 def test_work_over_two_processes_is_the_same(begun: SubmissionService) -> None:
     name = submit(begun)
-    assert invoke(["work", str(begun.board), "--once", "--workers", "2"]) == 0
+    command("work", begun.board, "--once", "--workers", "2", code=0)
     assert read_manifest(run_of(begun, name)).complete
 
 
 def test_wrong_use_is_told(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
-    with pytest.raises(UsageError, match="is an address: name the folder of the board"):
-        invoke(["work", "http://127.0.0.1:8470"])
-    with pytest.raises(UsageError, match="does not exist"):
-        invoke(["work", str(tmp_path / "nowhere")])
-    with pytest.raises(StoreError, match="has no submissions: start its board first"):
-        invoke(["work", str(tmp_path), "--once"])
+    told = command("work", "http://127.0.0.1:8470", code=2).stderr
+    assert "is an address: name the folder of the board" in told
+    assert "does not exist" in command("work", tmp_path / "nowhere", code=2).stderr
+    assert "has no submissions: start its board first" in command("work", tmp_path, "--once", code=6).stderr
     (tmp_path / ".submissions").mkdir()
     (tmp_path / ".submissions" / "asked.json").write_text("[]")
-    with pytest.raises(StoreError, match="start the board again, which writes it"):
-        invoke(["work", str(tmp_path), "--once"])
+    assert "start the board again, which writes it" in command("work", tmp_path, "--once", code=6).stderr
+
+
+def begin(*words: object, **options: Any) -> subprocess.Popen[str]:
+    """The command in a process of its own."""
+    return subprocess.Popen([sys.executable, "-m", "choicewise", *map(str, words)], text=True, **options)
+
+
+def wait_for(happened: Callable[[], bool], process: subprocess.Popen[Any]) -> None:
+    eventually(lambda: happened() or process.poll() is not None)
+    assert process.poll() is None, "it ended before"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_the_end_of_a_cluster_s_hour_give_back(number: int, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
-    board = tmp_path / "board"
-    board.mkdir()
-    service = SubmissionService.begin(board, board / ".submissions", Asked(("mmlu",), ("bundled:merrowick",), 60))
-    name = submit(service, "bundled:merrow-byte")
-    line = [sys.executable, "-m", "choicewise", "work", str(board)]
-    worker = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: service.queue.get(name).state is State.LEASED, worker)
-    time.sleep(1.0)
-    worker.send_signal(number)
-    told = worker.communicate(timeout=120)[1]
-    assert (worker.returncode, state(service, name)) == (0, "waiting"), told
-    assert service.queue.get(name).reason == "its worker was ended"
-    assert told.splitlines()[-1] == "1 given back"
-    service.close()
-
-
-def wait_for(happened: Callable[[], bool], process: subprocess.Popen[Any], seconds: float = 120.0) -> None:
-    ends = time.monotonic() + seconds
-    while not happened():
-        assert process.poll() is None, "it ended before"
-        assert time.monotonic() < ends
-        time.sleep(0.02)
+    with opened(tmp_path, asked=Asked(("mmlu",), ("bundled:merrowick",), 60)) as service:
+        name = submit(service, "bundled:merrow-byte")
+        worker = begin("work", service.board, stderr=subprocess.PIPE)
+        wait_for(lambda: state(service, name) == "leased", worker)
+        time.sleep(1.0)
+        worker.send_signal(number)
+        told = worker.communicate(timeout=120)[1]
+        assert (worker.returncode, state(service, name)) == (0, "waiting"), told
+        assert service.queue.get(name).reason == "its worker was ended"
+        assert told.splitlines()[-1] == "1 given back"
 
 
 def test_workers_beside_a_real_board_fill_it(tmp_path: Path) -> None:
-    for package in ("torch", "transformers", "starlette", "uvicorn", "jinja2"):
-        pytest.importorskip(package)
-    board = tmp_path / "board"
-    board.mkdir()
-    line = [sys.executable, "-m", "choicewise", "serve", str(board), "--submissions", "--protocol", "mmlu/cloze"]
-    line += ["--data", "bundled:merrowick", "--limit", "1", "--allow", "fake:*", "--allow", "bundled:*"]
+    asked = ["--protocol", "mmlu/cloze", "--data", "bundled:merrowick", "--limit", "1"]
+    allowed = ["--allow", "fake:*", "--allow", "bundled:*"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "CHOICEWISE_SUBMIT_TOKEN": "t" * 24}
-    server = subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    address = server.stdout.readline().strip()
-    try:
-        headers = {"Authorization": f"Bearer {'t' * 24}", "Content-Type": "application/json"}
-        for model in ("fake:hash", "fake:oracle", "bundled:merrow-byte"):
-            body = f'{{"model": "{model}"}}'.encode()
-            urllib.request.urlopen(urllib.request.Request(f"{address}submissions", body, headers), timeout=60).close()
-        work = [sys.executable, "-m", "choicewise", "work", str(board), "--once"]
-        workers = [subprocess.Popen(work, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-        told = [each.communicate(timeout=300)[1] for each in workers]
-        assert [worker.returncode for worker in workers] == [0, 0], told
-        assert len([line for text in told for line in text.splitlines() if line.startswith("takes ")]) == 3
-        ends = time.monotonic() + 60
-        while "merrow-byte" not in urllib.request.urlopen(address, timeout=60).read().decode():
-            assert time.monotonic() < ends, "its numbers do not appear"
-            time.sleep(0.2)
-    finally:
-        server.terminate()
-        server.communicate(timeout=60)
+    serve = ("serve", tmp_path, "--submissions", *asked, *allowed)
+    with begin(*serve, env=environment, stdout=subprocess.PIPE) as server:
+        try:
+            address = server.stdout.readline().strip()
+            headers = {"Authorization": f"Bearer {'t' * 24}", "Content-Type": "application/json"}
+            for model in ("fake:hash", "fake:oracle", "bundled:merrow-byte"):
+                wanted = urllib.request.Request(f"{address}submissions", f'{{"model": "{model}"}}'.encode(), headers)
+                urllib.request.urlopen(wanted, timeout=60).close()
+            workers = [begin("work", tmp_path, "--once", stderr=subprocess.PIPE) for _ in range(2)]
+            told = [each.communicate(timeout=300)[1] for each in workers]
+            assert [worker.returncode for worker in workers] == [0, 0], told
+            assert len([line for text in told for line in text.splitlines() if line.startswith("takes ")]) == 3
+            eventually(lambda: "merrow-byte" in urllib.request.urlopen(address, timeout=60).read().decode())
+        finally:
+            server.terminate()

@@ -1,56 +1,34 @@
 """What may be submitted: names alone."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.board.queue import _name
-from choicewise.board.submission import (
-    ALLOW,
-    Policy,
-    State,
-    Submission,
-    Wanted,
-    matches,
-    refusal,
-    wanted,
-)
+from choicewise.board.queue import Asked, Lease, SubmissionService
+from choicewise.board.submission import ALLOW, Policy, State, Submission, Wanted, matches, refusal, wanted
 from choicewise.errors import UsageError
 
+SERVER = "server:http://host/v1#x"
+PATTERNS: dict[str, tuple[list[str], list[str]]] = {
+    "*/*": (
+        ["org/name", "~/name", "org/name\n"],
+        ["/etc/passwd", "/passwd", "a/b/c", "./name", "../name", "org/.git", "name", "bundled:a/b", SERVER],
+    ),
+    "org/*": (["org/name"], ["other/name"]),
+    "org/name-?b": (["org/name-7b"], []),
+    "org/na.e": ([], ["org/name"]),
+    "org+/*": (["org+/name"], []),
+    "bundled:*": (["bundled:merrow"], ["bundled:a/b"]),
+    "server:**": ([SERVER], []),
+    "/models/*": (["/models/a"], ["/models/a/b", "/models/.a"]),
+    "/models/**": (["/models/a/b"], []),
+}
 
-@pytest.mark.parametrize(
-    ("name", "pattern", "same"),
-    [
-        ("org/name", "*/*", True),
-        ("org/name", "org/*", True),
-        ("other/name", "org/*", False),
-        ("org/name-7b", "org/name-?b", True),
-        ("/etc/passwd", "*/*", False),
-        ("/passwd", "*/*", False),
-        ("a/b/c", "*/*", False),
-        ("./name", "*/*", False),
-        ("../name", "*/*", False),
-        ("org/.git", "*/*", False),
-        ("~/name", "*/*", True),
-        ("name", "*/*", False),
-        ("bundled:merrow", "bundled:*", True),
-        ("bundled:a/b", "bundled:*", False),
-        ("bundled:a/b", "*/*", False),
-        ("server:http://host/v1#x", "*/*", False),
-        ("server:http://host/v1#x", "server:**", True),
-        ("/models/a", "/models/*", True),
-        ("/models/a/b", "/models/*", False),
-        ("/models/a/b", "/models/**", True),
-        ("/models/.a", "/models/*", False),
-        ("org/name\n", "*/*", True),
-        ("org/name", "org/na.e", False),
-        ("org+/name", "org+/*", True),
-    ],
-)
-def test_patterns(name: str, pattern: str, same: bool) -> None:
-    assert matches(name, pattern) is same
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns(pattern: str) -> None:
+    same, other = PATTERNS[pattern]
+    assert [name for name in same + other if matches(name, pattern)] == same
 
 
 @given(st.text(max_size=40))
@@ -75,47 +53,57 @@ def test_names_are_taken_apart(given_fields: tuple[str, ...], expected: Wanted) 
     assert wanted(expected.name, None, expected.dtype) == expected
 
 
+NONE, REVISION = "characters that no model has", "the revision must be"
+
+
 @pytest.mark.parametrize(
-    ("model", "revision", "dtype", "words"),
+    ("given_fields", "words"),
     [
-        ("", None, None, "the model is missing"),
-        (None, None, None, "the model is missing"),
-        ("x" * 300, None, None, "has 300 characters"),
-        ("org/na\x00me", None, None, "characters that no model has"),
-        ("org/na\u202eme", None, None, "characters that no model has"),
-        ("org/../../etc", None, None, "characters that no model has"),
-        ("org/\ud800", None, None, "characters that no model has"),
-        ("server:http://user:password@host/v1#x", None, None, "holds a login or a key"),
-        ("org/name", "../../x", None, "the revision must be"),
-        ("org/name", "-x", None, "the revision must be"),
-        ("org/name", "a b", None, "the revision must be"),
-        ("org/name", "v1", "int4", "the dtype must be one of float32"),
-        (["org/name"], None, None, "model must be text"),
-        ("org/name", 7, True, "revision must be text\n  the dtype must be one of"),
+        *(((model, None, None), "the model is missing") for model in ("", None)),
+        (("x" * 300, None, None), "has 300 characters"),
+        *(((f"org/{name}", None, None), NONE) for name in ("na\x00me", "na\u202eme", "../../etc", "\ud800")),
+        (("server:http://user:password@host/v1#x", None, None), "holds a login or a key"),
+        *((("org/name", revision, None), REVISION) for revision in ("../../x", "-x", "a b")),
+        (("org/name", "v1", "int4"), "the dtype must be one of float32"),
+        ((["org/name"], None, None), "model must be text"),
+        (("org/name", 7, True), "revision must be text\n  the dtype must be one of"),
     ],
 )
-def test_names_that_are_none_are_refused(model: object, revision: object, dtype: object, words: str) -> None:
+def test_names_that_are_none_are_refused(given_fields: tuple[object, object, object], words: str) -> None:
     with pytest.raises(UsageError, match=words) as raised:
-        wanted(model, revision, dtype)
+        wanted(*given_fields)
     assert "password" not in str(raised.value)
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_bundled_models_that_are_not_there_and_all_that_is_wrong_are_said_at_once() -> None:
     with pytest.raises(UsageError) as raised:
         wanted("", "..", "x")
     assert len(raised.value.problems) == 3
-
-
-def test_bundled_models_that_are_not_there_are_refused_at_once() -> None:
     assert refusal(Wanted("bundled:nothing")).startswith("there is no model bundled:nothing; the bundled ones are")
-    assert refusal(Wanted("bundled:merrow-bpe-2048")) == ""
+    assert refusal(Wanted("bundled:merrow-bpe-2048")) == refusal(Wanted("org/name")) == ""
     assert "has no revisions" in refusal(Wanted("bundled:merrow-bpe-2048", "main"))
-    assert refusal(Wanted("org/name")) == ""
 
 
-@given(st.text(max_size=250), st.text(max_size=120))
-def test_the_folder_of_runs_is_a_name_of_its_own(model: str, revision: str) -> None:
-    name = _name(Submission("0123456789ab", Wanted(model, revision), State.LEASED, "", 0, 0))
+class Finished:
+    """In place of a queue: the name of the folder that a submission's runs get."""
+
+    def finish(self, id: str, secret: str, folder: str, show: object) -> None:
+        self.name = folder.partition("/")[2]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> SubmissionService:
+    board = tmp_path_factory.mktemp("board")
+    service = SubmissionService(board, board / "queue", Asked(()))
+    service.close()
+    service.queue = Finished()  # type: ignore[assignment]
+    return service
+
+
+@given(model=st.text(max_size=250), revision=st.text(max_size=120))
+def test_the_folder_of_runs_is_a_name_of_its_own(service: SubmissionService, model: str, revision: str) -> None:
+    service.finish(Lease(Submission("0123456789ab", Wanted(model, revision), State.LEASED, "", 0, 0), "secret"))
+    name = service.queue.name  # type: ignore[attr-defined]
     assert name.endswith("-0123456789ab")
     assert name.isascii()
     assert "/" not in name

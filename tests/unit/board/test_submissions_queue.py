@@ -1,15 +1,16 @@
 """The queue: nothing is lost, nothing is with two workers, and files that can't be used are left alone."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, nullcontext
 from pathlib import Path
 from threading import Barrier
+from typing import TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ from choicewise.board.submission import Busy, LeaseLost, NoSubmission, State, Wa
 from choicewise.errors import StoreError
 from tests.helpers.submissions import Clock
 
+T = TypeVar("T")
 A, B = Wanted("org/a"), Wanted("org/b", "main", "float32")
 
 
@@ -44,7 +46,7 @@ def leased(queue: Queue, worker: str = "worker") -> tuple[str, str]:
     return lease.submission.id, lease.secret
 
 
-def test_the_same_is_submitted_once(queue: Queue) -> None:
+def test_the_same_is_submitted_once_and_the_oldest_is_leased_first_to_one_alone(queue: Queue) -> None:
     first, new = queue.submit(A)
     assert (new, first.state, first.attempts) == (True, State.WAITING, 0)
     assert queue.submit(A) == (first, False)
@@ -52,9 +54,24 @@ def test_the_same_is_submitted_once(queue: Queue) -> None:
     assert new
     assert other.id != first.id
     assert [each.id for each in queue.submissions()] == [other.id, first.id]
+    assert [leased(queue)[0], leased(queue)[0]] == [first.id, other.id]
+    assert queue.lease("third") is None
 
 
-def test_what_failed_can_be_submitted_again(queue: Queue) -> None:
+def test_what_is_done_is_not_done_again(queue: Queue) -> None:
+    first, _ = queue.submit(A)
+    name, own = leased(queue)
+    shown: list[str] = []
+    for secret, lost in (("another", True), (own, False), (own, True)):
+        with pytest.raises(LeaseLost) if lost else nullcontext():
+            queue.finish(name, secret, "submitted/a", lambda secret=secret: shown.append(secret))
+    assert shown == [own]
+    done, new = queue.submit(A)
+    assert (new, done.id, done.state, done.folder) == (False, first.id, State.DONE, "submitted/a")
+    assert queue.lease("worker") is None
+
+
+def test_what_failed_or_is_refused_is_listed_and_can_be_submitted_again(queue: Queue) -> None:
     first, _ = queue.submit(A)
     name, secret = leased(queue)
     queue.fail(name, secret, "has no safetensors", again=False)
@@ -62,35 +79,11 @@ def test_what_failed_can_be_submitted_again(queue: Queue) -> None:
     second, new = queue.submit(A)
     assert new
     assert second.id != first.id
-
-
-def test_what_is_done_is_not_done_again(queue: Queue) -> None:
-    first, _ = queue.submit(A)
-    name, secret = leased(queue)
-    shown: list[str] = []
-    with pytest.raises(LeaseLost):
-        queue.finish(name, "another", "submitted/a", lambda: shown.append("another"))
-    queue.finish(name, secret, "submitted/a", lambda: shown.append("own"))
-    with pytest.raises(LeaseLost):
-        queue.finish(name, secret, "submitted/a", lambda: shown.append("own again"))
-    assert shown == ["own"]
-    done, new = queue.submit(A)
-    assert (new, done.id, done.state, done.folder) == (False, first.id, State.DONE, "submitted/a")
-    assert queue.lease("worker") is None
-
-
-def test_what_is_refused_is_listed_and_no_worker_gets_it(queue: Queue) -> None:
-    refused, _ = queue.submit(A, "there is no such model")
+    refused, _ = queue.submit(B, "there is no such model")
     assert (refused.state, refused.reason) == (State.REFUSED, "there is no such model")
-    assert queue.submit(A, "there is no such model") == (refused, False)
-    assert queue.lease("worker") is None
-    assert queue.submit(A)[1], "the reason may be gone"
-
-
-def test_the_oldest_is_leased_first_and_to_one_alone(queue: Queue) -> None:
-    names = [queue.submit(each)[0].id for each in (A, B)]
-    assert [leased(queue)[0], leased(queue)[0]] == names
-    assert queue.lease("third") is None
+    assert queue.submit(B, "there is no such model") == (refused, False)
+    assert [leased(queue)[0], queue.lease("worker")] == [second.id, None], "no worker gets what is refused"
+    assert queue.submit(B)[1], "the reason may be gone"
 
 
 def test_a_lease_ends_where_it_is_not_renewed_and_somebody_waits(queue: Queue, clock: Clock) -> None:
@@ -115,15 +108,6 @@ def test_a_lease_ends_where_it_is_not_renewed_and_somebody_waits(queue: Queue, c
     assert queue.get(name).worker == "second"
 
 
-def test_a_late_worker_goes_on_where_nobody_else_asked(queue: Queue, clock: Clock) -> None:
-    queue.submit(A)
-    name, secret = leased(queue)
-    clock.time += 10 * SECONDS
-    queue.renew(name, secret, 1, 2)
-    assert queue.get(name).state is State.LEASED
-    assert queue.lease("other") is None
-
-
 def test_workers_that_fail_without_getting_any_further_end_it(queue: Queue, clock: Clock) -> None:
     queue.submit(A)
     for attempt in range(ATTEMPTS):
@@ -138,6 +122,20 @@ def test_workers_that_fail_without_getting_any_further_end_it(queue: Queue, cloc
     assert (ended.state, ended.reason) == (State.FAILED, "the disk is full (after 3 attempts)")
 
 
+def test_workers_that_are_ended_do_not_use_up_the_attempts(queue: Queue, clock: Clock) -> None:
+    queue.submit(A)
+    for _ in range(2 * ATTEMPTS):
+        name, secret = leased(queue)
+        queue.fail(name, secret, "its worker was ended", again=True, counts=False)
+        assert queue.get(name).after == 0, "what a user ended can be taken at once"
+    for _ in range(ATTEMPTS):
+        name, secret = leased(queue)
+        queue.fail(name, secret, "out of memory", again=True)
+        clock.time += PAUSES[-1]
+    assert queue.get(name).state is State.FAILED
+    assert queue.lease("worker") is None
+
+
 def test_what_was_given_back_is_left_alone_for_longer_each_time(queue: Queue, clock: Clock) -> None:
     """Else one worker without a network would use up all attempts of everything that waits, in seconds."""
     queue.submit(A)
@@ -146,10 +144,9 @@ def test_what_was_given_back_is_left_alone_for_longer_each_time(queue: Queue, cl
         queue.fail(name, secret, "the Hub can't be reached", again=True)
         assert queue.get(name).after == clock.time + pause
         later, _ = queue.submit(B)
-        lease = queue.lease("another")
-        assert lease is not None
-        assert lease.submission.id == later.id, "what waits behind it is taken meanwhile"
-        queue.fail(later.id, lease.secret, "no model", again=False)
+        taken, own = leased(queue, "another")
+        assert taken == later.id, "what waits behind it is taken meanwhile"
+        queue.fail(taken, own, "no model", again=False)
         clock.time += pause - 1
         assert queue.lease("worker") is None
         assert (queue.get(name).state, queue.get(name).reason) == (State.WAITING, "the Hub can't be reached")
@@ -159,14 +156,6 @@ def test_what_was_given_back_is_left_alone_for_longer_each_time(queue: Queue, cl
     queue.renew(name, secret, 1, 2)
     queue.fail(name, secret, "the disk is full", again=True)
     assert queue.get(name).after == clock.time + PAUSES[0], "something was done since"
-
-
-def test_what_a_user_ended_can_be_taken_at_once(queue: Queue) -> None:
-    queue.submit(A)
-    name, secret = leased(queue)
-    queue.fail(name, secret, "its worker was ended", again=True, counts=False)
-    assert queue.get(name).after == 0
-    assert leased(queue)[0] == name
 
 
 def test_a_clock_that_is_put_back_holds_nothing_for_long(queue: Queue, clock: Clock) -> None:
@@ -184,6 +173,10 @@ def test_a_clock_that_is_put_back_holds_nothing_for_long(queue: Queue, clock: Cl
 def test_a_clock_that_is_put_forward_takes_no_work_away_twice(queue: Queue, clock: Clock) -> None:
     queue.submit(A)
     name, first = leased(queue, "first")
+    clock.time += 10 * SECONDS
+    queue.renew(name, first, 1, 2)
+    assert queue.get(name).state is State.LEASED, "a late worker goes on where nobody else asked"
+    assert queue.lease("other") is None
     clock.time += PAUSES[-1]
     assert queue.lease("second") is not None
     with pytest.raises(LeaseLost):
@@ -211,6 +204,7 @@ def test_nothing_is_forgotten_when_the_board_starts_again(tmp_path: Path, clock:
     queue.submit(A)
     queue.submit(B)
     name, secret = leased(queue)
+    assert secret.encode() not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
     del queue  # as a kill leaves it, with its log
     again = Queue(tmp_path / "q", clock)
     assert [each.state for each in again.submissions()] == [State.WAITING, State.LEASED]
@@ -229,41 +223,20 @@ def test_a_clock_that_was_ahead_holds_no_lease_for_ever(tmp_path: Path, clock: C
     assert again.lease("other") is not None
 
 
-def test_the_secret_of_a_lease_is_not_kept(tmp_path: Path, queue: Queue) -> None:
-    queue.submit(A)
-    _, secret = leased(queue)
-    kept = b"".join(file.read_bytes() for file in tmp_path.iterdir())
-    assert secret.encode() not in kept
-
-
-def test_ten_threads_never_lease_the_same(queue: Queue) -> None:
-    names = [queue.submit(Wanted(f"org/{number}"))[0].id for number in range(40)]
+def by_ten_threads(do: Callable[[str], T]) -> list[T]:
+    """What ``do`` gives each of ten threads that begin at once."""
     ready = Barrier(10)
-
-    def take(worker: int) -> list[str]:
-        ready.wait()
-        taken = []
-        while (lease := queue.lease(str(worker))) is not None:
-            taken.append(lease.submission.id)
-        return taken
-
     with ThreadPoolExecutor(10) as threads:
-        taken = [name for names in threads.map(take, range(10)) for name in names]
-    assert sorted(taken) == sorted(names)
+        return [*threads.map(lambda number: (ready.wait(), do(str(number)))[1], range(10))]
 
 
-def test_ten_threads_submit_the_same_once(queue: Queue) -> None:
-    ready = Barrier(10)
-
-    def submit(_: int) -> tuple[str, bool]:
-        ready.wait()
-        submission, new = queue.submit(A)
-        return submission.id, new
-
-    with ThreadPoolExecutor(10) as threads:
-        told = [*threads.map(submit, range(10))]
-    assert len({name for name, _ in told}) == 1
+def test_ten_threads_submit_the_same_once_and_never_lease_the_same(queue: Queue) -> None:
+    told = by_ten_threads(lambda _: queue.submit(A))
+    assert len({submission.id for submission, _ in told}) == 1
     assert sum(new for _, new in told) == 1
+    names = [told[0][0].id, *(queue.submit(Wanted(f"org/{number}"))[0].id for number in range(40))]
+    leases = by_ten_threads(lambda worker: [*iter(lambda: queue.lease(worker), None)])
+    assert sorted(lease.submission.id for taken in leases for lease in taken) == sorted(names)
 
 
 @pytest.mark.costly("another process holds the queue")
@@ -300,62 +273,61 @@ def test_a_full_disk_is_said_and_nothing_is_lost(queue: Queue, monkeypatch: pyte
     assert queue.submit(B)[1]
 
 
+def changed_by(path: Path, script: str) -> bytes:
+    """A database after the script."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(script)
+    return path.read_bytes()
+
+
 def test_a_queue_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "queue.sqlite3"
     Queue(path).close()
-    connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {database.VERSION + 1}")
-    connection.close()
-    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    before = changed_by(path, f"PRAGMA user_version = {database.VERSION + 1}")
     with pytest.raises(StoreError, match="has version 3, and this Choicewise knows 2; nothing of it was changed"):
         Queue(path)
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    assert (path.read_bytes(), [*tmp_path.iterdir()]) == (before, [path])
 
 
 def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "queue.sqlite3"
-    connection = sqlite3.connect(path)
-    connection.executescript("CREATE TABLE x (y); PRAGMA user_version = 1;")
-    connection.close()
-    before = path.read_bytes()
+    before = changed_by(path, "CREATE TABLE x (y); PRAGMA user_version = 1;")
     with pytest.raises(StoreError, match="is a database of something else; name another folder"):
         Queue(path)
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("harm", ["text", "short", "pages", "zeros"])
-def test_a_damaged_queue_is_said_at_start(tmp_path: Path, harm: str) -> None:
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda content: b"hello" * 100,
+        lambda content: content[:50],
+        lambda content: content[:4096] + b"\xff" * (len(content) // 2) + content[4096 + len(content) // 2 :],
+        lambda content: bytes(len(content)),
+    ],
+    ids=["text", "short", "pages", "zeros"],
+)
+def test_a_damaged_queue_is_said_at_start(tmp_path: Path, harm: Callable[[bytes], bytes]) -> None:
     path = tmp_path / "queue.sqlite3"
     queue = Queue(path)
     for number in range(200):
         queue.submit(Wanted(f"org/{number}"))
     queue.close()
-    content = path.read_bytes()
     assert not path.with_name("queue.sqlite3-wal").exists()
-    half = len(content) // 2
-    harmed = {
-        "text": b"hello" * 100,
-        "short": content[:50],
-        "pages": content[:4096] + b"\xff" * half + content[4096 + half :],
-        "zeros": bytes(len(content)),
-    }
-    path.write_bytes(harmed[harm])
+    harmed = harm(path.read_bytes())
+    path.write_bytes(harmed)
     with pytest.raises(StoreError, match="is damaged") as raised:
         Queue(path)
     assert "move it elsewhere and start again" in raised.value.message
-    assert path.read_bytes() == harmed[harm]
+    assert path.read_bytes() == harmed
 
 
-def test_a_folder_that_can_not_be_written_is_said(tmp_path: Path) -> None:
+def test_what_is_not_there_is_said(tmp_path: Path, queue: Queue) -> None:
     with pytest.raises(StoreError, match="can't be used"):
         Queue(tmp_path / "nowhere" / "queue.sqlite3")
-
-
-def test_what_is_not_there_is_said(queue: Queue) -> None:
-    with pytest.raises(NoSubmission):
-        queue.get("x")
-    with pytest.raises(NoSubmission):
-        queue.renew("x", "y", 0, 0)
+    for use in (lambda: queue.get("x"), lambda: queue.renew("x", "y", 0, 0)):
+        with pytest.raises(NoSubmission):
+            use()
 
 
 @given(st.text(max_size=3000), st.booleans())
@@ -372,31 +344,11 @@ def test_any_reason_is_kept_as_text(tmp_path_factory: pytest.TempPathFactory, re
     shutil.rmtree(folder)
 
 
-def test_workers_that_are_ended_do_not_use_up_the_attempts(tmp_path: Path) -> None:
-    clock = Clock()
-    queue = Queue(tmp_path / "queue.sqlite3", clock)
-    queue.submit(Wanted("bundled:merrow-byte"))
-    for _ in range(2 * ATTEMPTS):
-        lease = queue.lease("worker")
-        assert lease is not None
-        queue.fail(lease.submission.id, lease.secret, "its worker was ended", again=True, counts=False)
-    for number in range(ATTEMPTS):
-        lease = queue.lease("worker")
-        assert lease is not None, number
-        queue.fail(lease.submission.id, lease.secret, "out of memory", again=True)
-        clock.time += PAUSES[-1]
-    assert queue.get(lease.submission.id).state is State.FAILED
-    assert queue.lease("worker") is None
-    queue.close()
-
-
 class Workers(RuleBasedStateMachine):
     """Workers that take, renew, fail, finish and vanish in any order, beside a plain list of what must hold."""
 
     def __init__(self) -> None:
         super().__init__()
-        import tempfile
-
         self.folder, self.clock = Path(tempfile.mkdtemp()), Clock()
         self.queue = Queue(self.folder / "q", self.clock)
         self.wanted: set[Wanted] = set()

@@ -1,7 +1,6 @@
 """Bad questions from the file to the prompt, as a user meets them: refused with row and reason, or left as they are."""
 
-from __future__ import annotations
-
+import gzip
 import json
 import unicodedata
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from choicewise.cli.commands import invoke
 from choicewise.errors import ChoicewiseError
+from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.requests.render import read_rendered
 
@@ -35,12 +35,11 @@ def write(folder: Path, *rows: object, name: str = "quiz.jsonl") -> Path:
 
 
 def run(data: Path, out: Path, *more: str) -> int:
-    return invoke(
-        ["run", "--model", "fake:hash", "--data", str(data), "--protocol", PROTOCOL, "--out", str(out), *more]
-    )
+    words = ["--model", "fake:hash", "--data", str(data), "--protocol", PROTOCOL, "--out", str(out)]
+    return invoke(["run", *words, *more])
 
 
-def kept(out: Path) -> list[tuple[str, list[str]]]:
+def questions(out: Path) -> list[tuple[str, list[str]]]:
     """Question and choices of every item of the run folder."""
     table = pq.read_table(out / "items.parquet")
     return [*zip(table["question"].to_pylist(), table["choices"].to_pylist(), strict=True)]
@@ -50,12 +49,15 @@ def test_odd_texts_reach_prompt_and_folder_as_they_are(tmp_path: Path, capsys: p
     assert unicodedata.normalize("NFC", ODD[-6]) == ODD[-7], "two texts, though they look alike"
     data = write(tmp_path, *({**GOOD, "question": f"What is {text}?", "choices": [text, "that"]} for text in ODD))
     assert run(data, tmp_path / "run") == 0
-    assert kept(tmp_path / "run") == [(f"What is {text}?", [text, "that"]) for text in ODD]
+    assert questions(tmp_path / "run") == [(f"What is {text}?", [text, "that"]) for text in ODD]
     capsys.readouterr()
     assert invoke(["prompts", "--data", str(data), "--protocol", PROTOCOL]) == 0
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [f"What is {text}?" in line["context"] for line, text in zip(printed, ODD, strict=True)] == [True] * len(ODD)
     assert [line["continuations"] for line in printed] == [[f" {text}", " that"] for text in ODD]
+    (tmp_path / "requests.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in printed), encoding="utf-8")
+    back = read_rendered(tmp_path / "requests.jsonl").dataset.splits["test"]
+    assert [item.choices[0] for item in back] == [f" {text}" for text in ODD]
 
 
 REFUSED = {
@@ -80,7 +82,7 @@ def test_a_bad_row_is_refused_with_its_place_before_anything_is_written(name: st
 
 
 def test_two_questions_of_one_id_are_refused(tmp_path: Path) -> None:
-    data = write(tmp_path, {**GOOD, "id": "1"}, {**GOOD, "id": "2"}, {**GOOD, "id": "1"})
+    data = write(tmp_path, {**GOOD, "id": 1}, {**GOOD, "id": 2}, {**GOOD, "id": "1"})
     with pytest.raises(ChoicewiseError, match=r"row 0 .* and .*row 2 .* have the same id '1'"):
         run(data, tmp_path / "run", "--on-bad-item", "skip")
 
@@ -115,13 +117,15 @@ def test_the_order_of_the_questions_is_part_of_the_data(tmp_path: Path) -> None:
     ("content", "reason"),
     [
         ("question,A,B,answer\nCaf\u00e9?,a,b,A\n".encode("latin-1"), "not UTF-8: byte 0xe9 .*iconv -f latin1"),
-        (
-            b"question,A,B,answer\nP,a,b,A\nQ,a,b\nR,a,b,c,A\n",
-            "2 rows can't be used.*3 cells under a header of 4.*5 cells",
-        ),
+        (b"question,A,B,answer\nP,a,b,A\nQ,a,b\nR,a,b,c,A\n", "2 rows can't be used.*3 cells under a header of 4.*5"),
         (b'question,A,B,answer\n"Q,a,b,A\nR,a,b,A\n', "no CSV, at line 3"),
-        (b"PK\x03\x04" + bytes(40), "is compressed; unpack it"),
+        (b'question,A,B,answer\n"Q"x,a,b,A\n', "no CSV, at line 2"),
+        (b"question,A,A,answer\nQ,a,b,A\n", "two columns 'A'"),
+        (b"PK\x03\x04" + bytes(40), "quiz.csv is compressed; unpack it"),
+        (gzip.compress(b"question,A,B,answer\nQ,a,b,A\n"), "quiz.csv is compressed; unpack it"),
+        ("question,A,B,answer\nQ,a,b,A\n".encode("utf-16"), "not UTF-8: byte 0xff at offset 0.*iconv -f utf-16"),
     ],
+    ids=["latin-1", "short rows", "open quote", "quote inside", "twice", "zip", "gzip", "utf-16"],
 )
 def test_a_damaged_table_is_named(content: bytes, reason: str, tmp_path: Path) -> None:
     data = tmp_path / "quiz.csv"
@@ -135,14 +139,12 @@ def test_a_mark_of_byte_order_and_lines_in_quotes_are_no_text(tmp_path: Path) ->
     data = tmp_path / "quiz.csv"
     data.write_bytes('\ufeffquestion,A,B,answer\n"one\ntwo","a, ""b""",c,A\n'.encode())
     assert run(data, tmp_path / "run") == 0
-    assert kept(tmp_path / "run") == [("one\ntwo", ['a, "b"', "c"])]
+    assert questions(tmp_path / "run") == [("one\ntwo", ['a, "b"', "c"])]
 
 
 def test_a_question_longer_than_the_window_is_missing_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from choicewise.models.fake import HashModel
-
     monkeypatch.setattr(HashModel, "window", 100, raising=False)
     data = write(tmp_path, {**GOOD, "question": "long " * 100}, GOOD)
     assert run(data, tmp_path / "run") == 0
@@ -188,11 +190,3 @@ def test_a_protocol_file_knows_no_tags(text: str, tmp_path: Path) -> None:
     mine.write_text(f'name = "mine"\n[protocol]\n{text}\n')
     with pytest.raises(ChoicewiseError, match=r"mine.toml is not valid TOML: .*at line 3"):
         invoke(["prompts", "--data", str(write(tmp_path, GOOD)), "--protocol", str(mine)])
-
-
-def test_printed_prompts_of_odd_texts_are_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = write(tmp_path, *({**GOOD, "choices": [text, "that"]} for text in ODD))
-    assert invoke(["prompts", "--data", str(data), "--protocol", PROTOCOL]) == 0
-    (tmp_path / "requests.jsonl").write_text(capsys.readouterr().out, encoding="utf-8")
-    back = read_rendered(tmp_path / "requests.jsonl").dataset.splits["test"]
-    assert [item.choices[0] for item in back] == [f" {text}" for text in ODD]

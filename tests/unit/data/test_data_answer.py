@@ -1,58 +1,82 @@
-"""What an answer cell means, and when the file leaves it open."""
+"""What a cell means: as text, and as an answer, and when the file leaves that open."""
 
+import datetime
 from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.data.files import Number
+from choicewise.data.files import Number, is_number, spell, text, value_at
 from choicewise.data.rows import Answer, AnswerReader
 from choicewise.errors import DataError, UnusableRow
+
+
+def test_text_is_unchanged() -> None:
+    for cell in ("", " None ", "007", "1e5", "\ufeff", "a\x00b", "\r\n"):
+        assert text(cell, "x") == cell
+    assert text(Number("-10"), "x") == "-10"
+    assert type(text(Number("1"), "x")) is str
+    assert text(12, "x") == "12"
+
+
+@pytest.mark.parametrize(
+    ("cell", "reason"),
+    [
+        *[(None, "null"), (0.5, "binary number 0.5"), (True, "true or false"), ([], "a list"), ({}, "nested")],
+        (Number("1.50"), "number 1.50, which other tools spell otherwise; quote it"),
+        *[(Number("1e5"), "number 1e5"), (Number("-0"), "number -0"), (b"", "bytes")],
+    ],
+)
+def test_text_refuses(cell: object, reason: str) -> None:
+    with pytest.raises(UnusableRow, match=f"column why.*{reason}"):
+        text(cell, "why")
+
+
+def test_numbers_and_what_is_kept_of_other_cells() -> None:
+    assert all(map(is_number, (1, 1.5, Number("1"))))
+    assert not any(map(is_number, ("1", True, None)))
+    nested, date = {"a": [Number("1e5"), "1", None, 2]}, datetime.date(2024, 1, 2)
+    spelled = ["a", "true", '{"a": [1e5, "1", null, 2]}', '"2024-01-02"']
+    assert [spell(cell, "x") for cell in ("a", True, nested, date)] == spelled
+    with pytest.raises(UnusableRow, match="column x holds bytes"):
+        spell(b"1", "x")
+
+
+def test_value_at() -> None:
+    row = {"a": {"b": 1}, "a.c": 2}
+    assert value_at(row, "a.b") == 1
+    assert value_at(row, "a.c") == 2, "a column whose own name has a dot"
+    for path in ("a.d", "b", "a.b.c"):
+        with pytest.raises(UnusableRow, match=f"column {path} is missing"):
+            value_at(row, path)
+
 
 FRUIT = ("fig", "pear", "plum")
 
 
-@pytest.mark.parametrize(
-    ("answer", "kind", "gold"),
-    [
-        (Answer("B", FRUIT), "label", (1,)),
-        (Answer("2", FRUIT, ("1", "2", "3")), "label", (1,)),
-        (Answer(True, ("yes", "no"), ("true", "false")), "label", (0,)),
-        (Answer("2", FRUIT), "index", (2,)),
-        (Answer(2, FRUIT), "index", (2,)),
-        (Answer("2", FRUIT), "number", (1,)),
-        (Answer([3, 1], FRUIT, ("x", "y", "z")), "number", (0, 2)),
-        (Answer("plum", FRUIT), "text", (2,)),
-        (Answer(["C", "A"], FRUIT), "label", (0, 2)),
-        (Answer([0, 1, 1], FRUIT), "flags", (1, 2)),
-    ],
-)
-def test_gold(answer: Answer, kind: str, gold: tuple[int, ...]) -> None:
-    assert answer.gold(kind) == gold
+def test_gold() -> None:
+    assert Answer("B", FRUIT).gold("label") == Answer("2", FRUIT, ("1", "2", "3")).gold("label") == (1,)
+    assert Answer(True, ("yes", "no"), ("true", "false")).gold("label") == (0,)
+    assert {Answer(cell, FRUIT).gold("index") for cell in ("2", 2)} == {Answer("plum", FRUIT).gold("text")} == {(2,)}
+    assert Answer("2", FRUIT).gold("number") == (1,)
+    assert Answer([3, 1], FRUIT, ("x", "y", "z")).gold("number") == Answer(["C", "A"], FRUIT).gold("label") == (0, 2)
+    assert Answer([0, 1, 1], FRUIT).gold("flags") == (1, 2)
 
 
 @pytest.mark.parametrize(
     ("answer", "kind", "reason"),
     [
-        (Answer("D", FRUIT), "label", "none of A, B, C"),
-        (Answer("b", FRUIT), "label", "none of A, B, C"),
-        (Answer("A, B", FRUIT), "label", "none of A, B, C"),
+        *((Answer(cell, FRUIT), "label", "none of A, B, C") for cell in ("D", "b", "A, B")),
         (Answer("4", FRUIT, ("1", "2", "3")), "label", "none of 1, 2, 3"),
-        (Answer(3, FRUIT), "index", "outside 0 to 2"),
-        (Answer(-2, FRUIT), "index", "outside 0 to 2"),
+        *((Answer(cell, FRUIT), "index", "outside 0 to 2") for cell in (3, -2)),
+        *((Answer(cell, FRUIT), "index", "no index") for cell in ("01", "٢", "9" * 5000, True)),
         (Answer(-1, FRUIT), "index", "the answer is -1"),
-        (Answer(0, FRUIT), "number", "the answer is number 0, outside 1 to 3"),
-        (Answer(4, FRUIT), "number", "the answer is number 4, outside 1 to 3"),
+        *((Answer(n, FRUIT), "number", f"the answer is number {n}, outside 1 to 3") for n in (0, 4)),
         (Answer("B", FRUIT), "number", "no number, which counts the choices from 1"),
-        (Answer("01", FRUIT), "index", "no index"),
-        (Answer("٢", FRUIT), "index", "no index"),
-        (Answer("9" * 5000, FRUIT), "index", "no index"),
         (Answer(1.0, FRUIT), "index", "spelling is lost"),
-        (Answer(True, FRUIT), "index", "no index"),
         (Answer(None, FRUIT), "label", "null"),
-        (Answer("", FRUIT), "label", "empty"),
-        (Answer([], FRUIT), "label", "empty"),
+        *((Answer(cell, FRUIT), "label", "empty") for cell in ("", [])),
         (Answer([1, 1], FRUIT), "index", "choice 1 .* twice"),
         (Answer([1, 0], ("fig", "pear")), "index", "indices of every choice; .*flags"),
         (Answer("fig", ("fig", "fig")), "text", "more than one"),
@@ -90,17 +114,12 @@ def read(answers: list[tuple[str, Answer]]) -> str:
     return reader.kind
 
 
-def test_settle_refuses_what_the_file_leaves_open() -> None:
-    with pytest.raises(DataError, match=r'row 1: the answer \'2\' can be read as index .choice 2.*answer_is = "label"'):
-        read(rows(Answer("0", ("0", "1", "2")), Answer("2", ("2", "4", "6"))))
-
-
 def test_settle_refuses_a_mixture() -> None:
+    """And what the file leaves open, and indices that seem counted from 1."""
     with pytest.raises(DataError, match="row 1: .* only be read as index, those before it only as text"):
         read(rows(Answer("plum", FRUIT), Answer("2", FRUIT)))
-
-
-def test_settle_refuses_indices_that_seem_counted_from_one() -> None:
+    with pytest.raises(DataError, match=r'row 1: the answer \'2\' can be read as index .choice 2.*answer_is = "label"'):
+        read(rows(Answer("0", ("0", "1", "2")), Answer("2", ("2", "4", "6"))))
     counted = [Answer(number, FRUIT) for number in (1, 2, 3, 2)]
     with pytest.raises(DataError, match="row 2: .*counted from 1"):
         read(rows(*counted))

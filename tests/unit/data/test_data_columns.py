@@ -1,11 +1,23 @@
-"""Declared mappings, in Python and in TOML."""
+"""Mappings of columns: declared in Python and in TOML, of benchmarks, and proposed for unknown columns."""
 
+import json
+import tomllib
+from collections.abc import Iterable
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from choicewise.data.dataset import Columns, read_mapping
-from choicewise.errors import DataError
+from choicewise.data.benchmarks import benchmark
+from choicewise.data.dataset import Columns, Dataset, columns_of, read_mapping
+from choicewise.data.guess import UnknownShape, proposal
+from choicewise.data.open import open_dataset
+from choicewise.data.tables import read_tabular
+from choicewise.errors import DataError, ProtocolError
+from choicewise.protocols.protocol import Protocol, stop_texts
 
 
 def mapping(folder: Path, text: str) -> Path:
@@ -15,21 +27,11 @@ def mapping(folder: Path, text: str) -> Path:
 
 
 def test_read_mapping(tmp_path: Path) -> None:
-    path = mapping(
-        tmp_path,
-        'question = "ask"\nchoices = ["a", "b"]\nanswer = "key"\nanswer_is = "label"\nlabels = ["x", "y"]\n'
-        'id = "n"\nsubject = "area"\n[rename]\nquestion = "relation"\n',
-    )
-    assert read_mapping(path) == Columns(
-        "ask",
-        ("a", "b"),
-        answer="key",
-        answer_is="label",
-        labels=("x", "y"),
-        id="n",
-        subject="area",
-        rename={"question": "relation"},
-    )
+    text = 'question = "ask"\nchoices = ["a", "b"]\nanswer = "key"\nanswer_is = "label"\nlabels = ["x", "y"]\n'
+    path = mapping(tmp_path, f'{text}id = "n"\nsubject = "area"\n[rename]\nquestion = "relation"\n')
+    names = {"answer": "key", "id": "n", "subject": "area", "rename": {"question": "relation"}}
+    assert read_mapping(path) == Columns("ask", ("a", "b"), answer_is="label", labels=("x", "y"), **names)
+    assert read_mapping(path).used == {"ask", "a", "b", "key", "n", "area"}
     pair = mapping(tmp_path, 'question = ""\nright = "good"\nwrong = ["bad", "worse"]\ndrop_empty = true\n')
     assert read_mapping(pair) == Columns(None, right="good", wrong=("bad", "worse"), drop_empty=True)
 
@@ -79,13 +81,206 @@ def test_all_that_is_wrong_is_listed_at_once(tmp_path: Path) -> None:
     assert known.startswith("the keys of a mapping are question, choices, fixed, fixed_of, right, wrong, target,")
     with pytest.raises(DataError, match="names its choices once.*\n.*needs the column answer"):
         read_mapping(mapping(tmp_path, 'question = "q"'))
-
-
-def test_read_mapping_missing(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="can't be read as a mapping"):
         read_mapping(tmp_path / "none.toml")
 
 
-def test_used() -> None:
-    columns = Columns("q", ("a", "b"), answer="k", subject="s")
-    assert columns.used == {"q", "a", "b", "k", "s"}
+def read_rows(tmp_path: Path, rows: list[dict[str, Any]], columns: Columns | None = None, subject: str = "") -> Dataset:
+    file = write(tmp_path / "test.jsonl", rows)
+    return read_tabular("made", {"test": [file]}, columns=columns, subjects={file: subject} if subject else None)
+
+
+def test_the_last_word_is_the_only_choice(tmp_path: Path) -> None:
+    columns = benchmark("lambada").columns
+    items = read_rows(tmp_path, [{"text": "She  lit the\nlamp"}, {"text": "Lamp"}], columns).splits["test"]
+    found = [(item.question, item.choices, item.gold) for item in items]
+    assert found == [("She  lit", ("the\nlamp",), (0,)), ("", ("Lamp",), (0,))]
+    with pytest.raises(DataError, match="nothing to score"):
+        read_rows(tmp_path, [{"text": "It ends in a space "}], columns)
+
+
+def test_one_choice_needs_a_mapping_that_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="a question with 1 choice asks nothing"):
+        read_rows(tmp_path, [{"question": "Q", "choices": ["a"], "answer": 0}])
+    with pytest.raises(DataError, match="by right and wrong, or by target"):
+        columns_of({"target": "a", "choices": "b"}, "made")
+
+
+def test_choices_of_a_subject(tmp_path: Path) -> None:
+    columns = columns_of({"answer": "target", "answer_is": "text", "fixed_of": {"law": ["Yes", "No"]}}, "made")
+    data = read_rows(tmp_path, [{"question": "Q", "target": "No"}], columns, "law")
+    assert [(item.choices, item.gold) for item in data.splits["test"]] == [(("Yes", "No"), (1,))]
+    with pytest.raises(DataError, match="no choices for the subject 'lore'"):
+        read_rows(tmp_path, [{"question": "Q", "target": "No"}], columns, "lore")
+
+
+def test_a_drawn_order_is_that_of_random_row_after_row(tmp_path: Path) -> None:
+    rows = [{"question": f"Q{n}", "choices": [f"{n}{letter}" for letter in "abcd"], "answer": n % 4} for n in range(9)]
+    plain = read_rows(tmp_path, rows).splits["test"]
+    drawn = read_rows(tmp_path, rows, Columns(choices="choices", answer="answer", shuffled=5)).splits["test"]
+    random = Random(5)
+    for one, other in zip(plain, drawn, strict=True):
+        choices = list(one.choices)
+        random.shuffle(choices)
+        assert list(other.choices) == choices
+        assert other.choices[other.gold[0]] == one.choices[one.gold[0]]
+
+
+def test_other_columns_can_be_left_out(tmp_path: Path) -> None:
+    row = {"question": "Q", "choices": ["a", "b"], "answer": 0, "explanation": "long", "topic": "law"}
+    columns = Columns(choices="choices", answer="answer", others=False, rename={"topic": "topic"})
+    assert [dict(item.fields) for item in read_rows(tmp_path, [row], columns).splits["test"]] == [{"topic": "law"}]
+
+
+MC1 = {
+    "the best answer 'x' is none of the right": {"choices": ["x", "c"], "labels": [1, 0]},
+    "does not have the same wrong choices": {"choices": ["b", "d"], "labels": [1, 0]},
+    "2 right choices where there must be one": {"choices": ["b", "a", "c"], "labels": [1, 1, 0]},
+}
+
+
+def test_rows_in_which_mc1_asks_otherwise_are_refused(tmp_path: Path) -> None:
+    row = {"question": "Q", "mc2_targets": {"choices": ["a", "b", "c"], "labels": [1, 1, 0]}}
+    for own in ({"choices": ["b", "c"], "labels": [1, 0]}, {"choices": ["b", "c", "a"], "labels": [1, 0, 0]}):
+        (item,) = read_rows(tmp_path, [row | {"mc1_targets": own}]).splits["test"]
+        assert (item.choices, item.gold) == (("b", "a", "c"), (0, 1))
+    for reason, own in MC1.items():
+        with pytest.raises(DataError, match=reason):
+            read_rows(tmp_path, [row | {"mc1_targets": own}])
+
+
+def test_stops_are_one_a_line_unless_they_begin_with_a_line_break() -> None:
+    assert stop_texts(None) == ()
+    assert stop_texts(":\nQuestion") == (":", "Question")
+    assert stop_texts("\n\nQ:") == ("\n\nQ:",)
+    axes = {"reading": "generate", "new_tokens": 4, "score": "none", "decision": "letter-match"}
+    for stop in ("", "a\n\nb", "a\n"):
+        with pytest.raises(ProtocolError, match="none of them empty"):
+            Protocol(benchmark="any", stop=stop, **axes)
+
+
+Row = dict[str, Any]
+
+OPTIONS = {"opa": "x", "opb": "y", "opc": "z"}
+TWO = {"query": "Q", "option_1": "x", "option_2": "y"}
+KNOWN = [
+    ([{"prompt": "Q1", "candidates": ["x", "y"], "gold": gold} for gold in (1, 0)], [1, 0]),
+    ([{"id": str(n), "query": "Q", **OPTIONS, "cop": n % 3, "exp": "why"} for n in range(6)], [0, 1, 2, 0, 1, 2]),
+    ([{**TWO, "option_3": "z", "correct_option": str(n)} for n in (3, 1)], [2, 0]),
+    ([{**TWO, "correct_option": "option_2"}], [1]),
+    ([{"ask": "Q", "options": {"a": "x", "b": "y"}, "correct": "b", "question": "who"}] * 2, [1, 1]),
+    ([{"stem": "Q", "correct_answer": "r", "wrong_answer_1": "x", "wrong_answer_2": "y"}], [0]),
+    ([{"good": "x", "bad": "y"}], [0]),
+    ([{"Question": "Q", "options": {"A": "x", "B": "y"}, "answer_idx": "B"}], [1]),
+    ([{"query": "Q", "choices": ["x", "y"], "solution": "y"}], [1]),
+    ([{"query": "Q", "choices": ["x", "y"], "gold": "(B)"}], [1]),
+    ([{"query": "Q", "alternatives": "['x', 'y']", "key": "B"}], [1]),
+    ([{"query": "Q", "choices": ["x", "y", "z"], "label": [0, 1, 0]}], [1]),
+    ([{"query": "Q", "choices": ["x", "y"], "label": cell} for cell in (True, False)], [1, 0]),
+    ([{"query": "Q", "choices": ["x", "y"], "label": cell} for cell in ("yes", "no")], [1, 0]),
+    ([{"statement": "P", "text": "Q", "label": cell} for cell in (True, False)], [0, 1]),
+    ([{"text": "Q", "truth": cell} for cell in ("yes", "no")], [0, 1]),
+    ([{"instruction": "Q", "choices": [{"text": "x", "label": "1"}, {"text": "y", "label": "2"}], "target": "2"}], [1]),
+]
+
+
+def answers_under_the_proposal(path: Path, refused: UnknownShape) -> list[int]:
+    columns = columns_of(tomllib.loads("\n".join(refused.problems)), "proposed")
+    return [item.gold[0] for item in open_dataset(path, columns=columns).splits["test"]]
+
+
+def write(path: Path, rows: Iterable[Row]) -> Path:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("rows", "right"), KNOWN, ids=[",".join(rows[0]) for rows, _ in KNOWN])
+def test_a_proposal_opens_the_rows_it_is_for(tmp_path: Path, rows: list[Row], right: list[int]) -> None:
+    path = write(tmp_path / "quiz.jsonl", rows)
+    with pytest.raises(UnknownShape, match="no known shape") as refused:
+        open_dataset(path)
+    assert answers_under_the_proposal(path, refused.value) == right
+
+
+@pytest.mark.parametrize("answers", [["(B)", "(A)"], ["b", "a"], [True, False], [[0, 1], [1, 0]]])
+def test_answers_of_another_kind_in_columns_of_a_known_shape(tmp_path: Path, answers: list[Any]) -> None:
+    rows = ({"question": "Q", "choices": ["x", "y"], "answer": answer} for answer in answers)
+    path, message = write(tmp_path / "quiz.jsonl", rows), "has the columns of question, choices, answer .*no row can be"
+    for on_bad_item in ("error", "skip"):
+        with pytest.raises(UnknownShape, match=f"{message} read so") as refused:
+            open_dataset(path, on_bad_item=on_bad_item)
+    assert answers_under_the_proposal(path, refused.value) == [1, 0]
+
+
+def test_no_mapping_is_proposed_where_only_answers_are_missing(tmp_path: Path) -> None:
+    path = write(tmp_path / "quiz.jsonl", [{"question": "Q", "choices": ["x", "y"], "answer": -1}])
+    with pytest.raises(DataError, match="the split test has no answers") as refused:
+        open_dataset(path)
+    assert not isinstance(refused.value, UnknownShape)
+
+
+def quiz(path: Path, answers: list[Any], **more: Any) -> Path:
+    options = {"A": "w", "B": "x", "C": "y", "D": "z"}
+    return write(path, ({"question": f"Q{n}", **options, "answer": each, **more} for n, each in enumerate(answers)))
+
+
+@pytest.mark.parametrize("spelled", [int, str])
+def test_answers_that_may_count_from_1_are_asked_about(tmp_path: Path, spelled: type) -> None:
+    counted = [1 + n % 3 for n in range(30)]
+    path = quiz(tmp_path / "quiz.jsonl", [*map(spelled, counted)])
+    for on_bad_item in ("error", "skip"):
+        with pytest.raises(UnknownShape, match="none of 30 answers is 0") as refused:
+            open_dataset(path, on_bad_item=on_bad_item)
+    lines = "\n".join(refused.value.problems)
+    with pytest.raises(DataError, match="answer_is is '...'"):
+        columns_of(tomllib.loads(lines), "proposed")
+    for kind, start in (("number", 1), ("index", 0)):
+        columns = columns_of(tomllib.loads(lines.replace('"..."', f'"{kind}"')), "proposed")
+        items = open_dataset(path, columns=columns).splits["test"]
+        assert [item.gold for item in items] == [(answer - start,) for answer in counted]
+
+
+def test_the_question_is_asked_about_all_files_together(tmp_path: Path) -> None:
+    """Two rows a subject leave it open as well, and the proposal of the first file says so."""
+    for subject in ("anatomy", "geology", "physics", "zoology"):
+        (tmp_path / subject).mkdir()
+        quiz(tmp_path / subject / "test.jsonl", [1, 2], subject=subject)
+    with pytest.raises(UnknownShape, match="none of 8 answers is 0") as refused:
+        open_dataset(tmp_path)
+    assert 'answer_is = "..."' in refused.value.problems
+    quiz(tmp_path / "zoology" / "test.jsonl", [1, 0], subject="zoology")
+    assert open_dataset(tmp_path).splits["test"][0].gold == (1,)
+
+
+def test_what_stays_open_is_said() -> None:
+    counted = proposal([{"query": "Q", "options": ["x", "y", "z"], "gold": n} for n in (1, 2, 1)])
+    assert '# no answer is 0: if they count from 1, answer_is = "number"' in counted
+    many = proposal([{"query": "Q", "options": ["x", "y", "z"], "gold": n % 2 + 1} for n in range(8)])
+    assert 'answer_is = "..."' in many
+    from_1 = proposal([{"query": "Q", "options": ["x", "y", "z"], "gold": n % 3 + 1} for n in range(8)])
+    assert 'answer_is = "number"' in from_1
+    partly = proposal([{"query": "Q", "options": ["x", "y"], "gold": cell} for cell in ("A", "", "B")])
+    assert partly[0] == "# fits 3 of the first 3 rows; check it before you use it"
+    assert "# 1 of them have no answer" in partly
+    same = proposal([{"query": "Q", "options": ["x", "y"], "gold": 2}] * 3)
+    assert "# all answers are the same: check that they count from 1" in same
+
+
+def test_a_file_of_nothing_known_gets_a_mapping_with_gaps() -> None:
+    lines = proposal([{"height": 3, "width": 4}])
+    assert '# the columns are "height", "width"' in lines
+    assert tomllib.loads("\n".join(lines))["answer"] == "..."
+
+
+cells = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = ["question", "options", "answer", "label", "opa", "opb", "right", "wrong", "text", "id", "q.a", ""]
+names = st.sampled_from(KEYS)
+
+
+@given(st.lists(st.dictionaries(names, cells, min_size=1), min_size=1, max_size=4))
+def test_any_rows_get_lines_of_toml(rows: list[Row]) -> None:
+    assert "question" in tomllib.loads("\n".join(proposal(rows)))

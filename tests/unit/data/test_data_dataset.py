@@ -1,11 +1,22 @@
-"""The dataset value: its digest, its subjects and their rows."""
+"""The dataset value, its digest, subjects and rows, and numbers about it, which are those of a plain count."""
 
+import math
+import unicodedata
+from collections import Counter
 from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
 
-from choicewise.data.dataset import Dataset
+from choicewise.data.dataset import Dataset, Items
+from choicewise.data.guess import answer_pattern
 from choicewise.data.items import Item
+from choicewise.data.open import open_dataset
+from choicewise.data.survey import doubles, is_mojibake, survey, text_faults
 from choicewise.errors import DataError, UsageError
 from choicewise.requests.blocks import with_split
 from tests.helpers.protocols import mmlu_protocol
@@ -16,70 +27,176 @@ THIRD = Item("3", "R", ("a", "b"), (1,), "law")
 QUIZ = Dataset("quiz", {"test": (FIRST, SECOND, THIRD), "dev": (FIRST,)})
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"id": "0"},
-        {"question": "Q "},
-        {"choices": ("b", "a")},
-        {"choices": ("a", "b", "c")},
-        {"gold": (1,)},
-        {"gold": (0, 1)},
-        {"subject": "art"},
-        {"fields": {"note": "y"}},
-        {"fields": {"not": "ex"}},
-    ],
-)
-def test_digest_moves_with_every_part_of_an_item(change: dict[str, object]) -> None:
-    changed = (replace(FIRST, **change), SECOND, THIRD)  # type: ignore[arg-type]
-    assert Dataset("quiz", {**QUIZ.splits, "test": changed}).digest != QUIZ.digest
+CHANGES = [{"id": "0"}, {"question": "Q "}, {"choices": ("b", "a")}, {"choices": ("a", "b", "c")}, {"gold": (1,)}]
+CHANGES += [{"gold": (0, 1)}, {"subject": "art"}, {"fields": {"note": "y"}}, {"fields": {"not": "ex"}}]
 
 
 def test_digest_is_of_the_content() -> None:
+    changed = [(replace(FIRST, **change), SECOND, THIRD) for change in CHANGES]
+    digests = {Dataset("quiz", {**QUIZ.splits, "test": items}).digest for items in changed}
+    assert len({*digests, QUIZ.digest}) == len(CHANGES) + 1, "every part of an item counts"
     assert Dataset("other", dict(reversed(QUIZ.splits.items()))).digest == QUIZ.digest, "neither name nor split order"
     assert Dataset("quiz", {**QUIZ.splits, "test": (SECOND, FIRST, THIRD)}).digest != QUIZ.digest, "items are ordered"
     assert Dataset("quiz", {"test": QUIZ.splits["test"], "train": (FIRST,)}).digest != QUIZ.digest
 
 
-def test_subjects_and_rows() -> None:
-    assert QUIZ.subjects("test") == ("law", "art")
-    assert QUIZ.subjects("train") == ()
-    assert QUIZ.rows("test", "law") == (FIRST, THIRD)
-    assert QUIZ.rows("dev", "art") == ()
-
-
-def test_choose() -> None:
-    assert QUIZ.choose("test") == ("law", "art")
-    assert QUIZ.choose("test", ["art", "law"]) == ("law", "art")
+def test_subjects_and_rows_of_a_split() -> None:
+    assert (QUIZ.subjects("test"), QUIZ.subjects("train")) == (("law", "art"), ())
+    assert (QUIZ.rows("test", "law"), QUIZ.rows("dev", "art")) == ((FIRST, THIRD), ())
+    assert QUIZ.choose("test") == QUIZ.choose("test", ["art", "law"]) == ("law", "art")
     with pytest.raises(DataError, match="no split 'train', only dev, test"):
         QUIZ.choose("train")
     with pytest.raises(UsageError, match="no subject 'lav'.*did you mean law"):
         QUIZ.choose("test", ["lav"])
 
 
-@pytest.mark.parametrize(
-    ("splits", "evaluated"),
-    [("test dev", "test"), ("validation train", "validation"), ("train", "train"), ("dev train", None), ("", None)],
-)
-def test_a_dataset_knows_the_split_it_is_evaluated_on(splits: str, evaluated: str | None) -> None:
-    item = Item("1", "Q?", ("a", "b"), (0,))
-    dataset = Dataset("toy", dict.fromkeys(splits.split(), (item,)))
-    if evaluated is None:
-        with pytest.raises(DataError, match="toy has neither test nor validation, only (dev, train|none)"):
-            with_split(mmlu_protocol(split=None), dataset)
-        return
-    assert dataset.evaluated == evaluated
-    assert with_split(mmlu_protocol(split=None), dataset) == mmlu_protocol(split=evaluated)
-    assert with_split(mmlu_protocol(split="dev"), dataset) == mmlu_protocol(split="dev")
+def test_a_dataset_knows_the_split_it_is_evaluated_on() -> None:
+    for splits, evaluated in {"test dev": "test", "validation train": "validation", "train": "train"}.items():
+        dataset = Dataset("toy", dict.fromkeys(splits.split(), (FIRST,)))
+        assert dataset.evaluated == evaluated
+        assert with_split(mmlu_protocol(split=None), dataset) == mmlu_protocol(split=evaluated)
+        assert with_split(mmlu_protocol(split="dev"), dataset) == mmlu_protocol(split="dev")
+    for splits, told in {"dev train": "dev, train", "": "none"}.items():
+        with pytest.raises(DataError, match=f"toy has neither test nor validation, only {told}"):
+            with_split(mmlu_protocol(split=None), Dataset("toy", dict.fromkeys(splits.split(), (FIRST,))))
 
 
-def test_lists_in_an_item_are_as_good_as_tuples() -> None:
+def test_lists_in_an_item_are_as_good_as_tuples_and_it_holds_no_half_character() -> None:
     listed = Item("2", "Q", ["a", "b"], [1], "art")
     assert listed == SECOND
     assert hash(listed) == hash(SECOND)
-
-
-def test_an_item_holds_no_half_character() -> None:
     for change in ({"id": "\ud800"}, {"choices": ("a", "\udfff")}, {"fields": {"note": "\ud800"}}):
         with pytest.raises(DataError, match="half a character"):
             replace(FIRST, **change)  # type: ignore[arg-type]
+
+
+@st.composite
+def item_lists(draw: st.DrawFn) -> list[Item]:
+    made = []
+    for number in range(draw(st.integers(1, 30))):
+        choices = draw(st.lists(st.text("abc é", min_size=1, max_size=4), min_size=2, max_size=5))
+        gold = draw(st.sets(st.integers(0, len(choices) - 1), min_size=1, max_size=2))
+        made.append(Item(str(number), draw(st.text("xy", max_size=1)), tuple(choices), tuple(sorted(gold))))
+    return made
+
+
+def guessed(item: Item, rule: str) -> set[int]:
+    lengths = [len(choice) for choice in item.choices]
+    if rule in ("longest", "shortest"):
+        length = max(lengths) if rule == "longest" else min(lengths)
+        return {place for place, own in enumerate(lengths) if own == length}
+    return {"first": {0}, "last": {len(lengths) - 1}}[rule]
+
+
+@given(item_lists())
+def test_guesses_are_those_of_a_plain_count(items: list[Item]) -> None:
+    pattern = answer_pattern(Items.of(items))
+    assert pattern.counts == Counter(len(item.choices) for item in items)
+    assert pattern.several == sum(len(item.gold) > 1 for item in items)
+    assert pattern.constant == (len(items) > 1 and len({item.gold for item in items}) == 1)
+    for count, places in pattern.positions.items():
+        own = [item.gold[0] for item in items if len(item.choices) == count and len(item.gold) == 1]
+        assert places == tuple(own.count(place) for place in range(count))
+    for rule, guess in pattern.guesses.items():
+        scores, chances, variances = [], [], []
+        for item in items:
+            named = guessed(item, rule)
+            outcomes = [  # every set of right choices of this size, all equally likely
+                len(named & {*right}) / len(named) for right in combinations(range(len(item.choices)), len(item.gold))
+            ]
+            mean = sum(outcomes) / len(outcomes)
+            scores.append(len(named & {*item.gold}) / len(named))
+            chances.append(mean)
+            variances.append(sum((outcome - mean) ** 2 for outcome in outcomes) / len(outcomes))
+        assert guess.score == pytest.approx(sum(scores) / len(items))
+        assert guess.chance == pytest.approx(sum(chances) / len(items))
+        if sum(variances) > 1e-9:
+            z = (sum(scores) - sum(chances)) / math.sqrt(sum(variances))
+            assert guess.p == pytest.approx(2 * stats.norm.sf(abs(z)), abs=1e-12)
+
+
+def test_uneven_positions_have_the_p_of_chi_squared() -> None:
+    empty = answer_pattern(Items.of([]))
+    assert (empty.counts, empty.guesses, empty.constant) == ({}, {}, False)
+    items = [Item(str(n), "Q", ("a", "b", "c"), (place,)) for n, place in enumerate([0] * 20 + [1] * 10 + [2] * 6)]
+    assert answer_pattern(Items.of(items)).p_positions == pytest.approx(stats.chisquare([20, 10, 6]).pvalue)
+    assert math.isnan(answer_pattern(Items.of(items[:10])).p_positions), "too few for the test"
+    both = [*items, *(Item(f"x{n}", "Q", ("a", "b"), (n % 4 // 3,)) for n in range(20))]
+    statistic = stats.chisquare([20, 10, 6]).statistic + stats.chisquare([15, 5]).statistic
+    assert answer_pattern(Items.of(both)).p_positions == pytest.approx(stats.chi2.sf(statistic, 3))
+
+
+@given(item_lists(), item_lists())
+def test_doubles_are_those_of_a_plain_comparison(test: list[Item], train: list[Item]) -> None:
+    seen = doubles(Dataset("quiz", {"test": test, "train": train}))
+
+    def alike(one: Item, other: Item) -> bool:
+        return one.question == other.question and sorted(one.choices) == sorted(other.choices)
+
+    for split, items in (("test", test), ("train", train)):
+        again = sum(any(alike(item, before) for before in items[:place]) for place, item in enumerate(items))
+        assert seen.within.get(split, 0) == again
+    assert seen.across.get(("test", "train"), 0) == sum(any(alike(item, other) for other in train) for item in test)
+
+
+def test_doubles_say_which_and_whether_the_answers_agree() -> None:
+    test = [
+        Item("a", "Q", ("x", "y"), (0,)),
+        Item("b", "Q", ("y", "x"), (0,)),
+        Item("c", "P", ("x", "y"), (0,), "", {"passage": "One story."}),
+        Item("d", "P", ("x", "y"), (0,), "", {"passage": "Another story."}),
+    ]
+    found = doubles(Dataset("quiz", {"test": test, "dev": [Item("s", "Q", ("x", "y"), (0,))]}))
+    assert (found.within, found.across) == ({"test": 1}, {("test", "dev"): 2})
+    examples = [(each.item, each.other, each.disagree) for each in found.examples]
+    assert examples == [("a", "b", True), ("a", "s", False), ("b", "s", True)]
+    assert found.disagreeing == 2
+
+
+FAULTY = {
+    "same choices": Item("i", "Q", ("x", "y", "x"), (1,)),
+    "same choices but for case or spaces": Item("i", "Q", ("a cup", "A cup"), (0,)),
+    "spaces at an edge": Item("i", "Q", ("x ", "y"), (0,)),
+    "control characters": Item("i", "Q\u200b?", ("x", "y"), (0,)),
+    "mojibake": Item("i", "CafÃ©?", ("x", "y"), (0,)),
+    "replacement character": Item("i", "Q", ("x\ufffd", "y"), (0,)),
+    "not NFC": Item("i", "Q", ("x", "y"), (0,), "", {"passage": "cafe\u0301"}),
+}
+
+
+def test_a_fault_is_seen() -> None:
+    good = [Item(f"g{n}", "Café – “Что?” 你好 naïve â", ("x", "y"), (0,)) for n in range(3)]
+    for fault, item in FAULTY.items():
+        seen = text_faults(Items.of([*good, item, *good]))
+        assert {name: (each.count, each.example) for name, each in seen.items()} == {fault: (1, "i")}
+
+
+@given(st.text("éßñç–’“€ж😀 aA", min_size=1, max_size=6))
+def test_text_read_in_the_wrong_encoding_is_seen(text: str) -> None:
+    text = unicodedata.normalize("NFC", text)
+    assert not is_mojibake(text)
+    try:
+        wrong = text.encode().decode("cp1252")
+    except UnicodeDecodeError:
+        wrong = text.encode().decode("latin-1")
+    assert is_mojibake(wrong) == (not text.isascii())
+
+
+def test_a_survey_of_everything(tmp_path: Path) -> None:
+    path = tmp_path / "quiz.jsonl"
+    path.write_text(
+        '{"question": "Q1?", "choices": ["x", "longer"], "answer": 1, "passage": "One story."}\n'
+        '{"question": "Q2?", "choices": ["x", "longer"], "answer": 1, "passage": "Another story."}\n'
+        '{"question": "Q3?", "choices": ["x", "longer"], "answer": -1, "passage": "No story."}\n'
+    )
+    whole = survey(open_dataset(path, on_bad_item="skip"))
+    assert whole.shape == "question, choices, answer (MMLU on the Hub)"
+    assert (whole.evaluated, whole.content, whole.fields) == ("test", ("passage",), ("passage",))
+    assert whole.skipped == {"the answer is -1": 1}
+    assert [item.id for item in whole.rows] == ["test/0", "test/1"]
+    assert whole.splits["test"].answers.guesses["longest"].score == 1.0
+    assert whole.splits["test"].answers.constant
+    assert whole.as_json()["splits"]["test"]["answers"]["guesses"]["first"]["score"] == 0.0
+    many = [Item(str(n), "Q", ("x", "y"), (0,)) for n in range(100)]
+    spread = [item.id for item in survey(Dataset("quiz", {"test": many})).rows]
+    assert spread == [str(n * 11) for n in range(10)]

@@ -1,4 +1,4 @@
-"""JSON Lines, CSV and Parquet: the same content is the same dataset, and nothing is changed or lost unsaid."""
+"""JSON Lines, CSV, Parquet and MMLU's layout: the same content is the same dataset, and nothing is lost unsaid."""
 
 import csv
 import gzip
@@ -14,13 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.data.dataset import Columns
-from choicewise.data.files import RowPlace, cells, csv_rows, parquet_rows, read_text
+from choicewise.data.files import RowPlace, cells, parquet_rows, read_text
 from choicewise.data.items import Item, duplicate_choices
 from choicewise.data.open import open_dataset
 from choicewise.data.rows import RowDraft, draft
-from choicewise.data.tables import build_dataset, check_item, read_tabular
+from choicewise.data.tables import build_dataset, check_item, is_mmlu, read_mmlu, read_tabular
 from choicewise.errors import DataError, UnusableRow, UsageError
 from choicewise.records import SkippedRow
+from tests.helpers.mmlu_data import shared_mmlu
 
 GOOD = {"question": "Q", "choices": ["a", "b"], "answer": "B"}
 
@@ -46,12 +47,9 @@ def comma(folder: Path, rows: list[dict[str, str]], name: str = "test.csv") -> P
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=10)
+filled = texts.filter(str.strip)
 questions = st.fixed_dictionaries(
-    {
-        "question": texts.filter(str.strip),
-        "note": texts,
-        "choices": st.lists(texts.filter(str.strip), min_size=2, max_size=5),
-    }
+    {"question": filled, "note": texts, "choices": st.lists(filled, min_size=2, max_size=5)}
 )
 
 
@@ -62,14 +60,9 @@ def test_any_text_comes_back_unchanged_from_every_format(
     folder = tmp_path_factory.mktemp("tabular")
     rows = [{"id": f"q{n}", **row, "answer": "B"} for n, row in enumerate(drawn)]
     columns = Columns(choices="choices", answer="answer", answer_is="label", id="id")
-    datasets = [
-        open_dataset(path, columns=columns)
-        for path in (
-            jsonl(folder, *rows, name="quiz.jsonl"),
-            parquet(folder, rows, name="quiz.parquet"),
-            comma(folder, [{**row, "choices": json.dumps(row["choices"])} for row in rows], name="quiz.csv"),
-        )
-    ]
+    paths = [jsonl(folder, *rows, name="quiz.jsonl"), parquet(folder, rows, name="quiz.parquet")]
+    paths.append(comma(folder, [{**row, "choices": json.dumps(row["choices"])} for row in rows], name="quiz.csv"))
+    datasets = [open_dataset(path, columns=columns) for path in paths]
     for dataset in datasets:
         seen = [(i.id, i.question, list(i.choices), dict(i.fields), i.gold) for i in dataset.splits["test"]]
         assert seen == [(r["id"], r["question"], r["choices"], {"note": r["note"]}, (1,)) for r in rows]
@@ -80,20 +73,15 @@ def test_mmlu_is_the_same_in_every_layout(tmp_path: Path) -> None:
     (tmp_path / "mmlu" / "test").mkdir(parents=True)
     for subject in ("art", "law"):
         (tmp_path / "mmlu" / "test" / f"{subject}_test.csv").write_text("Q1,1,0,NA, d ,C\nQ2,a,b,c,d,A\n")
-    hub = [
-        {"question": question, "subject": subject, "choices": choices, "answer": answer}
-        for subject in ("art", "law")
-        for question, choices, answer in (("Q1", ["1", "0", "NA", " d "], 2), ("Q2", ["a", "b", "c", "d"], 0))
-    ]
+    questions = [("Q1", ["1", "0", "NA", " d "], 2), ("Q2", ["a", "b", "c", "d"], 0)]
+    about = [{"question": question, "subject": subject} for subject in ("art", "law") for question, _, _ in questions]
+    asked = [(row, choices, answer) for row, (_, choices, answer) in zip(about, questions * 2, strict=True)]
+    hub = [row | {"choices": choices, "answer": answer} for row, choices, answer in asked]
     letters = [
-        {"question": row["question"], "subject": row["subject"], **dict(zip("ABCD", row["choices"], strict=True))}
-        | {"answer": "ABCD"[row["answer"]]}
-        for row in hub
+        row | dict(zip("ABCD", choices, strict=True)) | {"answer": "ABCD"[answer]} for row, choices, answer in asked
     ]
-    datasets = [
-        open_dataset(path)
-        for path in (tmp_path / "mmlu", jsonl(tmp_path, *hub), parquet(tmp_path, hub), comma(tmp_path, letters))
-    ]
+    paths = [tmp_path / "mmlu", jsonl(tmp_path, *hub), parquet(tmp_path, hub), comma(tmp_path, letters)]
+    datasets = [open_dataset(path) for path in paths]
     assert datasets[0].splits["test"][2].id == "law/test/0"
     assert len({dataset.digest for dataset in datasets}) == 1
 
@@ -109,13 +97,8 @@ def test_numbers_keep_their_spelling(tmp_path: Path) -> None:
 
 def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
     path = tmp_path / "test.jsonl"
-    path.write_bytes(
-        "\ufeff".encode()
-        + json.dumps(GOOD).encode()
-        + b"\r\n\r\n"
-        + '{"question": "\u2028\ufeff"'.encode()
-        + b', "choices": ["a", "b"], "answer": "B"}\r\n'
-    )
+    second = '{"question": "\u2028\ufeff", "choices": ["a", "b"], "answer": "B"}'
+    path.write_bytes(f"\ufeff{json.dumps(GOOD)}\r\n\r\n{second}\r\n".encode())
     assert [item.question for item in open_dataset(path).splits["test"]] == ["Q", "\u2028\ufeff"]
     table = tmp_path / "quiz.csv"
     table.write_bytes(b'\xef\xbb\xbfquestion,A,B,answer\r\n"one\r\ntwo",\x01,"""x""",A\r\n')
@@ -161,31 +144,14 @@ def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
 )
 def test_bad_rows(tmp_path: Path, row: Any, reason: str) -> None:
     path = jsonl(tmp_path, GOOD, row, {**GOOD, "answer": "A"})
-    with pytest.raises(
-        DataError, match=rf"test.jsonl, row 1 .counted from 0.: .*{reason}.*correct the row, or skip bad items"
-    ):
+    message = rf"test.jsonl, row 1 .counted from 0.: .*{reason}.*correct the row, or skip bad items"
+    with pytest.raises(DataError, match=message):
         open_dataset(path)
     dataset = open_dataset(path, on_bad_item="skip")
     assert [item.id for item in dataset.splits["test"]] == ["test/0", "test/2"]
     (bad,) = dataset.skipped
     assert bad == SkippedRow(str(path), 1, bad.reason)
     assert re.search(reason, bad.reason)
-
-
-def test_bad_csv(tmp_path: Path) -> None:
-    path = tmp_path / "test.csv"
-    path.write_text("question,A,B,answer\nQ,a,b,A\nQ,a,b\n")
-    with pytest.raises(DataError, match="row 1 .*3 cells under a header of 4"):
-        open_dataset(path)
-    path.write_text("question,A,A,answer\nQ,a,b,A\n")
-    with pytest.raises(DataError, match="two columns 'A'"):
-        list(csv_rows(path))
-    path.write_text('question,A,B,answer\n"Q"x,a,b,A\n')
-    with pytest.raises(DataError, match="no CSV, at line 2"):
-        open_dataset(path)
-    path.write_bytes("question,A,B,answer\nQ,a,b,A\n".encode("utf-16"))
-    with pytest.raises(DataError, match="not UTF-8: byte 0xff at offset 0.*iconv -f utf-16"):
-        open_dataset(path)
 
 
 def test_bad_parquet(tmp_path: Path) -> None:
@@ -202,13 +168,6 @@ def test_bad_parquet(tmp_path: Path) -> None:
         list(parquet_rows(path))
 
 
-def test_compressed_files_are_told_from_text_in_another_encoding(tmp_path: Path) -> None:
-    path = tmp_path / "test.jsonl"
-    path.write_bytes(gzip.compress(json.dumps(GOOD).encode()))
-    with pytest.raises(DataError, match="test.jsonl is compressed; unpack it"):
-        open_dataset(path)
-
-
 def test_bad_rows_are_listed_together_and_counted(tmp_path: Path) -> None:
     path = jsonl(tmp_path, GOOD, *[{**GOOD, "answer": "Z"}] * 30, {"id": 7, **GOOD})
     with pytest.raises(DataError) as raised:
@@ -222,33 +181,25 @@ def test_bad_rows_are_listed_together_and_counted(tmp_path: Path) -> None:
 
 def test_repeated_ids_are_listed_beside_bad_rows(tmp_path: Path) -> None:
     rows = [{"id": "1", **GOOD}, {"id": "1", **GOOD}, {"id": "2", **GOOD, "answer": "Z"}, {"id": "1", **GOOD}]
-    with pytest.raises(
-        DataError, match=r"(?s)^.*row 2 .*none of A, B; correct the row.*\n  2 rows repeat an id.*row 1 .*row 3"
-    ):
+    message = r"(?s)^.*row 2 .*none of A, B; correct the row.*\n  2 rows repeat an id.*row 1 .*row 3"
+    with pytest.raises(DataError, match=message):
         open_dataset(jsonl(tmp_path, *rows))
+    with pytest.raises(DataError, match="column id is empty"):
+        open_dataset(jsonl(tmp_path, {"id": "", **GOOD}))
 
 
-@pytest.mark.parametrize("name", ["test.jsonl", "test.csv"])
-def test_empty_files(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    path.write_text("")
-    with pytest.raises(DataError, match=f"{name} holds no rows"):
-        open_dataset(path)
-
-
-def test_only_bad_rows(tmp_path: Path) -> None:
+def test_without_a_row_that_can_be_used_there_is_no_dataset(tmp_path: Path) -> None:
+    for name in ("test.jsonl", "test.csv"):
+        (tmp_path / name).write_text("")
+        with pytest.raises(DataError, match=f"{name} holds no rows"):
+            open_dataset(tmp_path / name)
+    (tmp_path / "test.jsonl").write_bytes(gzip.compress(json.dumps(GOOD).encode()))
+    with pytest.raises(DataError, match="test.jsonl is compressed; unpack it"):
+        open_dataset(tmp_path / "test.jsonl")
     with pytest.raises(DataError, match="row 0 .*no other row can be read"):
         open_dataset(jsonl(tmp_path, "x", "y"), on_bad_item="skip")
     with pytest.raises(DataError, match="every row was skipped, the first because the answer is empty"):
         open_dataset(jsonl(tmp_path, {**GOOD, "answer": ""}), on_bad_item="skip")
-
-
-def test_ids_must_differ(tmp_path: Path) -> None:
-    path = jsonl(tmp_path, {"id": 1, **GOOD}, {"id": 2, **GOOD}, {"id": "1", **GOOD})
-    with pytest.raises(DataError, match=r"row 0 .* and .*row 2 .* have the same id '1'"):
-        open_dataset(path, on_bad_item="skip")
-    with pytest.raises(DataError, match="column id is empty"):
-        open_dataset(jsonl(tmp_path, {"id": "", **GOOD}))
 
 
 def test_open_answers_are_not_guessed(tmp_path: Path) -> None:
@@ -261,14 +212,11 @@ def test_open_answers_are_not_guessed(tmp_path: Path) -> None:
         assert item.gold == (gold,)
 
 
-def test_multiple_gold(tmp_path: Path) -> None:
+def test_several_right_choices_and_repeated_ones_are_read(tmp_path: Path) -> None:
     (item,) = open_dataset(jsonl(tmp_path, {**GOOD, "choices": ["a", "b", "c"], "answer": ["c", "a"]})).splits["test"]
     assert item.gold == (0, 2)
-
-
-def test_duplicate_choices_are_kept(tmp_path: Path) -> None:
-    dataset = open_dataset(jsonl(tmp_path, GOOD, {**GOOD, "choices": ["a", "a"]}))
-    assert [duplicate_choices(item) for item in dataset.splits["test"]] == [False, True]
+    items = open_dataset(jsonl(tmp_path, GOOD, {**GOOD, "choices": ["a", "a"]})).splits["test"]
+    assert [duplicate_choices(item) for item in items] == [False, True]
 
 
 def test_unknown_columns(tmp_path: Path) -> None:
@@ -290,7 +238,7 @@ def test_read_tabular_counts_ids_over_the_parts_of_a_split(tmp_path: Path) -> No
     assert [item.id for item in dataset.splits["test"]] == ["test/0", "test/1", "test/2"]
 
 
-def test_intake() -> None:
+def test_what_no_reader_lets_pass() -> None:
     with pytest.raises(UsageError, match="on_bad_item is 'ignore'"):
         build_dataset("nothing", [], "ignore")
     with pytest.raises(DataError, match="nothing holds no questions"):
@@ -316,3 +264,134 @@ def test_open_dataset_says_what_it_looked_for(tmp_path: Path, monkeypatch: pytes
     Path("mmlu/test").mkdir(parents=True)
     with pytest.raises(DataError, match="has the MMLU layout, whose columns are fixed"):
         open_dataset("mmlu", columns=Columns(choices="choices", answer="answer"))
+
+
+LAW = 'What?,a,b,c,d,C\n"Two\r\nlines, ""quoted""", x ,007,1e5,None,A\n'
+
+
+def layout(folder: Path, test: str | bytes, dev: str = "Which?,1,2,3,4,B\n", subject: str = "law") -> Path:
+    for split, text in (("test", test), ("dev", dev)):
+        (folder / split).mkdir(parents=True, exist_ok=True)
+        data = text if isinstance(text, bytes) else text.encode()
+        (folder / split / f"{subject}_{split}.csv").write_bytes(data)
+    return folder
+
+
+def test_read_mmlu(tmp_path: Path) -> None:
+    dataset = read_mmlu(layout(tmp_path / "tiny", LAW))
+    first, second = dataset.splits["test"]
+    assert (first.id, first.subject, first.question, first.gold) == ("law/test/0", "law", "What?", (2,))
+    assert second.question == 'Two\r\nlines, "quoted"'
+    assert second.choices == (" x ", "007", "1e5", "None")
+    assert dataset.splits["dev"][0].id == "law/dev/0"
+    assert dataset.name == "tiny"
+    (tmp_path / "tiny" / "dev" / "law_dev.csv").unlink()
+    assert set(read_mmlu(tmp_path / "tiny").splits) == {"test"}
+
+
+def test_byte_order_mark_only_at_the_start_of_the_file(tmp_path: Path) -> None:
+    rows = "\ufeff\ufeffWhat?,\ufeffa,b,c,d,C\n"
+    item = read_mmlu(layout(tmp_path, rows)).splits["test"][0]
+    assert (item.question, item.choices[0]) == ("\ufeffWhat?", "\ufeffa")
+
+
+def test_every_row_has_as_many_columns_as_most(tmp_path: Path) -> None:
+    rows = "Q,a,b,c,C\nR,a,b,c,d,D\nS,a,b,c,d,e,E\nT,a,b,c,d,A\n"
+    with pytest.raises(DataError, match="2 rows can't be used") as raised:
+        read_mmlu(layout(tmp_path, rows))
+    assert re.search(
+        r"law_test.csv, row 0 .counted from 0.: 5 columns, .*: a question, 4 choices and a letter\n"
+        r".*law_test.csv, row 2 .counted from 0.: 7 columns, where most rows here have 6",
+        str(raised.value),
+    )
+    dataset = read_mmlu(tmp_path, on_bad_item="skip")
+    assert [item.id for item in dataset.splits["test"]] == ["law/test/1", "law/test/3"]
+    assert [bad.row for bad in dataset.skipped] == [0, 2]
+
+
+def test_another_number_of_choices_is_read_where_all_rows_have_it(tmp_path: Path) -> None:
+    items = read_mmlu(layout(tmp_path, "Q,a,b,c,C\n\nR,a,b,c,A\n", dev="Q,a,b,c,B\n")).splits["test"]
+    found = [(item.id, len(item.choices), item.gold) for item in items]
+    assert found == [("law/test/0", 3, (2,)), ("law/test/1", 3, (0,))]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("Q,a,A", "3 columns"),
+        ("Q,a,b,c,d,E", "'E' is none of A, B, C, D"),
+        ("Q,a,b,c,d,", "answer is empty"),
+        ("Q,a,,c,d,A", r"choice 1 .counted from 0. is ''"),
+        ("Q,a,b, \t,d,A", "choice 2"),
+        (" ,a,b,c,d,A", "the question is ' '"),
+        ("Q,a,b\0,c,d,A", "NUL character"),
+    ],
+)
+def test_bad_rows_of_mmlu(tmp_path: Path, row: str, reason: str) -> None:
+    folder = layout(tmp_path, f"What?,a,b,c,d,C\n{row}\nWhy?,a,b,c,d,D\n")
+    message = rf"law_test.csv, row 1 .counted from 0.: .*{reason}.*correct the row, or skip bad items"
+    with pytest.raises(DataError, match=message):
+        read_mmlu(folder)
+    dataset = read_mmlu(folder, on_bad_item="skip")
+    assert [item.id for item in dataset.splits["test"]] == ["law/test/0", "law/test/2"], "ids don't move"
+    assert [(bad.file[-12:], bad.row) for bad in dataset.skipped] == [("law_test.csv", 1)]
+
+
+def test_files_that_can_not_be_used(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"0xe9 at offset 11 \(line 2"):
+        read_mmlu(layout(tmp_path / "latin", b"Q,a,b,A\nCaf\xe9,a,b,A\n"), on_bad_item="skip")
+    with pytest.raises(DataError, match="no CSV, at line 2"):
+        read_mmlu(layout(tmp_path / "open", 'Q,a,b,A\n"Q,a,b,A\n'), on_bad_item="skip")
+    with pytest.raises(DataError, match="law_test.csv is empty"):
+        read_mmlu(layout(tmp_path / "empty", ""))
+    with pytest.raises(DataError, match="no questions that can be used; .*first because the answer is empty"):
+        read_mmlu(layout(tmp_path / "all-bad", "Q,a,b,\n", dev="Q,a,b,\n"), on_bad_item="skip")
+    stray = layout(tmp_path / "stray", LAW)
+    (stray / "test" / "notes.csv").write_text("x")
+    with pytest.raises(DataError, match="not named <subject>_test.csv"):
+        read_mmlu(stray)
+
+
+def test_missing_test_folder(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    assert is_mmlu(tmp_path)
+    with pytest.raises(DataError, match="has no folder test/"):
+        open_dataset(tmp_path)
+    (tmp_path / "test").mkdir()
+    with pytest.raises(DataError, match="holds no <subject>_test.csv"):
+        open_dataset(tmp_path)
+
+
+def test_long_cells_leave_the_limit_of_the_process_alone(tmp_path: Path) -> None:
+    limit = csv.field_size_limit()
+    long = "x" * (limit + 1)
+    assert read_mmlu(layout(tmp_path, f"{long},a,b,c,d,A\n")).splits["test"][0].question == long
+    assert csv.field_size_limit() == limit
+
+
+widths = st.integers(2, 6).map(lambda width: st.lists(filled, min_size=width, max_size=width))
+
+
+@given(widths.flatmap(lambda choices: st.lists(st.tuples(filled, choices), min_size=1, max_size=4)))
+def test_any_text_comes_back_unchanged_from_mmlu(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, list[str]]]
+) -> None:
+    folder = layout(tmp_path_factory.mktemp("mmlu"), "")
+    (folder / "dev" / "law_dev.csv").unlink()
+    with (folder / "test" / "law_test.csv").open("w", newline="", encoding="utf-8") as file:
+        # Quoted throughout, since the writer leaves a bare carriage return unquoted.
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows((question, *choices, "B") for question, choices in rows)
+    items = read_mmlu(folder).splits["test"]
+    assert [(item.question, list(item.choices), item.gold) for item in items] == [(q, c, (1,)) for q, c in rows]
+
+
+def test_all_of_mmlu() -> None:
+    dataset = shared_mmlu()
+    sizes = {split: len(items) for split, items in dataset.splits.items()}
+    assert sizes == {"dev": 285, "validation": 1531, "test": 14042}
+    assert len(dataset.subjects("test")) == 57
+    assert not dataset.skipped
+    none = [item for item in dataset.splits["test"] if "None" in item.choices]
+    assert len(none) == 10, "the number of test prompts that a reader with missing values damages"
+    doubles = {split: sum(map(duplicate_choices, items)) for split, items in dataset.splits.items()}
+    assert doubles == {"dev": 1, "validation": 3, "test": 9}

@@ -1,7 +1,5 @@
 """Where exports go, what they replace, and what they refuse."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -11,49 +9,74 @@ from pathlib import Path
 import pytest
 
 import choicewise
-from choicewise.data.dataset import Dataset
 from choicewise.errors import StoreError, UsageError
 from choicewise.interchange.export import MARK, WRITERS, Writer, writer
+from choicewise.interchange.write.inspect import letter
+from choicewise.interchange.write.trackers import server_of
 from choicewise.results.run import Run
+from choicewise.store.folder import read_manifest
 from choicewise.util import files as atomic
 from tests.helpers.commands import choicewise as command
 from tests.helpers.export_runs import questions, quiz, strict
-from tests.helpers.mmlu_data import write_mmlu
+from tests.helpers.study import Study
 
 FORMATS = ("harness", "every-eval-ever")
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_mmlu(tmp_path_factory.mktemp("own") / "data7")
+def runs(study: Study, tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """Of two models under few protocols; nobody changes them."""
+    out, line = tmp_path_factory.mktemp("runs"), {"data": study.data, "protocols": ["mmlu/original"]}
+    return [choicewise.evaluate(model=f"fake:{name}", out=out / name, **line) for name in ("hash", "oracle")]
 
 
-@pytest.fixture(scope="module")
-def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return evaluated(data, tmp_path_factory.mktemp("runs") / "a")
-
-
-@pytest.fixture(scope="module")
-def other(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return evaluated(data, tmp_path_factory.mktemp("runs") / "b", model="fake:oracle")
-
-
-def evaluated(data: Path | Dataset, out: Path, *protocols: str, model: str = "fake:hash") -> Run:
-    return choicewise.evaluate(model=model, data=data, protocols=protocols or ["mmlu/original"], out=out)
+@pytest.fixture
+def run(runs: list[Run]) -> Run:
+    return runs[0]
 
 
 def content(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-@pytest.mark.parametrize("name", list(WRITERS))
-def test_every_format_has_a_writer(name: str) -> None:
-    assert isinstance(writer(name), Writer)
-
-
-def test_an_unknown_format_is_refused_with_the_nearest(run: Run, tmp_path: Path) -> None:
+def test_every_format_has_a_writer_and_an_unknown_one_is_refused_with_the_nearest(run: Run, tmp_path: Path) -> None:
+    assert all(isinstance(writer(name), Writer) and writer(name).about for name in WRITERS)
     with pytest.raises(UsageError, match="did you mean harness"):
         choicewise.export(run, "harnes", tmp_path / "out")
+
+
+@pytest.mark.parametrize("form", ["inspect", "wandb", "mlflow"])
+def test_a_library_that_is_absent_is_named_with_its_extra(
+    form: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("choicewise.interchange.export.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=rf"pip install 'choicewise\[{form}\]'"):
+        choicewise.export(run, form, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("out", "server"),
+    [
+        ("http://host:5000", "http://host:5000"),
+        ("https://host/mlflow", "https://host/mlflow"),
+        ("runs", None),
+        ("/tmp/http:/x", None),
+    ],
+)
+def test_an_address_names_a_server_of_mlflow(out: str, server: str | None) -> None:
+    assert server_of(Path(out)) == server
+
+
+@pytest.mark.parametrize("out", ["https://me:pass@host/x", "https://token@host", "http://host/?token=pass"])
+def test_a_login_in_an_address_is_refused_and_not_repeated(out: str) -> None:
+    with pytest.raises(UsageError, match="no login") as refused:
+        server_of(Path(out))
+    assert "pass" not in str(refused.value).lower().replace("password", "")
+
+
+def test_choices_have_the_letters_that_inspect_gives_them() -> None:
+    assert [letter(place) for place in (0, 25, 26, 27)] == ["A", "Z", "1", "2"]
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -68,20 +91,16 @@ def test_the_same_run_exported_again_is_the_same(form: str, run: Run, tmp_path: 
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_more_runs_replace_an_export_and_fewer_do_not(form: str, run: Run, other: Run, tmp_path: Path) -> None:
-    choicewise.export(run, form, tmp_path / "out")
-    choicewise.export([run, other], form, tmp_path / "out")
+def test_more_runs_replace_an_export_and_fewer_do_not(form: str, runs: list[Run], tmp_path: Path) -> None:
+    choicewise.export(runs[0], form, tmp_path / "out")
+    choicewise.export(runs, form, tmp_path / "out")
     before = content(tmp_path / "out")
     with pytest.raises(UsageError, match="holds an export of fake:oracle on"):
-        choicewise.export(run, form, tmp_path / "out")
+        choicewise.export(runs[0], form, tmp_path / "out")
     assert content(tmp_path / "out") == before
 
 
-def test_an_empty_folder_is_taken(run: Run, tmp_path: Path) -> None:
-    assert choicewise.export(run, "harness", tmp_path).files
-
-
-def test_a_link_to_a_folder_stays_a_link(run: Run, tmp_path: Path) -> None:
+def test_an_empty_folder_is_taken_and_a_link_to_one_stays_a_link(run: Run, tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     (tmp_path / "near").symlink_to(tmp_path / "far")
     choicewise.export(run, "harness", tmp_path / "near")
@@ -89,27 +108,14 @@ def test_a_link_to_a_folder_stays_a_link(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "far" / MARK).is_file()
 
 
-@pytest.mark.parametrize(
-    ("made", "named"),
-    [
-        ("thesis.tex", "holds thesis.tex, no export"),
-        ("deep/down/notes.md", "holds deep/down/notes.md, no export"),
-        (MARK, f"holds {MARK}, no export"),
-    ],
-)
-def test_a_folder_of_something_else_is_left_alone(made: str, named: str, run: Run, tmp_path: Path) -> None:
-    (tmp_path / made).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / made).write_text("mine")
-    with pytest.raises(UsageError, match=named):
-        choicewise.export(run, "harness", tmp_path)
-    assert content(tmp_path) == {made: b"mine"}
-
-
-def test_a_file_in_the_way_is_left_alone(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("mine")
-    with pytest.raises(UsageError, match="is a file"):
-        choicewise.export(run, "harness", tmp_path / "out")
-    assert (tmp_path / "out").read_text() == "mine"
+@pytest.mark.parametrize("name", ["thesis.tex", "deep/down/notes.md", MARK])
+def test_files_of_somebody_else_are_left_alone(name: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    for out, says in ((tmp_path, f"holds {name}, no export"), (tmp_path / name, "is a file")):
+        with pytest.raises(UsageError, match=says):
+            choicewise.export(run, "harness", out)
+    assert content(tmp_path) == {name: b"mine"}
 
 
 def test_an_export_with_something_beside_or_changed_in_it_is_left_alone(run: Run, tmp_path: Path) -> None:
@@ -150,23 +156,20 @@ def test_nothing_to_export_is_an_error_with_its_reasons(run: Run, tmp_path: Path
 def test_only_the_protocols_that_are_named(run: Run, tmp_path: Path) -> None:
     filled = choicewise.export(run, "harness", tmp_path / "out", protocols=["mmlu/original@ties=split"])
     results = json.loads(filled.files[0].read_text())["results"]
-    assert list(results) == [
-        "data7@mmlu-original@ties-split",
-        *(f"data7@mmlu-original@ties-split_{each}" for each in ("tides", "trees")),
-    ]
+    task = "data-@mmlu-original@ties-split"
+    assert list(results) == [task, f"{task}_tides", f"{task}_trees"]
     assert all("choicewise_acc_sum,none" in each and "acc,none" not in each for each in results.values())
 
 
-def test_a_run_that_is_not_complete_is_refused_or_marked(data: Path, tmp_path: Path) -> None:
-    run = evaluated(data, tmp_path / "run")
-    text = (run.folder / "manifest.json").read_text()
-    block = run.folder / "blocks" / "00000" / "spans.parquet"
+def test_a_run_that_is_not_complete_is_refused_or_marked(run: Run, tmp_path: Path) -> None:
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    block = folder / "blocks" / "00000" / "spans.parquet"
     block.write_bytes(block.read_bytes()[:-1])
-    assert text.count('"complete": true') == 1
+    assert read_manifest(folder).complete
     with pytest.warns(UserWarning, match="left out"), pytest.raises(UsageError, match="has damaged blocks"):
-        choicewise.export(run.folder, "harness", tmp_path / "out")
+        choicewise.export(folder, "harness", tmp_path / "out")
     with pytest.warns(UserWarning, match="left out"):
-        filled = choicewise.export(run.folder, "harness", tmp_path / "out", incomplete=True)
+        filled = choicewise.export(folder, "harness", tmp_path / "out", incomplete=True)
     results = json.loads(filled.files[0].read_text())
     assert all(entry["alias"].endswith(" (incomplete)") for entry in results["results"].values())
     assert not any(config["metadata"]["choicewise"]["complete"] for config in results["configs"].values())
@@ -194,15 +197,15 @@ def test_the_command_says_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_named_twice_is_exported_once(run: Run, tmp_path: Path) -> None:
-    once = choicewise.export(run.folder, "every-eval-ever", tmp_path / "one")
-    twice = choicewise.export([run.folder, f"{run.folder}/", run], "every-eval-ever", tmp_path / "two")
+    named = ([run.folder], [run.folder, f"{run.folder}/", run])
+    once, twice = (choicewise.export(each, "every-eval-ever", tmp_path / str(len(each))) for each in named)
     assert [file.name for file in twice.files] == [file.name for file in once.files]
 
 
 def test_copies_of_a_run_are_told_apart_or_refused(run: Run, tmp_path: Path) -> None:
     copy = shutil.copytree(run.folder, tmp_path / "copy")
-    results = strict(choicewise.export([run, copy], "harness", tmp_path / "out").files[0].read_text())["results"]
-    assert len(results) == 2 * 3
+    filled = choicewise.export([run, copy], "harness", tmp_path / "out")
+    assert len(strict(filled.files[0].read_text())["results"]) == 2 * 3
     with pytest.raises(UsageError, match="same model, data and selection as another run"):
         choicewise.export([run, copy], "every-eval-ever", tmp_path / "records")
 

@@ -1,6 +1,4 @@
-"""Exports of Every Eval Ever: valid under its schema, with deterministic ids and the signature in the parameters."""
-
-from __future__ import annotations
+"""Records of Every Eval Ever, valid under its schema, and results for the Hub, which its own library reads."""
 
 import hashlib
 import json
@@ -16,13 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import choicewise
+from choicewise.data.benchmarks import benchmarks
+from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
-from choicewise.interchange.write.every_eval_ever import record_folder, record_uuid
+from choicewise.errors import UsageError
+from choicewise.interchange.write.every_eval_ever import BOARDS, record_folder, record_uuid
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol, parse_signature
 from choicewise.results.run import Run
+from choicewise.store.folder import read_manifest, write_manifest
 from tests.helpers.export_runs import HARNESS, lines, questions, quiz, strict
-from tests.helpers.page_runs import write_hostile_run
 from tests.paths import GOLDENS
 
 SCHEMAS = GOLDENS / "every_eval_ever"
@@ -52,7 +53,6 @@ def exported(run: Run, out: Path, **about: Any) -> tuple[Path, dict[str, Any], l
 def test_a_record_per_run_and_a_result_per_protocol(tmp_path: Path) -> None:
     run = quiz(questions(8), tmp_path / "run")
     file, record, samples = exported(run, tmp_path / "out", url="https://example.org", organization="Isle Lab")
-    rows = {row.protocol: row for row in run.rows()}
     assert file.parent == tmp_path / "out/data/quiz/local/fake_hash"
     assert UUID(file.stem).version == 4
     assert record["detailed_evaluation_results"]["file_path"] == f"data/quiz/local/fake_hash/{file.stem}_samples.jsonl"
@@ -60,10 +60,8 @@ def test_a_record_per_run_and_a_result_per_protocol(tmp_path: Path) -> None:
     content = (file.parent / f"{file.stem}_samples.jsonl").read_bytes()
     assert record["detailed_evaluation_results"]["checksum"] == hashlib.sha256(content).hexdigest()
     assert record["source_metadata"]["source_organization_name"] == "Isle Lab"
-    assert [result["score_details"]["score"] for result in record["evaluation_results"]] == [
-        row.value for row in rows.values()
-    ]
-    for result, row in zip(record["evaluation_results"], rows.values(), strict=True):
+    for result, row in zip(record["evaluation_results"], run.rows(), strict=True):
+        assert result["score_details"]["score"] == row.value
         told = result["metric_config"]["metric_parameters"]
         assert parse_signature(told["choicewise.signature"]) == run.protocols[row.protocol]
         axes = {axis.name: getattr(run.protocols[row.protocol], axis.name) for axis in fields(Protocol)}
@@ -87,9 +85,8 @@ def test_samples_have_the_texts_the_credit_and_the_hash(tmp_path: Path) -> None:
         words = ("red", "very tall", "salty")
         assert sample["input"]["choices"] == [*words]
         assert sample["input"]["reference"] == [words[number % 3]]
-        assert (
-            sample["sample_hash"] == hashlib.sha256(f"What is number {number}?{words[number % 3]}".encode()).hexdigest()
-        )
+        content = f"What is number {number}?{words[number % 3]}"
+        assert sample["sample_hash"] == hashlib.sha256(content.encode()).hexdigest()
         assert sample["output"]["raw"] == [words[own[0]["prediction"]]]
         assert sample["evaluation"] == {"score": own[0]["credit"], "is_correct": own[0]["credit"] == 1}
         assert json.loads(sample["metadata"]["loglikelihoods"]) == [each["score"] for each in own]
@@ -114,12 +111,8 @@ def test_a_protocol_without_any_number_is_left_out_and_named(tmp_path: Path) -> 
 
 
 def test_generated_answers_and_perplexities_are_valid_too(tmp_path: Path) -> None:
-    free = choicewise.evaluate(
-        model="fake:oracle",
-        data=quiz_file(tmp_path / "free.jsonl"),
-        protocols=resolve("options/free-simple-evals"),
-        out=tmp_path / "free",
-    )
+    data, recipes = Dataset("quiz", {"test": tuple(questions(4, 4))}), resolve("options/free-simple-evals")
+    free = choicewise.evaluate(model="fake:oracle", data=data, protocols=recipes, out=tmp_path / "free")
     _, record, samples = exported(free, tmp_path / "free-out")
     assert record["evaluation_results"][0]["generation_config"]["generation_args"]["temperature"] == 0
     assert samples[0]["output"]["raw"][0]
@@ -130,25 +123,16 @@ def test_generated_answers_and_perplexities_are_valid_too(tmp_path: Path) -> Non
     assert not any(sample["evaluation"]["is_correct"] for sample in samples)
 
 
-def quiz_file(file: Path) -> Path:
-    rows = [{"question": item.question, "choices": item.choices, "answer": item.gold[0]} for item in questions(4, 4)]
-    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return file
-
-
-@pytest.mark.costly("runs are written and read again")
-def test_texts_that_could_do_harm_are_valid(tmp_path: Path) -> None:
-    run = choicewise.open_run(write_hostile_run(tmp_path / "run"))
-    file, _, _ = exported(run, tmp_path / "out")
+def test_texts_that_could_do_harm_are_valid(hostile: Run, tmp_path: Path) -> None:
+    file, _, _ = exported(hostile, tmp_path / "out", protocols=[*hostile.protocols][::10])
     assert len(file.relative_to(tmp_path / "out").parts) == 5
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=10)
 
 
-@pytest.mark.costly("runs are written and read again")
-@settings(max_examples=8)
-@given(st.lists(st.tuples(texts, st.lists(texts, min_size=2, max_size=3, unique=True)), min_size=1, max_size=3), texts)
+@settings(max_examples=4)
+@given(st.lists(st.tuples(texts, st.lists(texts, min_size=2, max_size=3, unique=True)), min_size=2, max_size=6), texts)
 def test_any_texts_are_valid(rows: list[tuple[str, list[str]]], name: str) -> None:
     items = [Item(str(number), question, tuple(choices), (1,)) for number, (question, choices) in enumerate(rows)]
     with tempfile.TemporaryDirectory() as folder:
@@ -159,13 +143,96 @@ def test_any_texts_are_valid(rows: list[tuple[str, list[str]]], name: str) -> No
 def test_a_record_is_three_folders_deep_whatever_its_names(collection: str, model: str) -> None:
     parts = record_folder(collection, model)
     assert len(parts) == 3
-    for part in parts:
-        assert part
-        assert not re.search(r'[<>:"/\\|?*\x00-\x1f]', part)
-        assert not part.endswith((".", " "))
-        assert part != "data"
+    assert "data" not in parts
+    assert all(re.fullmatch(r'[^<>:"/\\|?*\x00-\x1f]*[^<>:"/\\|?*\x00-\x1f. ]', part) for part in parts)
 
 
 def test_names_of_the_hub_stay_what_they_are() -> None:
     assert record_folder("cais/mmlu:all", "meta-llama/Llama-3.1-8B") == ("cais_mmlu_all", "meta-llama", "Llama-3.1-8B")
     assert record_uuid("a") == record_uuid("a") != record_uuid("b")
+
+
+# Results for the Hub, read back with its own library's parser
+
+
+def entries(out: Path) -> dict[str, Any]:
+    """What the Hub's library reads, by the path of the file."""
+    yaml = pytest.importorskip("yaml")
+    hub = pytest.importorskip("huggingface_hub")
+    files = sorted(out.rglob("*.yaml"))
+    read = {
+        str(file.relative_to(out)): hub.parse_eval_result_entries(yaml.safe_load(file.read_text())) for file in files
+    }
+    assert all(len(each) == 1 for each in read.values())
+    return {path: each[0] for path, each in read.items()}
+
+
+def called(run: Run, dataset: str, source: str = "", model: str = "fake:hash", **about: Any) -> Run:
+    """The same run on data of that name."""
+    manifest = read_manifest(run.folder)
+    changed = replace(manifest.dataset, name=dataset, source=source)
+    write_manifest(run.folder, replace(manifest, dataset=changed, model=replace(manifest.model, name=model), **about))
+    return choicewise.open_run(run.folder)
+
+
+def test_a_file_per_score_that_the_hub_reads(tmp_path: Path) -> None:
+    run = called(quiz(questions(8), tmp_path / "run"), "arc-easy", "allenai/ai2_arc:ARC-Easy@0123abc", "isles/merrow")
+    choicewise.export(run, "eval-results", tmp_path / "out", url="https://example.org/page", organization="isles")
+    read = entries(tmp_path / "out")
+    rows = {row.protocol: row for row in run.rows()}
+    assert [*read] == sorted(
+        f"isles-merrow/.eval_results/arc-easy_compat-lm-eval-{each}.yaml"
+        for each in ("acc", "acc_bytes", "acc_mutual_info", "acc_norm", "exact_match")
+    )
+    entry = read["isles-merrow/.eval_results/arc-easy_compat-lm-eval-acc_norm.yaml"]
+    row = rows["compat/lm-eval:acc_norm"]
+    assert (entry.dataset_id, entry.task_id, entry.dataset_revision) == ("allenai/ai2_arc", "default", "0123abc")
+    assert entry.value == pytest.approx(100 * row.value, abs=1e-4)
+    assert (entry.source_url, entry.source_org) == ("https://example.org/page", "isles")
+    assert entry.notes.startswith(f"compat/lm-eval:acc_norm {row.id} {row.i} {row.t}; acc in %; 95 % interval ")
+    assert "8 items" in entry.notes
+    assert "local copy" not in entry.notes
+
+
+def test_a_local_copy_of_a_benchmark_has_its_repository_and_no_commit(tmp_path: Path) -> None:
+    run = called(quiz(questions(4), tmp_path / "run"), "mmlu-pro")
+    filled = choicewise.export(run, "eval-results", tmp_path / "out", protocols=["compat/lm-eval:acc"])
+    (entry,) = entries(tmp_path / "out").values()
+    assert (entry.dataset_id, entry.task_id) == (benchmarks()["mmlu-pro"].repository, "mmlu_pro")
+    assert (entry.dataset_revision, entry.source_url) == (None, None)
+    assert f"a local copy, which was not compared with {entry.dataset_id}" in entry.notes
+    (note,) = filled.notes
+    assert "compare the number of items before it is published" in note
+
+
+def test_a_part_of_a_benchmark_and_data_of_no_repository_are_left_out_with_the_reason(tmp_path: Path) -> None:
+    run = called(quiz(questions(4), tmp_path / "run"), "sciq")
+    manifest = read_manifest(run.folder)
+    part = called(run, "sciq", selection=replace(manifest.selection, limit=4))
+    with pytest.raises(UsageError, match="a part of sciq alone"):
+        choicewise.export(part, "eval-results", tmp_path / "out")
+    with pytest.raises(UsageError, match="quiz is on no repository of the Hub that is known"):
+        choicewise.export(called(part, "quiz"), "eval-results", tmp_path / "out")
+
+
+def test_a_board_of_one_subject_has_its_number(tmp_path: Path) -> None:
+    items = [replace(item, subject=("main", "diamond")[number % 2]) for number, item in enumerate(questions(9))]
+    run = called(quiz(items, tmp_path / "run"), "gpqa")
+    choicewise.export(run, "eval-results", tmp_path / "out", protocols=["compat/lm-eval:acc"])
+    (entry,) = entries(tmp_path / "out").values()
+    (row,) = [row for row in run.rows("subjects") if row.subject == "diamond" and row.protocol == "compat/lm-eval:acc"]
+    assert (entry.task_id, entry.value) == ("diamond", pytest.approx(100 * row.value, abs=1e-4))
+
+
+def test_odd_names_stay_texts(tmp_path: Path) -> None:
+    name = 'a: "b" # c\u2028- d\x1b[31m 😀\x7f'
+    run = called(quiz(questions(4), tmp_path / "run"), "sciq", model=name)
+    url = 'https://example.org/?a="b"\n  notes: forged\u0085😀'
+    choicewise.export(run, "eval-results", tmp_path / "out", protocols=["compat/lm-eval:acc"], url=url)
+    (entry,) = entries(tmp_path / "out").values()
+    assert entry.source_url == url
+    assert "forged" not in entry.notes
+
+
+def test_boards_are_of_benchmarks() -> None:
+    assert BOARDS.keys() <= benchmarks().keys()

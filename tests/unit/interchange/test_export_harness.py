@@ -1,10 +1,9 @@
 """Exports in the files of LM Evaluation Harness: names, numbers, hashes and lines."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
+import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
 
 import choicewise
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.interchange.write.common import LONGEST, file_name, free_name
+from choicewise.interchange.write.harness import sanitized
 from choicewise.interchange.write.harness_names import HARNESS_METRICS as METRICS
 from choicewise.interchange.write.harness_names import TASKS, known_task, metric_key, own_task
 from choicewise.protocols.catalogue import resolve
@@ -26,9 +27,8 @@ from choicewise.results.run import Run
 from choicewise.store.folder import read_manifest, write_manifest
 from tests.helpers.commands import choicewise as command
 from tests.helpers.export_runs import HARNESS, lines, questions, quiz, strict
-from tests.helpers.page_runs import write_hostile_run
 
-OWN = "choicewise"
+OWN, WORDS = "choicewise", ("red", "very tall", "salty")
 
 
 def exported(run: Run | list[Run], out: Path, **about: Any) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
@@ -78,7 +78,13 @@ def test_lines_have_the_log_likelihoods_as_text_and_hashes_by_the_harness_formul
         assert {answer[1] for answer in line["filtered_resps"][:3]} <= {"True", "False"}
         texts = [line["arguments"][f"gen_args_{place}"] for place in range(6)]
         assert [text["arg_0"] for text in texts[3:]] == [""] * 3
-        assert [text["arg_1"] for text in texts] == [" red", " very tall", " salty"] * 2
+        assert [text["arg_1"] for text in texts] == [f" {word}" for word in WORDS] * 2
+        own = [float(answer[0][0]) for answer in line["resps"]]
+        lengths = {"acc": [1, 1, 1], "acc_norm": map(len, WORDS), "acc_bytes": [len(word.encode()) for word in WORDS]}
+        scores = {key: [score / n for score, n in zip(own, each, strict=False)] for key, each in lengths.items()}
+        scores["acc_mutual_info"] = [one - other for one, other in zip(own, own[3:], strict=False)]
+        for metric, each in scores.items():
+            assert line[metric] == float(each.index(max(each)) == number % 3), metric
         assert line["doc_hash"] == sha256(json.dumps(line["doc"], indent=2, ensure_ascii=False))
         assert line["prompt_hash"] == sha256(texts[0]["arg_0"])
         assert line["target_hash"] == sha256(line["target"])
@@ -86,53 +92,27 @@ def test_lines_have_the_log_likelihoods_as_text_and_hashes_by_the_harness_formul
     assert results["task_hashes"] == {task: sha256(hashes)}
 
 
-def test_a_group_of_subjects(tmp_path: Path) -> None:
-    subjects = {"tides": 4, "high seas/2": 6}
+def test_a_group_whose_subjects_lack_some_numbers_or_all(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    """Missing items have no line and are counted with their reasons, and a subject without a number has no metric."""
+    subjects = {"tides": (2, 1), "high seas/2": (3, 0), "four": (0, 2)}
     items = [
-        replace(item, id=f"{subject}{item.id}", subject=subject)
-        for subject, count in subjects.items()
-        for item in questions(count)
+        replace(item, id=f"{subject}{item.id}-{size}")
+        for subject, counts in subjects.items()
+        for size, count in zip((3, 4), counts, strict=True)
+        for item in questions(count, size, subject=subject)
     ]
-    run = quiz(items, tmp_path / "run")
-    results, samples = exported(run, tmp_path / "out")
-    group = "quiz@compat-lm-eval"
-    leaves = [f"{group}_tides", f"{group}_high-seas-2"]
-    assert results["group_subtasks"] == {group: leaves}
-    assert results["groups"] == {group: results["results"][group]}
-    assert [len(samples[leaf]) for leaf in leaves] == [4, 6]
-    assert sorted(results["configs"]) == sorted(leaves)
-    by_subject = {(row.protocol, row.subject): row for row in run.rows("subjects")}
-    for subject, leaf in zip(subjects, leaves, strict=True):
-        row = by_subject[f"{HARNESS}:acc_norm", subject]
-        entry = results["results"][leaf]
-        assert (entry["alias"], entry["acc_norm,none"]) == (subject, row.value)
-        assert entry["acc_norm_stderr,none"] == row.se
-    assert results["results"][group]["acc,none"] == next(
-        row.value for row in run.rows() if row.protocol.endswith(":acc")
-    )
-    assert results["results"][group]["sample_count"]["acc,none"] == 10
-
-
-def test_missing_items_have_no_line_and_are_counted_with_their_reasons(tmp_path: Path) -> None:
-    items = [*questions(3), *(replace(item, id=f"{item.id}-four") for item in questions(2, choices=4))]
-    results, samples = exported(quiz(items, tmp_path / "run", choices=3), tmp_path / "out")
-    (task,) = samples
-    assert results["n-samples"][task] == {"original": 5, "effective": 3}
-    assert [line["doc_id"] for line in samples[task]] == [0, 1, 2]
-    told = results["configs"][task]["metadata"][OWN]["metrics"]["acc,none"]
-    assert (told["n"], told["missing"], told["missing_reasons"][0]["count"]) == (3, 2, 2)
-
-
-def test_a_subject_without_a_number_has_no_metric(tmp_path: Path) -> None:
-    items = [
-        *questions(3, subject="three"),
-        *(replace(item, id=f"{item.id}-four") for item in questions(2, choices=4, subject="four")),
-    ]
-    results, samples = exported(quiz(items, tmp_path / "run", choices=3), tmp_path / "out")
-    entry = results["results"]["quiz@compat-lm-eval_four"]
-    assert entry == {"name": "quiz@compat-lm-eval_four", "alias": "four", "sample_len": 0}
-    assert samples.keys() == {"quiz@compat-lm-eval_three"}
-    assert results["results"]["quiz@compat-lm-eval_three"]["acc,none"] >= 0
+    run = quiz(items, tmp_path / "run", choices=3)
+    results, samples = exported(run, tmp_path / "out", protocols=[f"{HARNESS}:acc", f"{HARNESS}:acc_norm"])
+    rows = {(row.protocol, row.subject): row for row in [*run.rows(), *run.rows("subjects")]}
+    for subject, name in {"all": "quiz@compat-lm-eval", "high seas/2": "quiz@compat-lm-eval_high-seas-2"}.items():
+        row, entry = rows[f"{HARNESS}:acc_norm", subject], results["results"][name]
+        assert (entry["acc_norm,none"], entry["acc_norm_stderr,none"]) == (row.value, row.se)
+    told = results["configs"]["quiz@compat-lm-eval_tides"]["metadata"][OWN]["metrics"]["acc,none"]
+    assert (told["n"], told["missing"], [each["count"] for each in told["missing_reasons"]]) == (2, 1, [1])
+    assert results["configs"].keys() == {*results["group_subtasks"]["quiz@compat-lm-eval"]}
+    about = ("results", "groups", "group_subtasks", "n-samples", "n-shot", "higher_is_better")
+    assert {key: results[key] for key in about} == snapshot
+    assert {task: [line["doc_id"] for line in own] for task, own in samples.items()} == snapshot
 
 
 def test_several_runs_of_a_model_are_one_file_and_other_models_others(tmp_path: Path) -> None:
@@ -197,10 +177,8 @@ def test_generated_answers(tmp_path: Path) -> None:
         assert isinstance(line["resps"][0][0], str)
 
 
-@pytest.mark.costly("runs are written and read again")
-def test_texts_that_could_do_harm_stay_texts(tmp_path: Path) -> None:
-    run = choicewise.open_run(write_hostile_run(tmp_path / "run"))
-    results, samples = exported(run, tmp_path / "out")
+def test_texts_that_could_do_harm_stay_texts(hostile: Run, tmp_path: Path) -> None:
+    results, samples = exported(hostile, tmp_path / "out", protocols=[*hostile.protocols][::10])
     root = (tmp_path / "out").resolve()
     assert all(file.resolve().is_relative_to(root) for file in root.rglob("*"))
     assert results["model_name"].startswith("</script>")
@@ -211,9 +189,9 @@ def test_texts_that_could_do_harm_stay_texts(tmp_path: Path) -> None:
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 
 
-@pytest.mark.costly("runs are written and read again")
-@settings(max_examples=12)
-@given(st.lists(st.tuples(texts, st.lists(texts, min_size=2, max_size=4, unique=True), texts), min_size=1, max_size=5))
+@pytest.mark.costly("runs are written and exported")
+@settings(max_examples=4)
+@given(st.lists(st.tuples(texts, st.lists(texts, min_size=2, max_size=4, unique=True), texts), min_size=2, max_size=6))
 def test_any_texts(rows: list[tuple[str, list[str], str]]) -> None:
     items = [
         Item(f"{number}{question}", question, tuple(choices), (0,), subject)
@@ -238,10 +216,7 @@ def test_names_of_files_are_safe_and_stay_apart(one: str, other: str) -> None:
     first = file_name(one * 40)
     second = free_name(file_name(other * 40), [first], "told")
     for name in (first, second):
-        assert name
-        assert not name.startswith(".")
-        assert "/" not in name
-        assert "\0" not in name
+        assert re.fullmatch(r"[^./\0][^/\0]*", name)
         assert len(name.encode()) <= LONGEST + 10
         assert name.isprintable()
     assert first.casefold() != second.casefold()
@@ -266,9 +241,10 @@ def test_the_number_of_shots_is_no_part_of_a_task() -> None:
     assert metric_key(name, other, None, []) == "choicewise_acc_acc,none"
 
 
-@pytest.mark.parametrize(
-    "name", ["options/cloze", "mmlu/cloze", "options/pride", "options/yes-no", "masked-lm/minicons"]
-)
+CATALOGUE = ["options/cloze", "mmlu/cloze", "options/pride", "options/yes-no", "masked-lm/minicons"]
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
 def test_no_other_number_has_a_name_of_the_harness(name: str) -> None:
     theirs = {f"{metric},none" for metric in METRICS.values()}
     expected = {f"{HARNESS}:{metric}": metric for metric in METRICS.values()}
@@ -292,5 +268,6 @@ def test_the_date_is_the_runs_and_a_models_name_leads_nowhere(tmp_path: Path) ->
     manifest = read_manifest(run.folder)
     write_manifest(run.folder, replace(manifest, model=replace(manifest.model, name="../../etc/passwd")))
     results, _ = exported(choicewise.open_run(run.folder), tmp_path / "out")
+    assert results["model_name_sanitized"] == sanitized("../../etc/passwd") == "..__..__etc__passwd"
     assert results["date"] == pytest.approx((run.folder / "manifest.json").stat().st_mtime)
     assert {file.parent.parent for file in (tmp_path / "out").rglob("*.json*")} == {tmp_path / "out"}

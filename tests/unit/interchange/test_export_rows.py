@@ -1,10 +1,9 @@
 """Rows, scores and items as CSV and Parquet: they hold the numbers of the run, and read back equal."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import choicewise
-from choicewise.cli.commands import invoke
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import UsageError
@@ -25,11 +23,13 @@ from choicewise.interchange.export import export
 from choicewise.interchange.write.tables import SCORE_SCHEMA as SCHEMA
 from choicewise.interchange.write.tables import row_schema, row_table
 from choicewise.models.fake import HashModel
-from choicewise.page.study import make_study
+from choicewise.page.study import make_study, table_csv
 from choicewise.results.rows import Row
-from choicewise.results.run import Run, open_run
+from choicewise.results.run import Run
 from choicewise.results.summary import summarize
 from choicewise.results.sweep import Average, PartValue, ScoredPart, Stratum
+from choicewise.store.folder import read_manifest, write_manifest
+from tests.helpers.commands import choicewise as command
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.suite_data import TRIO, known_suites, write_benchmarks
 
@@ -39,9 +39,8 @@ PROTOCOLS = ["mmlu/original", "mmlu/cloze", "mmlu/helm"]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     place = tmp_path_factory.mktemp("rows")
-    return choicewise.evaluate(
-        model="fake:hash", data=write_mmlu(place / "tides"), protocols=PROTOCOLS, out=place / "run"
-    )
+    data = write_mmlu(place / "tides", questions=3)
+    return choicewise.evaluate(model="fake:hash", data=data, protocols=PROTOCOLS, out=place / "run")
 
 
 def cells(path: Path) -> list[dict[str, str]]:
@@ -62,7 +61,8 @@ def test_rows_read_back_with_every_number_of_the_report(run: Run, tmp_path: Path
                 assert mine[name] == plain, name
             assert text[name] == ("" if mine[name] is None else str(mine[name])), name
         assert float(text["value"]) == row["value"]
-    assert {name for row in told for name in row} <= set(table.column_names)
+    assert {name for row in told for name in row} | {*Row.__dataclass_fields__} <= set(table.column_names)
+    assert table.schema.field("value").type == pa.float64()
 
 
 def test_a_text_that_a_spreadsheet_would_compute_is_a_text(run: Run, tmp_path: Path) -> None:
@@ -72,11 +72,8 @@ def test_a_text_that_a_spreadsheet_would_compute_is_a_text(run: Run, tmp_path: P
         named = replace(summary, manifest=replace(summary.manifest, model=model))
         table = row_table(make_study([named]))
         assert table["model"][0].as_py() == model.name
-        from choicewise.page.study import table_csv
-
-        (tmp_path / "rows.csv").write_text(
-            table_csv(table.column_names, table.to_pylist()), encoding="utf-8", newline=""
-        )
+        text = table_csv(table.column_names, table.to_pylist())
+        (tmp_path / "rows.csv").write_text(text, encoding="utf-8", newline="")
         assert {row["model"] for row in cells(tmp_path / "rows.csv")} == {f"'{model.name}"}
 
 
@@ -87,30 +84,27 @@ def test_perplexities_and_averages_are_told_by_their_metric(run: Run) -> None:
     part = PartValue("mmlu", (ScoredPart("mmlu/original", "acc", 0.5, 0.5, 0.1, 12, 0, (Stratum(6.0, 12),)),))
     study = make_study([replace(summary, rows=(summary.rows[1], odd))])
     table = row_table(replace(study, averages=(Average("suite", "hash", False, (part,)),)))
-    metrics = table["metric"].to_pylist()
-    assert metrics == [summary.rows[1].metric, "perplexity", "average"]
+    assert table["metric"].to_pylist() == [summary.rows[1].metric, "perplexity", "average"]
     assert table["value"].to_pylist()[1:] == [12.5, 0.5]
     assert table["se"].to_pylist()[1] is None
     assert json.loads(table["parts"][2].as_py())[0]["benchmark"] == "mmlu"
     assert table["parts"].null_count == 2
 
 
-@pytest.mark.costly("runs are written and read again")
 def test_averages_come_with_the_folder_of_a_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_benchmarks(tmp_path / "data", monkeypatch)
     with known_suites(tmp_path, monkeypatch, trio=TRIO.format(more="")):
-        line = ["run", "--model", "fake:hash", "--protocol", "tests/trio", "--out", str(tmp_path / "out")]
-        assert invoke(line) == 0
+        command("run", "--model", "fake:hash", "--protocol", "tests/trio", "--out", tmp_path / "out", code=0)
     export(tmp_path / "out", "parquet", tmp_path / "rows.parquet")
     rows = pq.read_table(tmp_path / "rows.parquet").to_pylist()
     (average,) = [row for row in rows if row["metric"] == "average"]
     assert average["protocol"] == "tests/trio"
     assert len(json.loads(average["parts"])) == 3
-    export(tmp_path / "out", "markdown", tmp_path / "rows.md")
-    assert "tests/trio" in (tmp_path / "rows.md").read_text(encoding="utf-8")
     single = min(file.parent for file in (tmp_path / "out").rglob("manifest.json"))
-    export(single, "markdown", tmp_path / "one.md")
-    assert "tests/trio" not in (tmp_path / "one.md").read_text(encoding="utf-8")
+    for folder, name in ((tmp_path / "out", "rows.md"), (single, "one.md")):
+        export(folder, "markdown", tmp_path / name)
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert ("tests/trio" in text) == (name == "rows.md")
 
 
 @pytest.mark.parametrize("form", ["scores-csv", "scores-parquet"])
@@ -140,19 +134,13 @@ def test_items_are_imported_with_the_same_numbers(form: str, run: Run, tmp_path:
     assert [note for note in notes if "mmlu/helm" in note]
     (back,) = choicewise.import_log(path, tmp_path / "back")
     assert back.manifest.model.name == run.manifest.model.name
-    for name, of_run in {
-        "sum": "mmlu/cloze:sum",
-        "token_mean": "mmlu/cloze:token_mean",
-        "char_mean": "mmlu/cloze:char_mean",
-        "byte_mean_bare": "mmlu/cloze:byte_mean_bare",
-        "pmi": "mmlu/cloze:pmi-empty",
-    }.items():
-        mine = back.scores(f"mmlu/cloze:{name}").sort_by([("item", "ascending"), ("choice", "ascending")])
-        own = run.scores(of_run).sort_by([("item", "ascending"), ("choice", "ascending")])
-        assert mine["item"].to_pylist() == own["item"].to_pylist()
+    order = [("item", "ascending"), ("choice", "ascending")]
+    for name in ("sum", "token_mean", "char_mean", "byte_mean_bare", "pmi"):
+        of_run = f"mmlu/cloze:{name}{'-empty' * (name == 'pmi')}"
+        mine, own = back.scores(f"mmlu/cloze:{name}").sort_by(order), run.scores(of_run).sort_by(order)
         np.testing.assert_allclose(mine["score"].to_numpy(), own["score"].to_numpy(), rtol=1e-12)
-        assert mine["prediction"].to_pylist() == own["prediction"].to_pylist()
-        assert mine["credit"].to_pylist() == own["credit"].to_pylist()
+        for column in ("item", "prediction", "credit"):
+            assert mine[column].to_pylist() == own[column].to_pylist()
     again = path.with_stem("again")
     export(back.folder, form, again)
     assert rows_of(again, form) == rows_of(path, form)
@@ -177,39 +165,29 @@ def test_prompts_are_told_apart_by_their_tasks(run: Run, tmp_path: Path) -> None
 
 
 def test_runs_of_one_name_are_told_apart(run: Run, tmp_path: Path) -> None:
-    model = HashModel()
-    data = write_mmlu(tmp_path / "tides", ("trees",))
-    choicewise.evaluate(model=model, data=data, protocols=["mmlu/original"], out=tmp_path / "run")
-    export([run, open_run(tmp_path / "run")], "items-parquet", tmp_path / "items.parquet", protocols=["mmlu/original"])
-    table = pq.read_table(tmp_path / "items.parquet")
-    names = set(table["model"].to_pylist())
+    data, line = write_mmlu(tmp_path / "tides", ("trees",)), {"protocols": ["mmlu/original"]}
+    other = choicewise.evaluate(model=HashModel(), data=data, out=tmp_path / "run", **line)
+    export([run, other], "items-parquet", tmp_path / "items.parquet", **line)
+    names = set(pq.read_table(tmp_path / "items.parquet")["model"].to_pylist())
     assert len(names) == 2
     assert all(name.startswith(run.manifest.model.name) for name in names)
 
 
 def test_texts_of_items_stand_as_they_are(tmp_path: Path) -> None:
-    data = tmp_path / "signs.jsonl"
-    lines = [
-        {"question": '=1+1, is\n"it"?', "choices": ["-3", "@a,b", "'=c", "d"], "answer": 1},
-        {"question": "+", "choices": ["\u202ex", "y z", " y ", "e"], "answer": 0},
-    ]
-    data.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
-    made = choicewise.evaluate(model="fake:hash", data=data, protocols=["mmlu/cloze:sum"], out=tmp_path / "run")
-    export(made, "items-csv", tmp_path / "items.csv")
+    choices = {'=1+1, is\n"it"?': ("-3", "@a,b", "'=c", "d"), "+": ("\u202ex", "y z", " y ", "e")}
+    items = tuple(Item(f"{place}", question, choices[question], (1,)) for place, question in enumerate(choices))
+    data = Dataset("signs", {"test": items})
+    asked = choicewise.evaluate(model="fake:hash", data=data, protocols=["mmlu/cloze:sum"], out=tmp_path / "run")
+    export(asked, "items-csv", tmp_path / "items.csv")
     rows = cells(tmp_path / "items.csv")
     assert [row["text"] for row in rows] == [" -3", " @a,b", " '=c", " d", " \u202ex", " y z", "  y ", " e"]
-    assert [row["question"] for row in rows[::4]] == [line["question"] for line in lines]
-    export(made, "scores-csv", tmp_path / "scores.csv")
+    assert [row["question"] for row in rows[::4]] == [*choices]
+    export(asked, "scores-csv", tmp_path / "scores.csv")
     assert {row["item"] for row in cells(tmp_path / "scores.csv")} == {row["item"] for row in rows}
 
 
 def test_a_run_that_is_not_complete_is_marked(run: Run, tmp_path: Path) -> None:
-    import shutil
-
-    folder = tmp_path / "run"
-    shutil.copytree(run.folder, folder)
-    from choicewise.store.folder import read_manifest, write_manifest
-
+    folder = shutil.copytree(run.folder, tmp_path / "run")
     manifest = read_manifest(folder)
     write_manifest(folder, replace(manifest, complete=False, blocks=manifest.blocks[:1]))
     with pytest.raises(UsageError, match="not complete"):
@@ -218,39 +196,27 @@ def test_a_run_that_is_not_complete_is_marked(run: Run, tmp_path: Path) -> None:
     rows = cells(tmp_path / "rows.csv")
     assert {row["complete"] for row in rows} == {"False"}
     assert all("incomplete" in row["selection"] for row in rows)
-    notes = export(folder, "scores-csv", tmp_path / "scores.csv", incomplete=True).notes
-    assert any("not complete" in note for note in notes)
-    notes = export(folder, "items-csv", tmp_path / "items.csv", incomplete=True).notes
-    assert any("not complete" in note for note in notes)
+    for form in ("scores-csv", "items-csv"):
+        notes = export(folder, form, tmp_path / f"{form}.csv", incomplete=True).notes
+        assert any("not complete" in note for note in notes)
     export(folder, "markdown", tmp_path / "t.md", incomplete=True)
     assert "incomplete" in (tmp_path / "t.md").read_text(encoding="utf-8")
 
 
-def test_a_missing_number_is_null_and_no_zero(tmp_path: Path) -> None:
-    schema = row_schema()
-    assert schema.field("value").type == pa.float64()
-    assert {field.name for field in schema} >= set(Row.__dataclass_fields__)
-
-
-def test_the_command_says_what_it_wrote(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_it_wrote(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "rows.csv"
-    assert invoke(["export", str(run.folder), "--format", "csv", "--out", str(out)]) == 0
-    assert capsys.readouterr().out.strip() == str(out)
+    assert command("export", run.folder, "--format", "csv", "--out", out, code=0).stdout.strip() == str(out)
     assert not math.isnan(float(cells(out)[0]["value"]))
 
 
 def test_choices_with_contexts_of_their_own_keep_them(tmp_path: Path) -> None:
     items = (Item("0", "Ann thanked Bo because _ helped.", ("Ann", "Bo"), (1,)),)
-    made = choicewise.evaluate(
-        model="fake:hash",
-        data=Dataset("pairs", {"validation": items}),
-        protocols=["winogrande/harness"],
-        out=tmp_path / "run",
-    )
-    export(made, "items-csv", tmp_path / "items.csv")
+    data = Dataset("pairs", {"validation": items})
+    asked = choicewise.evaluate(model="fake:hash", data=data, protocols=["winogrande/harness"], out=tmp_path / "run")
+    export(asked, "items-csv", tmp_path / "items.csv")
     rows = cells(tmp_path / "items.csv")
     assert [row["context"] for row in rows] == [f"Ann thanked Bo because {name}" for name in ("Ann", "Bo")]
     assert [row["text"] for row in rows] == [" helped."] * 2
     (back,) = choicewise.import_log(tmp_path / "items.csv", tmp_path / "back")
     name = next(name for name in back.protocols if name.endswith(":sum"))
-    assert back.scores(name)["score"].to_pylist() == pytest.approx(made.scores()["score"].to_pylist())
+    assert back.scores(name)["score"].to_pylist() == pytest.approx(asked.scores()["score"].to_pylist())

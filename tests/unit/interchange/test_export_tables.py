@@ -1,7 +1,6 @@
 """Tables of results in Markdown and LaTeX: they say what the rows say, and no text becomes markup."""
 
-from __future__ import annotations
-
+import math
 import re
 import shutil
 import subprocess
@@ -16,11 +15,11 @@ from markdown_it import MarkdownIt
 import choicewise
 from choicewise.errors import UsageError
 from choicewise.interchange.export import export
-from choicewise.interchange.write import paper as latex
-from choicewise.interchange.write import paper as markdown
-from choicewise.interchange.write.paper import Cell, Note, PaperTable, paper_tables
+from choicewise.interchange.write import paper
+from choicewise.interchange.write.paper import Cell, Note, PaperTable, latex, markdown, paper_tables
 from choicewise.page.study import make_study
 from choicewise.protocols.protocol import parse_signature
+from choicewise.results.outcomes import Summary
 from choicewise.results.summary import summarize
 from choicewise.util.text import safe
 from tests.helpers.mmlu_data import write_mmlu
@@ -28,6 +27,7 @@ from tests.helpers.mmlu_data import write_mmlu
 NASTY = r"a_b*c*|d [x](http://y) <b>&amp; $1$ `q` ~~s~~ \cmd{50%} #1 ^2 www.x.com 'q' --, „Ü 模 é" + "\n\u202e"
 """A name with everything that a markup language could take for its own."""
 
+PROTOCOLS = ["mmlu/original", "mmlu/cloze:sum", "mmlu/helm"]
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
 READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
@@ -35,14 +35,20 @@ READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two runs: of one model on two datasets that are called differently."""
-    made = []
-    for name, questions in (("tides", 6), ("waves", 4)):
-        place = tmp_path_factory.mktemp(name)
-        data = write_mmlu(place / name, questions=questions)
-        protocols = ["mmlu/original", "mmlu/cloze:sum", "mmlu/helm"]
+    places = {name: tmp_path_factory.mktemp(name) for name in ("tides", "waves")}
+    for questions, (name, place) in zip((6, 4), places.items(), strict=True):
+        data, protocols = (
+            write_mmlu(place / name, questions=questions),
+            ["mmlu/original", "mmlu/cloze:sum", "mmlu/helm"],
+        )
         choicewise.evaluate(model="fake:hash", data=data, protocols=protocols, out=place / "run")
-        made.append(place / "run")
-    return made
+    return [place / "run" for place in places.values()]
+
+
+def called(summary: Summary, name: str) -> Summary:
+    """The same of a model of another name."""
+    manifest = replace(summary.manifest, model=replace(summary.manifest.model, name=name))
+    return replace(summary, manifest=manifest, rows=tuple(replace(row, model=name) for row in summary.rows))
 
 
 def cells(table: PaperTable) -> dict[tuple[str, str], Cell]:
@@ -61,7 +67,7 @@ def shown(html_text: str) -> str:
 @example(NASTY)
 @example("a:smile:b https://x.y a@b.c #12 @me !")
 def test_markdown_shows_a_text_as_it_is(text: str) -> None:
-    cell = f"| a | b |\n| --- | --- |\n| x{markdown.markdown_escape(text)}y | z |\n"
+    cell = f"| a | b |\n| --- | --- |\n| x{paper.markdown_escape(text)}y | z |\n"
     assert shown(cell) == f"abx{safe(text)}yz"
 
 
@@ -69,7 +75,9 @@ def test_markdown_shows_a_text_as_it_is(text: str) -> None:
 @example("``a` b```")
 @example(" `")
 def test_markdown_shows_code_as_it_is(text: str) -> None:
-    assert shown(f"x {markdown.markdown_code(text)}") == f"x {safe(text) or '  '}"
+    plain = safe(text)
+    seen = plain if plain.strip(" ") else f" {plain} "  # a reader takes no blanks off code of blanks alone
+    assert shown(f"x {paper.markdown_code(text)}") == f"x {seen}"
 
 
 SPELLED = {r"\textbackslash{}": "\\", r"\textasciicircum{}": "^", r"\textasciitilde{}": "~", r"\textbar{}": "|"}
@@ -101,8 +109,8 @@ def set_text(text: str) -> str:
 @given(TEXTS)
 @example(NASTY)
 def test_latex_sets_a_text_as_it_is(text: str) -> None:
-    assert set_text(latex.latex_escape(text)) == safe(text)
-    typed = latex.latex_code(text)
+    assert set_text(paper.latex_escape(text)) == safe(text)
+    typed = paper.latex_code(text)
     assert typed.startswith(r"\texttt{")
     assert set_text(typed.removeprefix(r"\texttt{").removesuffix("}")) == safe(text)
     for pair in ("--", ",,", "<<", ">>"):
@@ -112,14 +120,10 @@ def test_latex_sets_a_text_as_it_is(text: str) -> None:
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex here")
 def test_latex_compiles_whatever_the_names(folders: list[Path], tmp_path: Path) -> None:
     summary = summarize(folders[0])
-    summaries = []
-    for name in (NASTY, "[a]", "*b"):
-        model = replace(summary.manifest.model, name=name)
-        rows = tuple(replace(row, model=name, dataset=NASTY) for row in summary.rows)
-        summaries.append(replace(summary, manifest=replace(summary.manifest, model=model), rows=rows))
-    tables = paper_tables(make_study(summaries))
+    rows = tuple(replace(row, dataset=NASTY) for row in summary.rows)
+    tables = paper_tables(make_study([called(replace(summary, rows=rows), name) for name in (NASTY, "[a]", "*b")]))
     many = replace(tables[0], name="long", rows=tables[0].rows * 20)
-    text = latex.latex([*tables, many])
+    text = latex([*tables, many])
     head = "\\documentclass{article}\\usepackage{booktabs,longtable}\\begin{document}\n"
     (tmp_path / "t.tex").write_text(f"{head}{text}\n\\end{{document}}\n", encoding="utf-8")
     line = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
@@ -143,10 +147,7 @@ def test_one_run_has_a_line_per_protocol(folders: list[Path], tmp_path: Path) ->
 
 def test_several_models_stand_beside_the_protocols(folders: list[Path]) -> None:
     one = summarize(folders[0])
-    models = [
-        replace(one, manifest=replace(one.manifest, model=replace(one.manifest.model, name=f"m{n}"))) for n in "ab"
-    ]
-    (table,) = paper_tables(make_study(models))
+    (table,) = paper_tables(make_study([called(one, f"m{letter}") for letter in "ab"]))
     assert table.heads == ("protocol", "ma", "mb", "n", "id")
     for row in one.rows:
         cell = cells(table)[row.protocol, "mb"]
@@ -156,35 +157,31 @@ def test_several_models_stand_beside_the_protocols(folders: list[Path]) -> None:
 
 def test_more_models_than_protocols_go_down_the_page_and_wide_tables_are_parted(folders: list[Path]) -> None:
     one = summarize(folders[0])
-    models = [
-        replace(one, manifest=replace(one.manifest, model=replace(one.manifest.model, name=f"m{n}"))) for n in range(7)
-    ]
+    models = [called(one, f"m{n}") for n in range(7)]
     (table,) = paper_tables(make_study(models))
     assert table.heads == ("model", *(row.protocol for row in one.rows))
     assert [row[0].text for row in table.rows] == [*(f"m{n}" for n in range(7)), "n", "id"]
     assert [cell.text for cell in table.rows[-1][1:]] == [row.id for row in one.rows]
-    several = [replace(each, rows=tuple(_copies(each.rows))) for each in models]
+    quarters = [(f"{row.protocol}{n}", f"#P{n}{row.id[3:]}", row) for row in one.rows for n in range(4)]
+    several = [
+        replace(each, rows=tuple(replace(row, protocol=name, id=id) for name, id, row in quarters)) for each in models
+    ]
     tables = paper_tables(make_study(several))
     assert [len(each.heads) for each in tables] == [7, 6]
     assert {each.name for each in tables} == {"tides-acc-exact-match-part-1-of-2", "tides-acc-exact-match-part-2-of-2"}
 
 
-def _copies(rows):  # type: ignore[no-untyped-def]
-    return [replace(row, protocol=f"{row.protocol}{n}", id=f"#P{n}{row.id[3:]}") for row in rows for n in range(4)]
-
-
 def test_one_model_on_two_datasets_is_one_table(folders: list[Path]) -> None:
     (table,) = paper_tables(make_study([summarize(folder) for folder in folders]))
     names = {row[0].text for row in table.rows}
-    assert names == {
-        f"{name} on {data}" for name in summarize(folders[0]).manifest.protocols for data in ("tides", "waves")
-    }
+    protocols = summarize(folders[0]).manifest.protocols
+    assert names == {f"{name} on {data}" for name in protocols for data in ("tides", "waves")}
 
 
 def test_perplexities_stand_apart_from_shares(folders: list[Path]) -> None:
     one = summarize(folders[0])
     odd = replace(
-        one.rows[0], protocol="lambada/x", id="#P000000", metric="perplexity", value=1234567.8, ci_low=float("nan")
+        one.rows[0], protocol="lambada/x", id="#P000000", metric="perplexity", value=1234567.8, ci_low=math.nan
     )
     shares, others = paper_tables(make_study([replace(one, rows=(*one.rows, odd))]))
     assert {row[0].text for row in others.rows} == {"lambada/x"}
@@ -205,8 +202,8 @@ def test_what_a_number_lacks_stands_in_a_numbered_note(folders: list[Path]) -> N
     assert table.rows[1][1].marks == (2,)
     texts = [note.text for note in table.notes if note.mark]
     assert texts == ["12 of 12 items could not be scored", "incomplete: 6 of 12 items"]
-    assert "–¹" in markdown.markdown([table])
-    assert r"–\textsuperscript{1}" in latex.latex([table])
+    assert "–¹" in markdown([table])
+    assert r"–\textsuperscript{1}" in latex([table])
 
 
 @pytest.mark.parametrize(("half", "digits"), [(0.02, "50.0"), (0.0004, "50.00"), (0.000004, "50.0000")])
@@ -220,10 +217,10 @@ def test_narrow_intervals_have_more_digits(folders: list[Path], half: float, dig
 def test_a_table_of_many_lines_runs_over_pages() -> None:
     rows = tuple((Cell(f"p{n}"), Cell("1.0", "[0.9, 1.1]")) for n in range(30))
     table = PaperTable("t", "c", ("protocol", "m"), rows, (Note("note"),))
-    assert r"\begin{longtable}{lr}" in latex.latex([table])
+    assert r"\begin{longtable}{lr}" in latex([table])
     few = replace(table, rows=rows[:5])
-    assert r"\begin{table}" in latex.latex([few])
-    assert r"\label{tab:t}" in latex.latex([few])
+    assert r"\begin{table}" in latex([few])
+    assert r"\label{tab:t}" in latex([few])
 
 
 @pytest.mark.parametrize("form", ["markdown", "latex", "csv", "parquet"])

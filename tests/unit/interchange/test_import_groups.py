@@ -1,8 +1,7 @@
 """Groups of the harness's tasks: one run with a subject for each task, and the group's own numbers."""
 
-from __future__ import annotations
-
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,14 @@ import numpy as np
 import pytest
 
 from choicewise import import_log, open_run
-from choicewise.cli.commands import invoke
 from choicewise.errors import DataError, UsageError
+from choicewise.interchange.logs.import_log import read_logs
 from choicewise.store.folder import read_sweep, write_manifest
-from tests.unit.interchange.test_import_logs import DATE, Rows, only, results_of, sample, values, write_lines
+from tests.helpers.commands import choicewise
+from tests.helpers.harness_logs import DATE, mean, results_of, samples
+from tests.helpers.imported_runs import one_run, unused, values, write_lines
 
 SIZES = {"town_a": 4, "town_b": 9, "town_c": 14}
-
-
-def mean(rows: Rows, metric: str) -> float:
-    return float(np.mean([row[metric] for row in rows]))
 
 
 def write_group(
@@ -35,7 +32,7 @@ def write_group(
     ``tree``: group → what it names; every group has all numbers.
     """
     tree = tree or {"towns": [*sizes]}
-    rows = {task: [sample(number) for number in range(size)] for task, size in sizes.items()}
+    rows = {task: samples(size) for task, size in sizes.items()}
     results = results_of(rows["town_a"])
     each = {task: results_of(own, task) for task, own in rows.items()}
     for part in ("results", "configs", "versions", "n-shot", "n-samples"):
@@ -65,47 +62,44 @@ def write_group(
 @pytest.mark.parametrize("by_items", [True, False])
 def test_a_group_is_one_run_with_its_number(by_items: bool, tmp_path: Path) -> None:
     results = write_group(tmp_path / "out", {"acc": by_items, "acc_norm": by_items})
-    run = only(import_log(tmp_path / "out", tmp_path / "run"))
+    run = one_run(tmp_path / "out", tmp_path / "run")
     assert run.manifest.dataset.name == "towns"
-    numbers = values(run)
-    assert numbers["sum"][0] == pytest.approx(results["groups"]["towns"]["acc,none"])
-    assert numbers["char_mean_bare"][0] == pytest.approx(results["groups"]["towns"]["acc_norm,none"])
-    assert numbers["sum"][1] == sum(SIZES.values())
+    numbers, group = values(run), results["groups"]["towns"]
+    assert numbers["sum"][:2] == (pytest.approx(group["acc,none"]), sum(SIZES.values()))
+    assert numbers["char_mean_bare"][0] == pytest.approx(group["acc_norm,none"])
     assert run.protocols["towns:sum"].aggregation == ("micro" if by_items else "macro")
     by = {row["subject"]: row for row in run.report(by="subjects").to_pylist() if row["protocol"] == "towns:sum"}
     for task in SIZES:
         assert by[task]["value"] == pytest.approx(results["results"][task]["acc,none"])
-    items = run.tables.items.to_pylist()
-    assert items[0]["item"] == "town_a/0"
+    assert run.tables.items["item"][0].as_py() == "town_a/0"
 
 
 def test_metrics_that_are_averaged_in_two_ways(tmp_path: Path) -> None:
     results = write_group(tmp_path / "out", {"acc": True, "acc_norm": False})
-    numbers = values(only(import_log(tmp_path / "out", tmp_path / "run")))
-    assert numbers["sum"][0] == pytest.approx(results["groups"]["towns"]["acc,none"])
-    macro = numbers["char_mean_bare@aggregation=macro"]
-    assert macro[0] == pytest.approx(results["groups"]["towns"]["acc_norm,none"])
-    assert macro[0] != pytest.approx(numbers["char_mean_bare"][0])
+    numbers, group = values(one_run(tmp_path / "out", tmp_path / "run")), results["groups"]["towns"]
+    assert numbers["sum"][0] == pytest.approx(group["acc,none"])
+    macro = numbers["char_mean_bare@aggregation=macro"][0]
+    assert macro == pytest.approx(group["acc_norm,none"])
+    assert macro != pytest.approx(numbers["char_mean_bare"][0])
 
 
 def test_equal_sizes_are_averaged_as_the_group_says(tmp_path: Path) -> None:
     same = {"town_a": 4, "town_b": 4}
     write_group(tmp_path / "one", {"acc": True}, sizes=same)
-    assert only(import_log(tmp_path / "one", tmp_path / "a")).protocols["towns:sum"].aggregation == "micro"
+    assert one_run(tmp_path / "one", tmp_path / "a").protocols["towns:sum"].aggregation == "micro"
     results = write_group(tmp_path / "two", {"acc": True}, sizes=same)
     results["configs"]["towns"] = {"aggregate_metric_list": [{"metric": "acc", "weight_by_size": False}]}
     (tmp_path / "two" / f"results_{DATE}.json").write_text(json.dumps(results))
-    assert only(import_log(tmp_path / "two", tmp_path / "b")).protocols["towns:sum"].aggregation == "macro"
+    assert one_run(tmp_path / "two", tmp_path / "b").protocols["towns:sum"].aggregation == "macro"
 
 
 def test_of_nested_groups_the_outer_one_is_the_run(tmp_path: Path) -> None:
     tree = {"county": ["inner", "town_c"], "inner": ["town_a", "town_b"]}
     results = write_group(tmp_path / "out", {"acc": True}, tree)
-    run = only(import_log(tmp_path / "out", tmp_path / "run"))
+    run = one_run(tmp_path / "out", tmp_path / "run")
     assert run.manifest.dataset.name == "county"
     assert values(run)["sum"][0] == pytest.approx(results["groups"]["county"]["acc,none"])
-    assert run.manifest.imported is not None
-    assert any("inner" in text for text in run.manifest.imported.unused)
+    assert any("inner" in text for text in unused(run))
 
 
 def test_a_group_in_a_circle_ends(tmp_path: Path) -> None:
@@ -113,28 +107,35 @@ def test_a_group_in_a_circle_ends(tmp_path: Path) -> None:
     assert len(import_log(tmp_path / "out", tmp_path / "run")) in (1, len(SIZES))
 
 
-@pytest.mark.parametrize("why", ["no number", "another number", "absent", "kinds", "tag"])
-def test_tasks_stay_apart_where_they_are_not_the_group(why: str, tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    results = write_group(folder, {"acc": True})
-    if why == "no number":
-        results["groups"] = {}
-        del results["results"]["towns"]
-    if why == "another number":
-        results["groups"]["towns"]["acc,none"] = results["results"]["towns"]["acc,none"] = 0.987
-    if why == "absent":
-        (folder / f"samples_town_b_{DATE}.jsonl").unlink()
-    if why == "kinds":
-        results["configs"]["town_a"]["output_type"] = "loglikelihood"
-    if why == "tag":
-        results["group_subtasks"] = {}
-    (folder / f"results_{DATE}.json").write_text(json.dumps(results))
-    if why in ("no number", "tag"):
-        runs = import_log(folder, tmp_path / "runs")
-    else:
-        with pytest.warns(UserWarning, match="stay apart"):
-            runs = import_log(folder, tmp_path / "runs")
-    assert {run.manifest.dataset.name for run in runs} == {*SIZES} - ({"town_b"} if why == "absent" else set())
+def no_number(results: dict[str, Any]) -> None:
+    results["groups"] = {}
+    del results["results"]["towns"]
+
+
+def another_number(results: dict[str, Any]) -> None:
+    results["groups"]["towns"]["acc,none"] = results["results"]["towns"]["acc,none"] = 0.987
+
+
+SEPARATE: dict[str, tuple[Any, str]] = {
+    "no number": (no_number, ""),
+    "another number": (another_number, "its acc,none is 0.987, and its tasks have"),
+    "absent": (lambda results: None, "absent of 1 of its 3 tasks, such as town_b"),
+    "kinds": (lambda results: results["configs"]["town_a"].update(output_type="loglikelihood"), "output types"),
+    "tag": (lambda results: results.update(group_subtasks={}), ""),
+}
+"""What a file of results says → why the tasks stay apart; nothing is said where it has no group with a number."""
+
+
+@pytest.mark.parametrize("name", SEPARATE)
+def test_tasks_stay_apart_where_they_are_not_the_group(name: str, tmp_path: Path) -> None:
+    results, (change, says) = write_group(tmp_path, {"acc": True}), SEPARATE[name]
+    change(results)
+    (tmp_path / f"results_{DATE}.json").write_text(json.dumps(results))
+    if name == "absent":
+        (tmp_path / f"samples_town_b_{DATE}.jsonl").unlink()
+    with pytest.warns(UserWarning, match=f"stay apart.*{says}") if says else nullcontext():
+        logs = read_logs([tmp_path])
+    assert {log.task for log in logs} == {*SIZES} - ({"town_b"} if name == "absent" else set())
 
 
 def test_a_broken_file_does_not_lose_the_others(tmp_path: Path) -> None:
@@ -164,14 +165,12 @@ def test_all_broken_files_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("report",), ("ladder", "towns:sum", "towns:char_mean_bare")])
-def test_an_unfinished_import_is_finished_by_import(
-    command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unfinished_import_is_finished_by_import(command: tuple[str, ...], tmp_path: Path) -> None:
     write_group(tmp_path / "out", {"acc": True})
-    run = only(import_log(tmp_path / "out", tmp_path / "run"))
+    run = one_run(tmp_path / "out", tmp_path / "run")
     write_manifest(run.folder, replace(run.manifest, complete=False))
-    invoke([*command, str(run.folder)])
-    assert "is not complete; run the same `choicewise import` command again" in capsys.readouterr().err
+    printed = choicewise(*command, run.folder).stderr
+    assert "is not complete; run the same `choicewise import` command again" in printed
 
 
 LATER = "2025-01-01T00-00-00.000001"
@@ -181,9 +180,8 @@ LATER = "2025-01-01T00-00-00.000001"
 def test_of_repeated_runs_the_newest_is_taken(shots: int, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     write_group(folder, {"acc": True})
-    rows = [sample(number) for number in range(3)]
-    results = results_of(rows, "town_a")
-    results["n-shot"] = {"town_a": shots}
+    rows = samples(3)
+    results = results_of(rows, "town_a", **{"n-shot": {"town_a": shots}})
     write_lines(folder / f"samples_town_a_{LATER}.jsonl", rows)
     (folder / f"results_{LATER}.json").write_text(json.dumps(results))
     for task in ("town_b", "town_c"):
@@ -194,7 +192,6 @@ def test_of_repeated_runs_the_newest_is_taken(shots: int, tmp_path: Path) -> Non
         with pytest.raises(UsageError, match=rf"{DATE}.* and .*{LATER}.*one by one"):
             import_log(folder, tmp_path / "run")
         return
-    run = only(import_log(folder, tmp_path / "run"))
+    run = one_run(folder, tmp_path / "run")
     assert values(run)["sum"][1] == 3
-    assert run.manifest.imported is not None
-    assert run.manifest.imported.unused == (f"samples_town_a_{DATE}.jsonl, which is older",)
+    assert unused(run) == (f"samples_town_a_{DATE}.jsonl, which is older",)

@@ -1,6 +1,5 @@
 """Run folders of HELM become runs: its verdicts follow from them, and what is broken is refused by name."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise import import_log
+from choicewise import open_run
 from choicewise.errors import DataError
-from choicewise.interchange.logs.files import recognise
 from choicewise.interchange.logs.helm import letter_choices, reference_tokens, scored_reference, token_bytes
-from choicewise.interchange.logs.import_log import read_logs, read_state
+from choicewise.interchange.logs.import_log import read_logs, read_state, run_of_log
 from choicewise.interchange.logs.log import Log
 from tests.helpers.golden_logs import edited, golden
+from tests.helpers.imported_runs import values
 
 JOINT = "town:method=multiple_choice_joint"
 ORIGINAL = "town:method=multiple_choice_separate_original"
@@ -37,21 +36,10 @@ def logs(path: Path) -> dict[str, Log]:
     return {log.task: log for log in read_logs([path])}
 
 
-def test_a_suite_has_a_log_for_every_task_and_perturbation(helm: Path) -> None:
-    assert recognise(helm) == recognise(helm / f"{ORIGINAL},model=made-up_words" / STATE) == "helm"
-    changed = " perturbation=uppercase"
-    tasks = [f"{name}{end}" for name in (CALIBRATED, ORIGINAL, JOINT) for end in ("", changed)]
-    assert sorted(logs(helm)) == sorted([*tasks, f"{ORIGINAL},failed=one"])
-    assert {log.model for log in logs(helm).values()} == {"made-up/words"}
-
-
-@pytest.mark.parametrize("task", [JOINT, ORIGINAL, CALIBRATED])
-def test_the_verdicts_of_helm_follow_from_its_log(helm: Path, task: str) -> None:
-    log = logs(helm)[task]
-    items = list(log.items)
-    assert all("exact_match" in item.recorded for item in items)
-    assert ("predicted_index" in items[0].recorded) == (task != JOINT)
-    assert read_state(log).notes == ()
+def imported(log: Log, folder: Path) -> dict[str, tuple[float | None, int, int]]:
+    """The numbers of the run that a log becomes."""
+    run_of_log(log, folder / "run")
+    return values(open_run(folder / "run"))
 
 
 @pytest.mark.parametrize("name", ["exact_match", "predicted_index"])
@@ -66,48 +54,17 @@ def test_a_verdict_that_does_not_follow_is_told(original: Path, name: str) -> No
     assert note.startswith(f"{name} of 1 of 5 items is another than its own answers give, such as id2")
 
 
-def test_references_are_scored_as_they_were_sent(original: Path) -> None:
-    item = next(iter(logs(original)[ORIGINAL].items))
-    assert item.context == item.question == "Which river crosses the town of Merrow? (all)"
-    assert [choice.text for choice in item.choices] == [" the Lune", " the Ash", " the Tarn", " the Wye"]
-    assert [choice.tokens for choice in item.choices] == [2, 2, 2, 2]
-    state = json.loads((original / STATE).read_text())["request_states"][1]
-    tokens = state["result"]["completions"][0]["tokens"]
-    assert item.choices[1].loglikelihood == tokens[-1]["logprob"] + tokens[-2]["logprob"]
-
-
-def test_calibrated_references_have_an_unconditional_score(helm: Path) -> None:
-    log = logs(helm)[CALIBRATED]
-    assert log.null == "Answer:"
-    assert all(choice.unconditional is not None for item in log.items for choice in item.choices)
-
-
 def test_letters_become_answers_of_text(helm: Path, tmp_path: Path) -> None:
     log = logs(helm)[JOINT]
-    assert {item.subject for item in log.items} == {"mills", "rivers"}
-    assert next(iter(log.items)).id == "mills/id2"
-    runs = import_log(helm, tmp_path / "runs")
-    (run,) = (run for run in runs if run.manifest.dataset.name == JOINT)
-    rows = {row["protocol"]: row for row in run.report().to_pylist()}
+    numbers = imported(log, tmp_path)
     recorded = [item.recorded["exact_match"] for item in log.items]
-    assert rows[f"{JOINT}:letter-match"]["value"] == pytest.approx(sum(recorded) / len(recorded))
-    assert rows[f"{JOINT}:sum"]["n"] == 0
+    assert numbers["letter-match"][0] == pytest.approx(sum(recorded) / len(recorded))
+    assert numbers["sum"][1] == 0
 
 
 def test_exact_match_is_the_token_mean_that_shares_ties(original: Path, tmp_path: Path) -> None:
-    runs = import_log(original, tmp_path / "runs")
-    (run,) = (run for run in runs if run.manifest.dataset.name == ORIGINAL)
-    rows = {row["protocol"]: row["value"] for row in run.report().to_pylist()}
-    assert rows[f"{ORIGINAL}:token_mean"] == pytest.approx(
-        logs(original)[ORIGINAL].recorded.get("exact_match test", 0.0)
-    )
-
-
-def test_a_request_that_failed_is_missing_and_says_why(helm: Path) -> None:
-    log = logs(helm / f"{ORIGINAL},model=made-up_words,failed=one")[f"{ORIGINAL},failed=one"]
-    missing = [choice.missing for item in log.items for choice in item.choices if choice.loglikelihood is None]
-    assert missing == ["the request failed; the scenario state says why"]
-    assert any("has no per_instance_stats.json" in each for each in log.unused)
+    log = logs(original)[ORIGINAL]
+    assert imported(log, tmp_path)["token_mean"][0] == pytest.approx(log.recorded.get("exact_match test", 0.0))
 
 
 def test_unsorted_states_give_the_same_items(original: Path) -> None:
@@ -128,13 +85,6 @@ def test_splits_and_trials_are_logs_of_their_own(original: Path) -> None:
     assert len(list(logs(original)[f"{ORIGINAL} trial=0 split=valid"].items)) == 1
 
 
-def without(key: str) -> Any:
-    def change(state: Any) -> None:
-        state["request_states"][0].pop(key)
-
-    return change
-
-
 def first(**members: Any) -> Any:
     return lambda state: state["request_states"][0].update(members)
 
@@ -148,7 +98,10 @@ def first(**members: Any) -> Any:
         (lambda state: state["request_states"][0]["request"].update(model="b"), "mixes the models b, made-up/words"),
         (lambda state: state["request_states"].append(state["request_states"][0]), "reference 0 a second time"),
         (first(reference_index=9), "asks about reference 9 of 4"),
-        (without("instance"), "request state 0 is about no instance with an id"),
+        (
+            lambda state: state["request_states"][0].pop("instance") and None,
+            "request state 0 is about no instance with an id",
+        ),
         (lambda state: state["request_states"].insert(0, 7), "request state 0 is no object"),
         (lambda state: state["request_states"][0]["instance"].update(references=[]), "instance 'id2' has 0 references"),
     ],
@@ -186,7 +139,7 @@ def test_missing_references_and_numbers_are_missing_choices(original: Path) -> N
     ]
 
 
-def test_an_instance_without_a_right_reference_is_missing(original: Path, tmp_path: Path) -> None:
+def test_an_instance_without_a_right_reference_is_missing(original: Path) -> None:
     def change(state: Any) -> None:
         for each in state["request_states"][:4]:
             for reference in each["instance"]["references"]:
@@ -223,6 +176,10 @@ def test_the_tokens_of_a_reference(tokens: list[str], reference: str, count: int
     assert reference_tokens(tokens, reference) == count
 
 
+def test_tokens_may_be_spelled_as_bytes() -> None:
+    assert (token_bytes("bytes:\\xe2\\x80"), token_bytes("é")) == (b"\xe2\x80", "é".encode())
+
+
 @given(st.text(min_size=1), st.lists(st.text(min_size=1), min_size=1))
 def test_tokens_that_spell_the_reference_are_counted(before: str, pieces: list[str]) -> None:
     pieces[0] = f" {pieces[0]}"
@@ -233,11 +190,6 @@ def test_tokens_that_spell_the_reference_are_counted(before: str, pieces: list[s
         return
     assert count is not None
     assert b"".join("".join(tokens[-count:]).encode().split()) == b"".join(reference.encode().split())
-
-
-def test_token_bytes() -> None:
-    assert token_bytes("bytes:\\xe2\\x80") == b"\xe2\x80"
-    assert token_bytes("é") == "é".encode()
 
 
 @pytest.mark.parametrize(
@@ -267,11 +219,9 @@ def test_a_run_of_letters_has_both_kinds_of_numbers(helm: Path, tmp_path: Path) 
             each["result"]["completions"][0]["tokens"][0]["top_logprobs"] = top
 
     edited(folder / STATE, change)
-    runs = import_log(folder, tmp_path / "runs")
-    (run,) = (run for run in runs if run.manifest.dataset.name == JOINT)
-    rows = {row["protocol"]: row for row in run.report().to_pylist()}
-    assert rows[f"{JOINT}:sum"]["value"] == pytest.approx(2 / 5)  # the items whose answer is B
-    assert rows[f"{JOINT}:letter-match"]["n"] == 5
+    numbers = imported(logs(folder)[JOINT], tmp_path)
+    assert numbers["sum"][0] == pytest.approx(2 / 5)  # the items whose answer is B
+    assert numbers["letter-match"][1] == 5
 
 
 def test_greedy_is_read_where_the_log_has_the_likeliest_tokens() -> None:

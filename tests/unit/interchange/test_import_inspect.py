@@ -10,8 +10,9 @@ import pytest
 
 from choicewise import import_log, open_run
 from choicewise.errors import DataError
-from choicewise.interchange.logs.files import recognise, unpacked
+from choicewise.interchange.logs.files import unpacked
 from choicewise.interchange.logs.import_log import read_logs, read_state
+from choicewise.interchange.logs.inspect import logged_item, rules
 from choicewise.interchange.logs.log import Log
 from tests.helpers.golden_logs import LOGS, edited, golden
 
@@ -23,42 +24,17 @@ def only_log(path: Path) -> Log:
     return log
 
 
-def samples(file: Path) -> list[Any]:
-    return list(json.loads(file.read_text(encoding="utf-8"))["samples"])
+def changed(folder: Path, **members: Any) -> Log:
+    """The finished log with other members of its first sample."""
+    return edited_log(folder, lambda log: log["samples"][0].update(members))
 
 
-@pytest.mark.parametrize("name", ["finished.eval", "finished.json"])
-def test_a_log_says_the_same_in_both_forms(name: str) -> None:
-    log = only_log(LOGS / "inspect" / name)
-    assert recognise(LOGS / "inspect" / name) == "inspect-log"
-    assert (log.tool, log.model, log.task, log.rules[0]) == ("inspect", "mockllm/model", "town", OWN)
-    assert {item.id: item.generated for item in log.items} == {
-        "town 0": "ANSWER: B",
-        "town 1": "ANSWER: A",
-        "town 2": "Answer: C?\nNo.\n\nANSWER: A",
-        "town 3": "ANSWER: **c**",
-        "town 4": "I do not know.",
-        "town 5": None,
-        "town 6": "",
-    }
-    first = next(iter(log.items))
-    assert (first.question, first.gold) == ("Which river crosses the town?", (1,))
-    assert first.options == ("the Lune", "the Ash", "the Tarn", "the Wye")
-    assert first.context is not None
-    assert first.context.startswith("Answer the following multiple choice question.")
-    assert first.context.endswith("D) the Wye")
-    assert log.recorded["choice/accuracy"] == pytest.approx(3 / 7)
-    assert log.settings["inspect_ai"] == "0.3.285"
+def edited_log(folder: Path, change: Any) -> Log:
+    return only_log(edited(golden("inspect/finished.json", folder), change))
 
 
-def test_the_verdicts_follow_from_the_text(tmp_path: Path) -> None:
-    assert read_state(only_log(LOGS / "inspect" / "finished.json")).notes == ()
-
-    def judge_wrongly(log: Any) -> None:
-        log["samples"][0]["scores"]["choice"]["value"] = "I"
-
-    wrong = edited(golden("inspect/finished.json", tmp_path), judge_wrongly)
-    (note,) = read_state(only_log(wrong)).notes
+def test_a_verdict_that_does_not_follow_from_the_text_is_told(tmp_path: Path) -> None:
+    (note,) = read_state(changed(tmp_path, scores={"choice": {"value": "I"}})).notes
     assert note.startswith("choice of 1 of 6 items is another than its own answers give, such as town 0")
 
 
@@ -77,16 +53,6 @@ def test_an_epoch_is_a_run_of_its_own(tmp_path: Path) -> None:
     assert [run.manifest.dataset.name for run in runs] == ["town epoch 1", "town epoch 2"]
     assert all(len(set(run.report()["n"].to_pylist())) == 2 for run in runs)
     assert runs[0].manifest.dataset.digest == runs[1].manifest.dataset.digest
-
-
-def test_a_sample_that_failed_is_missing_and_says_why() -> None:
-    items = {item.id: item for item in only_log(LOGS / "inspect" / "one-failed.json").items}
-    assert items["town 6"].generated is None
-    assert items["town 6"].choices[0].missing == (
-        "the sample ended in an error (RuntimeError), of which the log says more"
-    )
-    assert items["town 5"].choices[0].missing == "the log asks for 2 letters at once, and the rules for text read one"
-    assert items["town 6"].recorded == {}
 
 
 def test_a_log_that_stopped_is_taken_only_whole(tmp_path: Path) -> None:
@@ -111,13 +77,6 @@ def test_an_archive_without_a_header_was_never_finished(tmp_path: Path) -> None:
         only_log(path)
 
 
-def changed_first(**members: Any) -> Any:
-    def change(log: Any) -> None:
-        log["samples"][0] |= members
-
-    return change
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -125,13 +84,13 @@ def changed_first(**members: Any) -> Any:
         (lambda log: log.update(samples=[]), "holds no samples (status success)"),
         (lambda log: log.update(eval=1), "does not say what was evaluated"),
         (lambda log: log["samples"].append(log["samples"][0]), "holds 1 samples twice in epoch 1"),
-        (changed_first(choices=None), "sample 1 (from 1) (id 'town 0') has no choices"),
+        (lambda log: log["samples"][0].update(choices=None), "sample 1 (from 1) (id 'town 0') has no choices"),
         (lambda log: log["samples"].insert(0, 7), "sample 1 (from 1) is no sample of Inspect"),
     ],
 )
 def test_what_is_no_log_is_refused_by_name(tmp_path: Path, change: Any, reason: str) -> None:
     with pytest.raises(DataError, match=f"finished.json.*{re.escape(reason)}"):
-        read_logs([edited(golden("inspect/finished.json", tmp_path), change)])
+        edited_log(tmp_path, change)
 
 
 @pytest.mark.parametrize("name", ["finished.json", "finished.eval"])
@@ -142,34 +101,23 @@ def test_a_log_that_was_cut_off_is_refused(tmp_path: Path, name: str) -> None:
         read_logs([path])
 
 
-@pytest.mark.parametrize(
-    ("target", "gold"),
-    [
-        *[
-            ("A", (0,)),
-            ("d", (3,)),
-            (["A", "C"], (0, 2)),
-            ("A,B", (0, 1)),
-            ("BD", (1, 3)),
-            ("E", ()),
-            ("?", ()),
-            ("", ()),
-        ],
-        *[("0", ()), ("Bad", ()), ("the Ash", (1,)), (["the Ash", "the Wye"], (1, 3)), (["the Ash", "the sea"], ())],
-    ],
-)
-def test_targets_are_letters(tmp_path: Path, target: Any, gold: tuple[int, ...]) -> None:
-    log = only_log(edited(golden("inspect/finished.json", tmp_path), changed_first(target=target)))
-    assert next(iter(log.items)).gold == gold
+GOLDS: list[tuple[Any, tuple[int, ...]]] = [
+    *[("A", (0,)), ("d", (3,)), (["A", "C"], (0, 2)), ("A,B", (0, 1)), ("BD", (1, 3)), ("E", ()), ("?", ()), ("", ())],
+    *[("0", ()), ("Bad", ()), ("the Ash", (1,)), (["the Ash", "the Wye"], (1, 3)), (["the Ash", "the sea"], ())],
+]
+
+
+@pytest.mark.parametrize(("target", "gold"), GOLDS)
+def test_targets_are_letters_or_options(target: Any, gold: tuple[int, ...]) -> None:
+    sample = json.loads((LOGS / "inspect" / "finished.json").read_text(encoding="utf-8"))["samples"][0]
+    assert logged_item({**sample, "target": target}, "here")[1].gold == gold
 
 
 def test_texts_may_be_parts_and_attachments(tmp_path: Path) -> None:
     parts = [{"type": "reasoning", "reasoning": "B, no: A"}, {"type": "text", "text": "attachment://long"}]
     message = {"message": {"role": "assistant", "content": parts}}
-    change = changed_first(output={"choices": [message]}, attachments={"long": "ANSWER: D"})
-    assert (
-        next(iter(only_log(edited(golden("inspect/finished.json", tmp_path), change)).items)).generated == "ANSWER: D"
-    )
+    log = changed(tmp_path, output={"choices": [message]}, attachments={"long": "ANSWER: D"})
+    assert next(iter(log.items)).generated == "ANSWER: D"
 
 
 def test_no_secret_of_the_model_is_kept(tmp_path: Path) -> None:
@@ -187,14 +135,10 @@ def test_no_secret_of_the_model_is_kept(tmp_path: Path) -> None:
     ("release", "rule"),
     [("0.3.42", "inspect@0.3.42"), ("0.3.130", "inspect@0.3.121"), ("0.3.263", "inspect@0.3.221"), ("0.4.0.dev1", OWN)],
 )
-def test_the_rule_is_that_of_the_release(tmp_path: Path, release: str, rule: str) -> None:
-    def change(log: Any) -> None:
-        log["eval"]["packages"]["inspect_ai"] = release
-
-    assert only_log(edited(golden("inspect/finished.json", tmp_path), change)).rules[0] == rule
+def test_the_rule_is_that_of_the_release(release: str, rule: str) -> None:
+    assert rules({"eval": {"packages": {"inspect_ai": release}}})[0] == rule
 
 
 def test_scores_that_are_no_numbers_are_not_compared(tmp_path: Path) -> None:
     scores = {"choice": {"value": float("nan")}, "grade": {"value": "excellent"}, "share": {"value": 0.5}}
-    log = only_log(edited(golden("inspect/finished.json", tmp_path), changed_first(scores=scores)))
-    assert next(iter(log.items)).recorded == {"share": 0.5}
+    assert next(iter(changed(tmp_path, scores=scores).items)).recorded == {"share": 0.5}

@@ -10,13 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from choicewise import import_log
 from choicewise.errors import DataError
-from choicewise.interchange.logs.files import recognise
 from choicewise.interchange.logs.import_log import read_logs, read_state
-from choicewise.interchange.logs.lighteval import _value
+from choicewise.interchange.logs.lighteval import detail
 from choicewise.interchange.logs.log import Log
 from tests.helpers.golden_logs import edited, golden
+from tests.helpers.imported_runs import one_run, values
 
 TOWN = "leaderboard|town|5|0"
 NORM = "acc:logprob_normalization=LogProb"
@@ -39,80 +38,12 @@ def changed(file: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     return file
 
 
-def test_the_layout_until_0_9(tmp_path: Path) -> None:
-    folder = golden("lighteval/until-0.9", tmp_path)
-    assert recognise(folder) == recognise(details(folder, "lighteval|town_pmi|0|0")) == "lighteval"
-    read = logs(folder)
-    assert sorted(read) == ["helm|town_letters|5|0", TOWN, "lighteval|town_pmi|0|0"]
-    assert {log.model for log in read.values()} == {"made-up/words"}
-    log = read[TOWN]
-    items = list(log.items)
-    assert {item.subject for item in items} == {"bells", "ferries", "lamps", "mills", "rivers"}
-    assert (items[2].id, items[2].gold) == ("bells/2", (0,))
-    assert items[2].context == "Question: So?\nAnswer: So.\n\nQuestion: Who keeps the key?\nAnswer:"
-    assert items[2].question == "Question: Who keeps the key?\nAnswer:"
-    assert [choice.text for choice in items[2].choices] == [" the miller", " the clerk", " the smith", " nobody at all"]
-    assert [choice.tokens for choice in items[2].choices] == [2, 2, 2, 3]
-    assert {choice.greedy for item in items for choice in item.choices} == {True, False}
-    assert log.settings["truncated"] == "5 of 15 items"
-    assert log.settings["shots"] == "5"
-
-
 def test_values_whose_meaning_is_not_known_are_named(tmp_path: Path) -> None:
     log = logs(golden("lighteval/until-0.9", tmp_path))[TOWN]
     first, *others = log.items
     named = replace(log, items=(replace(first, recorded={**first.recorded, "f1": 0.5}), *others))
     assert read_state(log).unused == ()
     assert read_state(named).unused == ("values f1, of which it is not known how they follow from the answers",)
-
-
-def test_one_request_for_all_letters(tmp_path: Path) -> None:
-    log = logs(golden("lighteval/until-0.9", tmp_path))["helm|town_letters|5|0"]
-    first = next(iter(log.items))
-    assert [(choice.text, choice.tokens, choice.greedy) for choice in first.choices] == [
-        (f" {letter}", 1, None) for letter in "ABCD"
-    ]
-    assert log.recorded["acc"] == pytest.approx(2 / 3)
-
-
-def test_pmi_has_the_log_likelihoods_after_the_null_context(tmp_path: Path) -> None:
-    log = logs(golden("lighteval/until-0.9", tmp_path))["lighteval|town_pmi|0|0"]
-    assert log.null == "Answer:"
-    assert all(choice.unconditional is not None for item in log.items for choice in item.choices)
-
-
-def test_cells_that_are_text_say_the_same(tmp_path: Path) -> None:
-    (text,) = logs(golden("lighteval/from-0.4", tmp_path)).values()
-    columns = logs(golden("lighteval/until-0.9", tmp_path))[TOWN]
-    assert text.task == "leaderboard|town:bells|5|0"
-    bells = [item for item in columns.items if item.subject == "bells"]
-    assert [item.choices for item in text.items] == [item.choices for item in bells]
-    assert [item.recorded for item in text.items] == [item.recorded for item in bells]
-    assert text.model == "made-up/words"  # from its folder: there is no file of results
-
-
-def test_the_layout_since_0_10(tmp_path: Path) -> None:
-    (log,) = logs(golden("lighteval/since-0.10", tmp_path)).values()
-    assert log.unused == ("town_text|0 is no multiple choice",)
-    first, _, last = log.items
-    assert (first.id, first.gold, first.context) == ("0", (1,), None)
-    assert first.question == "Question: Which river crosses the town?\nAnswer:"
-    assert [choice.tokens for choice in last.choices] == [2, 2, 2, 3]  # without the -1 of the batch
-    assert {choice.greedy for item in log.items for choice in item.choices} <= {True, False}
-    assert log.null == "Answer:"
-    assert set(last.recorded) == {
-        "acc",
-        f"{NORM}CharNorm(name='norm', ignore_first_space=False)",
-        f"{NORM}CharNorm(name='norm', ignore_first_space=True)",
-        f"{NORM}TokenNorm(name='norm_token')",
-        f"{NORM}PMINorm(name='norm_pmi')",
-    }
-
-
-@pytest.mark.parametrize("layout", ["until-0.9", "since-0.10", "from-0.4"])
-def test_the_verdicts_follow(tmp_path: Path, layout: str) -> None:
-    for log in logs(golden(f"lighteval/{layout}", tmp_path)).values():
-        assert read_state(log).notes == ()
 
 
 def test_a_verdict_that_does_not_follow_is_told(tmp_path: Path) -> None:
@@ -129,16 +60,14 @@ def test_a_verdict_that_does_not_follow_is_told(tmp_path: Path) -> None:
 
 
 def test_a_run_has_the_numbers_of_lighteval_and_more(tmp_path: Path) -> None:
-    (run,) = import_log(golden("lighteval/since-0.10", tmp_path), tmp_path / "run")
-    rows = {row["protocol"]: row["value"] for row in run.report().to_pylist()}
-    (log,) = logs(tmp_path / "since-0.10").values()
-    assert rows["town|0:sum"] == pytest.approx(log.recorded["acc"])
-    assert rows["town|0:token_mean"] == pytest.approx(log.recorded[f"{NORM}TokenNorm(name='norm_token')"])
-    assert rows["town|0:char_mean"] == pytest.approx(
-        log.recorded[f"{NORM}CharNorm(name='norm', ignore_first_space=False)"]
-    )
-    assert rows["town|0:pmi"] == pytest.approx(log.recorded[f"{NORM}PMINorm(name='norm_pmi')"])
-    assert sum(value is not None for value in rows.values()) > 10
+    folder = golden("lighteval/since-0.10", tmp_path)
+    numbers = {name: value for name, (value, *_) in values(one_run(folder, tmp_path / "run")).items()}
+    names = {"sum": "acc", "char_mean": f"{NORM}CharNorm(name='norm', ignore_first_space=False)"}
+    names |= {"token_mean": f"{NORM}TokenNorm(name='norm_token')", "pmi": f"{NORM}PMINorm(name='norm_pmi')"}
+    (log,) = logs(folder).values()
+    for name, recorded in names.items():
+        assert numbers[name] == pytest.approx(log.recorded[recorded])
+    assert sum(value is not None for value in numbers.values()) > 10
 
 
 def test_the_newest_of_several_dates_is_taken(tmp_path: Path) -> None:
@@ -174,35 +103,25 @@ def test_results_of_something_else_are_refused(tmp_path: Path) -> None:
         logs(file)
 
 
-def set_doc(**members: Any) -> Callable[[dict[str, Any]], object]:
-    return lambda row: row["doc"].update(members)
-
-
-def set_response(**members: Any) -> Callable[[dict[str, Any]], object]:
-    return lambda row: row["model_response"].update(members)
-
-
 @pytest.mark.parametrize(
-    ("change", "missing"),
+    ("numbers", "missing"),
     [
-        (set_response(logprobs=[-1.0, -2.0, -3.0]), "the log has 3 predictions for 4 choices"),
-        (set_response(logprobs=[float("nan"), -2.0, -3.0, -4.0]), "its log-likelihood in the log is nan"),
-        (set_response(logprobs=[None, -2.0, -3.0, -4.0]), "its log-likelihood in the log is None"),
+        ([-1.0, -2.0, -3.0], "the log has 3 predictions for 4 choices"),
+        ([float("nan"), -2.0, -3.0, -4.0], "its log-likelihood in the log is nan"),
+        ([None, -2.0, -3.0, -4.0], "its log-likelihood in the log is None"),
     ],
 )
-def test_what_the_log_lacks_is_a_missing_choice(tmp_path: Path, change: Any, missing: str) -> None:
+def test_what_the_log_lacks_is_a_missing_choice(tmp_path: Path, numbers: list[float | None], missing: str) -> None:
     folder = golden("lighteval/since-0.10", tmp_path)
-    changed(details(folder, "town|0"), change)
+    changed(details(folder, "town|0"), lambda row: row["model_response"].update(logprobs=numbers))
     (log,) = logs(folder).values()
     assert next(iter(log.items)).choices[0].missing == missing
 
 
 def test_a_gold_that_is_no_choice_is_missing(tmp_path: Path) -> None:
     folder = golden("lighteval/since-0.10", tmp_path)
-    changed(details(folder, "town|0"), set_doc(gold_index=9))
-    (run,) = import_log(folder, tmp_path / "run")
-    rows = {row["protocol"]: row for row in run.report().to_pylist()}
-    assert (rows["town|0:sum"]["n"], rows["town|0:sum"]["missing"]) == (2, 1)
+    changed(details(folder, "town|0"), lambda row: row["doc"].update(gold_index=9))
+    assert values(one_run(folder, tmp_path / "run"))["sum"][1:] == (2, 1)
 
 
 def test_other_files_are_refused_by_name(tmp_path: Path) -> None:
@@ -231,14 +150,14 @@ def test_text_alone_is_no_multiple_choice(tmp_path: Path) -> None:
         ("[-inf, 2.0]", [float("-inf"), 2.0]),
         ("[np.float64(-1.5)]", [-1.5]),
         ("['nan', \"it's inf\"]", ["nan", "it's inf"]),
-        ("{'acc': 1}", {"acc": 1}),
     ],
 )
 def test_cells_spell_values_of_python(cell: str, value: object) -> None:
-    assert _value(cell, "a cell") == value
+    row = detail({"predictions": cell, "metrics": "{'acc': 1}"}, 0, "a row")
+    assert (row.predictions, row.metrics) == (value, {"acc": 1})
 
 
 @pytest.mark.parametrize("cell", ["__import__('os').remove('x')", "[" * 100_000, "[1, 2", "x" * 2_000_000])
 def test_cells_run_no_code(cell: str) -> None:
-    with pytest.raises(DataError, match="a cell holds"):
-        _value(cell, "a cell")
+    with pytest.raises(DataError, match="a row, column predictions holds"):
+        detail({"predictions": cell}, 0, "a row")

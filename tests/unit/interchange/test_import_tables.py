@@ -1,86 +1,300 @@
-"""Tables of log-likelihoods as spreadsheets and data frames write them."""
+"""Tables of log-likelihoods as spreadsheets, data frames and people write them."""
 
-from __future__ import annotations
-
+import json
+import math
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from choicewise import import_log
 from choicewise.errors import DataError
+from choicewise.interchange.logs.import_log import read_logs, read_state
+from choicewise.interchange.logs.log import Log
+from choicewise.interchange.logs.table import golds_of, read_table
+from choicewise.report.comparison import comparison_lines
+from choicewise.report.explain import explanation_lines
 from choicewise.report.tables import console, legend, report_tables
+from choicewise.results.compare import comparisons
+from choicewise.results.explain import explain
 from choicewise.results.run import Run
+from tests.helpers.commands import choicewise
+from tests.helpers.harness_logs import right, sums, table_rows, texts
+from tests.helpers.imported_runs import Rows, one_run, reasons, unused, values, write_csv, write_lines
 
-TABLE = "item,choice,loglikelihood,gold\n001,0,-1,0\n001,1,-2,0\n007,0,-2,1\n007,1,-1,1\n"
-
-
-def imported(folder: Path, text: str) -> Run:
-    (folder / "t.csv").write_text(text, encoding="utf-8", newline="")
-    (run,) = import_log(folder / "t.csv", folder / "run")
-    return run
+HEAD = "item,choice,loglikelihood,gold"
+TABLE = f"{HEAD}\n001,0,-1,0\n001,1,-2,0\n007,0,-2,1\n007,1,-1,1\n"
 
 
-def right(run: Run) -> list[tuple[str, list[int]]]:
-    return [(each["item"], each["gold"]) for each in run.tables.items.to_pylist()]
+def imported(folder: Path, rows: Rows) -> Run:
+    return one_run(write_csv(folder / "t.csv", rows), folder / "run")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        TABLE.replace(",", ";"),
-        TABLE.replace("\n", "\r\n"),
-        "\ufeff" + TABLE,
-        TABLE.replace(",0\n", ",0.0\n").replace(",1\n", ",1.0\n"),
-        TABLE.replace(",", " , "),
-        TABLE.upper(),
-    ],
-    ids=["semicolons", "crlf", "bom", "floats", "spaces", "upper case"],
-)
-def test_spellings_of_one_table(text: str, tmp_path: Path) -> None:
-    assert right(imported(tmp_path, text)) == [("001", [0]), ("007", [1])]
+def read(folder: Path, table: str | Rows) -> Log:
+    """The log that a table of comma-separated values is."""
+    path = folder / "t.csv"
+    path.write_text(table, encoding="utf-8", newline="") if isinstance(table, str) else write_csv(path, table)
+    (log,) = read_logs([path])
+    return log
+
+
+def golds(log: Log) -> dict[str, tuple[int, ...]]:
+    return {item.id: item.gold for item in log.items}
+
+
+SPELLINGS = {
+    "semicolons": TABLE.replace(",", ";"),
+    "crlf": TABLE.replace("\n", "\r\n"),
+    "bom": "\ufeff" + TABLE,
+    "floats": TABLE.replace(",0\n", ",0.0\n").replace(",1\n", ",1.0\n"),
+    "spaces": TABLE.replace(",", " , "),
+    "upper case": TABLE.upper(),
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_spellings_of_one_table(name: str, tmp_path: Path) -> None:
+    assert golds(read(tmp_path, SPELLINGS[name])) == {"001": (0,), "007": (1,)}
 
 
 def test_choices_that_are_texts_with_a_space(tmp_path: Path) -> None:
-    run = imported(tmp_path, "item,choice,loglikelihood,gold\nq, stone,-1, wall\nq, wall,-2, wall\n")
-    assert right(run) == [("q", [1])]
+    assert golds(read(tmp_path, f"{HEAD}\nq, stone,-1, wall\nq, wall,-2, wall\n")) == {"q": (1,)}
 
 
 def test_token_counts_that_are_floats_and_flags_that_are_words(tmp_path: Path) -> None:
-    text = "item,choice,loglikelihood,gold,tokens,is_greedy\nq,0,-4,1,2.0,yes\nq,1,-3,1,1.0,no\nq,2,-9,1,,no\n"
-    rows = {row["protocol"]: row for row in imported(tmp_path, text).report().to_pylist()}
-    assert rows["log:sum"]["value"] == 1
-    assert rows["log:token_mean"]["missing"] == 1
-    assert rows["log:greedy"]["value"] == 0
+    log = read(tmp_path, f"{HEAD},tokens,is_greedy\nq,0,-4,1,2.0,yes\nq,1,-3,1,1.0,no\nq,2,-9,1,,no\n")
+    (item,) = log.items
+    assert [(each.tokens, each.greedy) for each in item.choices] == [(2, True), (1, False), (None, False)]
+    numbers = values(one_run(tmp_path / "t.csv", tmp_path / "run"))
+    assert (numbers["sum"][0], numbers["token_mean"][2], numbers["greedy"][0]) == (1, 1, 0)
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (TABLE.replace("\n", "\r"), "can't be read as a table"),
-        ('item,choice,loglikelihood,gold,text\nq,0,-1,0,"abc\nq,1,-2,0,x\n', "line 2 or before is never closed"),
-        (TABLE.replace(",", ";").replace("-1;", "-1,5;"), "'-1,5', which is no number"),
-        ("item,choice,loglikelihood,gold\nq,0,-1,B\nq,1,-2,B\n", "name it as the column choice does"),
-        (TABLE.replace("-1", "0.7"), "item '001' of a table, choice 0 has the loglikelihood 0.7"),
-    ],
-)
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl", "tsv"])
+def test_every_file_format_gives_the_same(suffix: str, tmp_path: Path) -> None:
+    cells = {"text": lambda item, choice: f" {texts(item)[choice]}", "is_greedy": lambda item, choice: choice == 0}
+    rows, path = table_rows(**cells), tmp_path / f"stone-7b.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        write_lines(path, rows) if suffix == "jsonl" else write_csv(path, rows)
+    if suffix == "tsv":
+        path.write_text(path.read_text().replace(",", "\t"))
+    run = one_run(path, tmp_path / "run", task="stones")
+    assert (run.manifest.model.name, run.manifest.dataset.name) == ("stone-7b", "stones")
+    numbers = values(run)
+    assert numbers["sum"] == (pytest.approx(np.mean([right(sums(item), item % 4) for item in range(6)])), 6, 0)
+    assert (numbers["char_mean_bare"][1], numbers["greedy"][1]) == (6, 6)
+
+
+def test_the_four_columns_alone(tmp_path: Path) -> None:
+    run = imported(tmp_path, table_rows())
+    numbers, lacks = values(run), reasons(run)
+    assert numbers["sum"][1:] == (6, 0)
+    assert "no texts" in lacks["char_mean"]
+    assert "likeliest" in lacks["greedy"]
+    assert numbers["char_mean"] == (None, 0, 6)
+
+
+def test_token_counts_subjects_texts_and_unused_columns(tmp_path: Path) -> None:
+    cells = {"tokens": lambda item, choice: 1 + choice, "text": lambda item, choice: f" w{choice}"}
+    cells |= {"subject": lambda item, choice: f"s{item % 2}", "speed": lambda item, choice: 1.5}
+    run = imported(tmp_path, table_rows(**cells))
+    for name, divisors in {"token_mean": 1 + np.arange(4), "gnmt_0.6": ((6 + np.arange(4)) / 6) ** 0.6}.items():
+        expected = np.mean([right(sums(item) / divisors, item % 4) for item in range(6)])
+        assert values(run)[name] == (pytest.approx(expected), 6, 0)
+    assert {row["subject"] for row in run.report(by="subjects").to_pylist()} == {"s0", "s1"}
+    assert unused(run) == ("columns speed",)
+    lines = "\n".join(explanation_lines(explain(run, "q1")))
+    assert 'choice 1 "␠w1": 2 tokens, 3 bytes, 3 characters, S = ' in lines
+    assert "boundary of a table" in lines
+
+
+NAMED, FLAGGED = "the right choices of the item, on each of its rows", "on the rows of right choices"
+GOLDS: dict[str, tuple[Any, str]] = {
+    "index": (lambda choice, gold: (choice, gold), NAMED),
+    "list": (lambda choice, gold: (choice, f"[{gold}]"), NAMED),
+    "flag": (lambda choice, gold: (choice, int(choice == gold)), f"1 {FLAGGED}, 0 on the others"),
+    "bool": (lambda choice, gold: (choice, choice == gold), f"true {FLAGGED}"),
+    "letter": (lambda choice, gold: ("ABCD"[choice], "ABCD"[gold]), NAMED),
+    "from one": (lambda choice, gold: (choice + 1, gold + 1), NAMED),
+}
+"""Cells of the columns choice and gold, and how they are read."""
+
+
+@pytest.mark.parametrize("name", GOLDS)
+def test_ways_to_say_what_is_right(name: str, tmp_path: Path) -> None:
+    cells, about = GOLDS[name]
+    rows = [row | dict(zip(("choice", "gold"), cells(row["choice"], row["gold"]), strict=True)) for row in table_rows()]
+    log = read(tmp_path, rows)
+    assert list(golds(log).values()) == [(item % 4,) for item in range(6)]
+    assert golds_of(read_table(tmp_path / "t.csv"))[0] == log.settings["gold"] == about
+
+
+def test_several_right_choices(tmp_path: Path) -> None:
+    flags = [row | {"gold": int(row["choice"] in (0, 2))} for row in table_rows()]
+    assert {*golds(read(tmp_path, flags)).values()} == {(0, 2)}
+    pq.write_table(pa.Table.from_pylist([row | {"gold": [0, 2]} for row in flags]), tmp_path / "t.parquet")
+    (log,) = read_logs([tmp_path / "t.parquet"])
+    assert {*golds(log).values()} == {(0, 2)}
+
+
+def test_two_models_and_tasks_in_one_file(tmp_path: Path) -> None:
+    rows = [row | {"model": model, "task": task} for model in "ab" for task in "xy" for row in table_rows()]
+    runs = import_log(write_csv(tmp_path / "t.csv", rows), tmp_path / "runs")
+    named = {(run.manifest.model.name, run.manifest.dataset.name): run for run in runs}
+    assert named.keys() == {("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")}
+    (compared,) = comparisons(named["a", "x"], named["b", "x"], ["x:sum"])
+    assert compared.verdict == "comparable"
+
+
+def test_rows_in_any_order_are_one_measurement(tmp_path: Path) -> None:
+    assert read_state(read(tmp_path, table_rows(12))) == read_state(read(tmp_path, table_rows(12)[::-1]))
+
+
+def test_unconditional_log_likelihoods(tmp_path: Path) -> None:
+    run = imported(tmp_path, table_rows(unconditional=lambda item, choice: -0.5 * (choice + 1)))
+    scores = [np.array(sums(item)) + 0.5 * (1 + np.arange(4)) for item in range(6)]
+    expected = np.mean([right(own, item % 4) for item, own in enumerate(scores)])
+    assert values(run)["pmi"][0] == pytest.approx(expected)
+
+
+def test_a_missing_row_and_missing_numbers_are_counted(tmp_path: Path) -> None:
+    rows = table_rows()
+    rows[2]["loglikelihood"] = "NaN"
+    rows[7]["loglikelihood"] = ""
+    del rows[9]
+    run = imported(tmp_path, rows)
+    assert values(run)["sum"][1:] == (3, 3)
+    (row,) = (row for row in run.rows() if row.protocol.endswith(":sum"))
+    lacks = {each.reason for each in row.missing_reasons}
+    assert lacks == {"the log has no log-likelihood of it", "the log has no row for it"}
+
+
+def changed(**cells: Any) -> str:
+    """Rows as text, with other cells in the first."""
+    rows = table_rows()
+    rows[0] |= cells
+    return "".join(",".join(map(str, row)) + "\n" for row in [HEAD.split(","), *(row.values() for row in rows)])
+
+
+ONE_SLIP = f"{HEAD}\nq0,0,-1,0\nq0,1,-2,0\nq1,0,-1,1\nq1,1,-2,1\nq2,0,-1,1\nq2,1,-2,0\n"
+"""Indices of right choices, of which one is wrong: it does not turn them into flags."""
+
+REFUSED = [
+    (TABLE.replace("\n", "\r"), "can't be read as a table"),
+    (f'{HEAD},text\nq,0,-1,0,"abc\nq,1,-2,0,x\n', "line 2 or before is never closed"),
+    (TABLE.replace(",", ";").replace("-1;", "-1,5;"), "'-1,5', which is no number"),
+    (f"{HEAD}\nq,0,-1,B\nq,1,-2,B\n", "name it as the column choice does"),
+    (TABLE.replace("-1", "0.7"), "item '001' of a table, choice 0 has the loglikelihood 0.7"),
+    (changed(loglikelihood="much"), "row 1 .*loglikelihood is 'much'"),
+    (changed(loglikelihood="0.5"), "above 0"),
+    (changed(loglikelihood="inf"), "above 0"),
+    (changed(gold=4), "gold differs|gold is '4'"),
+    (changed(choice=1), "two rows for choice 1"),
+    (changed(choice=99_999_999), "choice 1 to 99999999|they count from"),
+    (changed(item=""), "no item"),
+    (ONE_SLIP, "item 'q2': gold differs between its rows"),
+    (TABLE.replace(",1\n", ",9\n"), "item '007': gold is '9', which is none of its choices 0, 1"),
+    (f"{HEAD},tokens\nq,0,-1,0,-1\nq,1,-2,0,1\n", "no number of tokens"),
+    ("item,choice,loglikelihod,gold\n1,0,-1,0\n", r"no column loglikelihood.*did you mean loglikelihod"),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), REFUSED)
 def test_what_is_refused(text: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=says):
-        imported(tmp_path, text)
+        read_state(read(tmp_path, text))
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"item,choice,loglikelihood,gold\n"])
+def test_empty_files(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(DataError, match=r"empty|no rows|no log that is known"):
+        read_logs([tmp_path / "t.csv"])
+    with pytest.raises(DataError, match="empty|no rows"):
+        read_logs([tmp_path / "t.csv"], "table")
+
+
+def test_latin_1_and_a_byte_order_mark(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "t.csv", table_rows(text=lambda item, choice: "Straße"))
+    content = path.read_bytes()
+    path.write_bytes(b"\xef\xbb\xbf" + content)
+    assert len(read_table(path).columns) == 24
+    path.write_bytes(content.decode().encode("latin-1"))
+    with pytest.raises(DataError, match="not UTF-8"):
+        read_table(path)
+
+
+def test_a_damaged_parquet_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.Table.from_pylist(table_rows()), path)
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(DataError, match="can't be read as Parquet"):
+        read_logs([path], "table")
+
+
+@pytest.mark.costly("runs are written and read again")
+@settings(max_examples=8)
+@given(
+    st.lists(st.lists(st.floats(-100, 0) | st.just(math.nan), min_size=1, max_size=5), min_size=3, max_size=12),
+    st.randoms(use_true_random=False),
+)
+def test_any_table_is_scored_as_a_plain_computation_does(
+    tmp_path_factory: pytest.TempPathFactory, items: list[list[float]], random: Any
+) -> None:
+    answers = [(own, random.randrange(len(own))) for own in items]
+    rows = [
+        {"item": item, "choice": choice, "loglikelihood": repr(value), "gold": gold}
+        for item, (own, gold) in enumerate(answers)
+        for choice, value in enumerate(own)
+    ]
+    random.shuffle(rows)
+    if all(len(own) == 1 for own in items):
+        return  # then they are no choices
+    credits = [math.nan if any(map(math.isnan, own)) else right(own, gold) for own, gold in answers]
+    known = [credit for credit in credits if not math.isnan(credit)]
+    value, count, missing = values(imported(tmp_path_factory.mktemp("table"), rows))["sum"]
+    assert (count, missing) == (len(known), len(items) - len(known))
+    assert value == (pytest.approx(np.mean(known)) if known else None)
+
+
+# What people see of it
 
 
 def test_what_bare_sums_say_nothing_about_is_one_line(tmp_path: Path) -> None:
     """Of eighteen protocols five have a number; the others have a row as JSON alone."""
-    items = [f"q{n},{choice},{-choice - n},{n % 2}\n" for n in range(4) for choice in range(2)]
-    run = imported(tmp_path, "item,choice,loglikelihood,gold\n" + "".join(items))
-    rows = run.rows()
-    (shown,) = report_tables(rows, 160)
-    shown_on = console()
-    with shown_on.capture() as printed:
-        shown_on.print(shown)
+    cells = [(f"q{n}", choice, -choice - n, n % 2) for n in range(4) for choice in range(2)]
+    rows = imported(tmp_path, [dict(zip(HEAD.split(","), row, strict=True)) for row in cells]).rows()
+    (table,) = report_tables(rows, 160)
+    terminal = console()
+    with terminal.capture() as printed:
+        terminal.print(table)
     text = printed.get()
     assert len(rows) == 18
-    assert [line.split()[0] for line in text.splitlines() if line.startswith("log:")] == [
-        row.protocol for row in rows if row.n
-    ]
+    lines = [line.split()[0] for line in text.splitlines() if line.startswith("log:")]
+    assert lines == [row.protocol for row in rows if row.n]
     assert "no number under 13 protocols: log:token_mean, " in text
     assert legend(rows)[-2].startswith("missing under log:pmi: 4, such as q0: the log has no log-likelihoods without")
+
+
+def test_a_comparison_of_logs_without_texts(tmp_path: Path) -> None:
+    one = write_csv(tmp_path / "a.csv", table_rows())
+    other = write_csv(tmp_path / "b.csv", [row | {"loglikelihood": row["loglikelihood"] / 2} for row in table_rows()])
+    (compared,) = comparisons(*import_log([one, other], tmp_path / "runs"), ["log:sum"])
+    lines = " ".join(comparison_lines(compared))
+    assert "the same items and right answers" in lines
+    assert "tokenizer" not in lines
+
+
+def test_the_command_says_what_was_not_used(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "t.csv", table_rows(speed=lambda item, choice: 1))
+    printed = choicewise("import", path, "--out", tmp_path / "run", "--task", "stones", "--json", code=0)
+    rows = {row["protocol"]: row for row in json.loads(printed.stdout)}
+    assert rows["stones:sum"]["n"] == 6
+    assert rows["stones:char_mean"]["missing_reasons"][0]["reason"].startswith("the log has no texts")
+    assert "not used: columns speed" in printed.stderr

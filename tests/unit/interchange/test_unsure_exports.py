@@ -1,7 +1,5 @@
 """Runs with unanswered questions and upper bounds in other tools' formats: nothing crashes, no bound is a number."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
@@ -12,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from choicewise import evaluate
-from choicewise.interchange.export import WRITERS
+from choicewise.interchange.export import WRITERS, export
 from choicewise.models.fake import HashModel
 from choicewise.questions import Span
-from choicewise.results.run import Run, open_run
+from choicewise.results.run import Run
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.unsure_models import REASON, Listing
@@ -39,28 +37,22 @@ class Unsure(Listing):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     data = write_mmlu(tmp_path_factory.mktemp("data"), questions=20)
-    made = evaluate(model=Unsure(), data=data, protocols=[LETTERS, TEXTS], out=tmp_path_factory.mktemp("run"))
-    rows = made.rows()
-    assert all(0 < row.missing < 40 for row in rows)
-    assert rows[0].unlisted > 0
-    return made
+    run = evaluate(model=Unsure(), data=data, protocols=[LETTERS, TEXTS], out=tmp_path_factory.mktemp("run"))
+    assert all(0 < row.missing < 40 for row in run.rows())
+    assert run.rows()[0].unlisted > 0
+    return run
 
 
 def exported(run: Run, form: str, out: Path) -> Path:
-    done = choicewise("export", str(run.folder), "--format", form, "--out", str(out))
-    assert done.code == 0, (done.stdout, done.stderr)
+    export(run, form, out)
     return out
 
 
-@pytest.mark.parametrize("form", sorted(WRITERS))
+@pytest.mark.parametrize("form", sorted(WRITERS.keys() - {"eval-results"}))  # which takes models of the Hub alone
 def test_every_format_takes_the_run(form: str, run: Run, tmp_path: Path) -> None:
     if form in NEEDS and find_spec(NEEDS[form]) is None:
         pytest.skip(f"{NEEDS[form]} is not installed")
-    suffix = {"csv": ".csv", "parquet": ".parquet", "markdown": ".md", "latex": ".tex"}
-    ending = next((end for name, end in suffix.items() if name in form), "")
-    if form == "eval-results":
-        pytest.skip("takes models of the Hub alone")
-    exported(run, form, tmp_path / f"out{ending}")
+    exported(run, form, tmp_path / f"out{'.' * form.startswith('items') + form.rpartition('-')[2]}")
 
 
 def bounds(run: Run) -> set[tuple[str, int]]:
@@ -83,14 +75,10 @@ def test_bounds_are_no_log_likelihoods_of_the_harness(run: Run, tmp_path: Path) 
     folder = exported(run, "harness", tmp_path / "harness")
     every = [json.loads(line) for file in folder.rglob("samples_*") for line in file.read_text().splitlines()]
     lines = [line for line in every if line["arguments"]["gen_args_0"]["arg_1"] == " A"]
-    credit = {
-        item: value
-        for item, value in zip(
-            run.measurements[LETTERS].ids.to_pylist(), run.measurements[LETTERS].credit.tolist(), strict=True
-        )
-        if not math.isnan(value)
-    }
-    assert {line["doc"]["id"]: line["acc"] for line in lines} == credit
+    measured = run.measurements[LETTERS]
+    credits = dict(zip(measured.ids.to_pylist(), measured.credit.tolist(), strict=True))
+    known = {item: value for item, value in credits.items() if not math.isnan(value)}
+    assert {line["doc"]["id"]: line["acc"] for line in lines} == known
     for line in lines:
         for choice, (answer,) in enumerate(line["resps"]):
             assert math.isnan(float(answer[0])) == ((line["doc"]["id"], choice) in bounds(run))
@@ -105,8 +93,6 @@ def test_numbers_of_rows_are_those_of_the_run(run: Run, tmp_path: Path) -> None:
 def test_two_runs_are_compared_on_the_items_that_both_decide(run: Run, tmp_path: Path) -> None:
     data = write_mmlu(tmp_path / "data", questions=20)
     whole = evaluate(model=HashModel(seed=1), data=data, protocols=[LETTERS, TEXTS], out=tmp_path / "whole")
-    done = choicewise("compare", str(run.folder), str(whole.folder), "--json")
-    assert done.code == 0, done.stdout
-    for pair in json.loads(done.stdout):
-        row = next((row for row in open_run(run.folder).rows() if row.protocol == pair.get("protocol")), None)
-        assert row is None or pair["n"] == row.n
+    pairs = json.loads(choicewise("compare", run.folder, whole.folder, "--json", code=0).stdout)
+    counts = {row.protocol: row.n for row in run.rows()}
+    assert {pair["left"]["protocol"]: pair["difference"]["n"] for pair in pairs} == counts

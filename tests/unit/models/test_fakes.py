@@ -9,16 +9,17 @@ from hypothesis import strategies as st
 
 from choicewise.errors import ModelError
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
-from choicewise.models.load import load_model
+from choicewise.models.load import FAKES, load_model
 from choicewise.models.model import Model
 from choicewise.questions import Generation, Ids, Span
+from tests.helpers import answers
 
 TEXT = st.text(min_size=1, max_size=8)
 PUBLISHED = ([-4.7337441, -14.2153578], [34, 255])
 
 
 def ids(text: str) -> Ids:
-    return np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int32)
+    return answers.ids(*text.encode())
 
 
 def total(model: Model, context: str, continuation: str, gold: bool | None = None) -> float:
@@ -38,7 +39,7 @@ def test_hash_model_gives_these_numbers_on_every_machine() -> None:
 
 
 def test_hash_model_is_normalised() -> None:
-    spans = [Span(ids("Once"), np.asarray([token], dtype=np.int32)) for token in range(257)]
+    spans = [Span(ids("Once"), answers.ids(token)) for token in range(257)]
     seen = [scores for _, scores in HashModel().answer(spans)]
     assert sum(np.exp(float(scores.logprobs[0])) for scores in seen) == pytest.approx(1, abs=1e-6)
     best = min(range(257), key=lambda token: seen[token].ranks[0])
@@ -54,8 +55,7 @@ def test_hash_model_adds_up(context: str, first: str, second: str) -> None:
 
 
 def test_hash_model_reads_text_not_tokens() -> None:
-    bos = np.asarray([256, *ids("Once")], dtype=np.int32)
-    ((_, seen),) = HashModel().answer([Span(bos, ids("x"))])
+    ((_, seen),) = HashModel().answer([Span(answers.ids(256, *b"Once"), ids("x"))])
     assert float(seen.logprobs.sum()) == pytest.approx(total(HashModel(), "Once", "x"))
 
 
@@ -104,22 +104,19 @@ def test_fakes_end_before_the_token_that_completes_a_stop(context: str, start: i
         assert stopped.logprobs.tolist() == endless.logprobs[:length].tolist()
 
 
-@pytest.mark.parametrize("name", ["fake:hash", "fake:oracle", "fake:anti-oracle"])
+@pytest.mark.parametrize("name", FAKES)
 def test_load_model_knows_the_fakes(name: str) -> None:
     model = load_model(name)
-    assert model.name == name
-    assert len(model.digest) == 64
-    assert model.window == 1_000_000
+    assert (model.name, len(model.digest), model.window) == (name, 64, 1_000_000)
 
 
 def test_load_model_names_the_fakes() -> None:
-    with pytest.raises(ModelError, match="fake:oracle"):
+    with pytest.raises(ModelError, match="fake:hash, fake:oracle, fake:anti-oracle"):
         load_model("fake:genius")
 
 
-@pytest.mark.parametrize("name", ["fake:hash", "fake:oracle", "bundled:merrow-byte"])
+@pytest.mark.parametrize("name", [*FAKES, "bundled:merrow-byte"])
 def test_models_here_object_to_nothing_that_they_support(name: str) -> None:
     model = load_model(name)
-    span = Span(np.asarray([1], dtype=np.int32), np.asarray([2, 3], dtype=np.int32))
     assert Span in model.supports
-    assert model.objection(span) is None
+    assert model.objection(Span(answers.ids(1), answers.ids(2, 3))) is None

@@ -1,7 +1,5 @@
 """Ways of asking as pure functions: which requests questions become, and how answers are read."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
@@ -10,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.models.server.faults import Unanswerable
-from choicewise.models.server.next_token_routes import (
-    MOST,
-    MOST_MEMBERS,
-    ByLength,
-    ChosenTokens,
-    SglangChosen,
-)
+from choicewise.models.server.next_token_routes import MOST, MOST_MEMBERS, ByLength, ChosenTokens, SglangChosen
 from choicewise.models.server.routes import (
     PromptLogprobs,
     SglangPrompts,
@@ -26,17 +18,14 @@ from choicewise.models.server.routes import (
     text_scores,
     whole_spans,
 )
-from choicewise.questions import NOT_FIRST, UNKNOWN, Generation, Ids, Mass, Sampling, Span, TokenSet
+from choicewise.questions import NOT_FIRST, UNKNOWN, Generation, Mass, Sampling, Span, TokenSet
 from choicewise.scoring.decide import limited
 from choicewise.scoring.observed import Continuations
 from choicewise.scoring.scores import SCORES
 from choicewise.tokens.chat_template import Message, ServedChat
 from choicewise.tokens.tokenizer import ByteTokenizer
-
-
-def ids(*tokens: int) -> Ids:
-    return np.asarray(tokens, dtype=np.int32)
-
+from tests.helpers.answers import ids
+from tests.helpers.observed import continuations, row
 
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=6).map(lambda tokens: ids(*tokens))
 SPANS = st.lists(st.builds(Span, TOKENS, TOKENS), min_size=1, max_size=15)
@@ -111,11 +100,8 @@ def test_sglang_is_asked_from_the_token_before() -> None:
 def test_sglang_gives_chosen_next_tokens() -> None:
     (call,) = SglangChosen("m").calls([(0, Span(ids(5), ids(8))), (1, Span(ids(5), ids(9)))])
     assert call.body["token_ids_logprob"] == [8, 9]
-    meta = {
-        "output_token_logprobs": [[-0.5, 4, None]],
-        "output_token_ids_logprobs": [[[-2.0, 8, None], [-3.0, 9, None]]],
-    }
-    first, second = call.read({"meta_info": meta})
+    meta = {"output_token_ids_logprobs": [[[-2.0, 8, None], [-3.0, 9, None]]]}
+    first, second = call.read({"meta_info": {"output_token_logprobs": [[-0.5, 4, None]], **meta}})
     assert (first.logprobs.tolist(), second.logprobs.tolist()) == ([-2.0], [-3.0])
     assert first.ranks.tolist() == [NOT_FIRST]
 
@@ -155,16 +141,7 @@ def test_other_texts_are_no_messages() -> None:
 
 
 def observed(ranks: list[int], logprobs: list[float]) -> Continuations:
-    count = len(ranks)
-    return Continuations(
-        np.zeros(count, np.int32),
-        np.asarray(logprobs, np.float32),
-        np.ones(count, np.int32),
-        np.asarray(ranks, np.int32),
-        np.arange(count + 1),
-        ["x"] * count,
-        np.asarray([0, count]),
-    )
+    return continuations([[row("x", value, ranks=(rank,)) for rank, value in zip(ranks, logprobs, strict=True)]])
 
 
 def test_ranks_that_are_not_told_count_as_missing_where_they_matter() -> None:

@@ -1,17 +1,18 @@
-"""Ways between protocols have names that resolve, and pass by what the data can't be asked."""
+"""Between any two protocols there are protocols that each mean something, a step at a time, with names that resolve."""
 
-from __future__ import annotations
-
-from dataclasses import replace
+from dataclasses import fields, replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from choicewise import evaluate, open_dataset
 from choicewise.errors import ProtocolError
-from choicewise.protocols.between import differing, path
-from choicewise.protocols.catalogue import names, one, resolve
-from choicewise.protocols.protocol import signature
+from choicewise.protocols.between import differing, inseparable, path
+from choicewise.protocols.catalogue import entries, names, one, resolve
+from choicewise.protocols.protocol import AXES, Protocol, signature
 from choicewise.requests.blocks import has_shots
 from tests.helpers.mmlu_data import write_mmlu
 
@@ -36,7 +37,6 @@ def test_names_are_the_same_however_the_ends_are_spelled() -> None:
     assert "mmlu/original..mmlu/harness-v0:header" in headline
 
 
-@pytest.mark.costly("the whole catalogue")
 def test_every_name_of_a_way_resolves_by_itself() -> None:
     for name, protocol in resolve("mmlu/original..mmlu/helm").items():
         assert resolve(name) == {name: protocol}
@@ -81,11 +81,9 @@ def test_ways_that_are_none_say_why(selector: str, message: str) -> None:
 
 
 def test_one_is_the_headline_and_no_group() -> None:
-    assert (one("mmlu/harness-v0").name, one("mmlu/harness-v0").label) == (
-        "mmlu/harness-v0:char_mean_bare",
-        "mmlu/harness-v0",
-    )
-    assert names()[one("mmlu/harness-v0").protocol] == "mmlu/harness-v0:char_mean_bare"
+    headline = one("mmlu/harness-v0")
+    assert (headline.name, headline.label) == ("mmlu/harness-v0:char_mean_bare", "mmlu/harness-v0")
+    assert names()[headline.protocol] == headline.name
     for several in ("mmlu", "mmlu/original..mmlu/helm"):
         with pytest.raises(ProtocolError, match="stands for several protocols; name one, such as mmlu/"):
             one(several)
@@ -104,14 +102,81 @@ def test_a_way_passes_by_shots_that_the_data_can_t_give(tmp_path: Path) -> None:
     assert (after.sampler, after.shot_split) == ("first", "dev")
 
 
-@pytest.mark.costly("the whole catalogue")
-def test_where_nothing_between_is_possible_all_axes_change_at_once() -> None:
-    assert path(HARNESS, ORIGINAL, lambda protocol: False) == [(differing(HARNESS, ORIGINAL), ORIGINAL)]
+def test_where_nothing_between_is_possible_all_axes_change_at_once_and_none_for_the_same_protocol() -> None:
+    assert path(ORIGINAL, ORIGINAL) == path(CATALOGUE[0], CATALOGUE[0]) == []
+    start = replace(ORIGINAL, header="", separator="\n", strip="all", ties="split")
+    assert path(start, ORIGINAL, lambda protocol: False) == [(differing(start, ORIGINAL), ORIGINAL)]
 
 
 def test_ends_on_two_splits_keep_them() -> None:
     test, dev = (replace(HARNESS, split=split, seed=seed) for split, seed in (("test", 42), ("dev", 7)))
     way = resolve(f"{signature(test)}..{signature(dev)}")
-    assert {(protocol.split, protocol.seed) for protocol in way.values()} == {
-        ("test", 42), ("dev", 7), ("dev", 42), ("test", 7)
-    }  # fmt: skip
+    found = {(protocol.split, protocol.seed) for protocol in way.values()}
+    assert found == {("test", 42), ("dev", 7), ("dev", 42), ("test", 7)}
+
+
+CATALOGUE = [protocol for entry in entries() for protocol in entry.protocols.values()]
+PAIRS = st.tuples(st.sampled_from(CATALOGUE), st.sampled_from(CATALOGUE)).filter(lambda pair: pair[0] != pair[1])
+
+
+def consistent(here: Protocol, end: Protocol, axes: tuple[str, ...]) -> bool:
+    try:
+        replace(here, **{axis: getattr(end, axis) for axis in axes})
+    except ProtocolError:
+        return False
+    return True
+
+
+def fewest(here: Protocol, end: Protocol) -> tuple[str, ...]:
+    """The smallest set that holds the first differing axis, and of its own the smallest; of several the first."""
+    first, *rest = differing(here, end)
+    sets = ((first, *more) for size in range(len(rest) + 1) for more in combinations(rest, size))
+    needed = next(axes for axes in sets if consistent(here, end, axes))
+    parts = (part for size in range(1, len(needed) + 1) for part in combinations(needed, size))
+    return next(axes for axes in parts if consistent(here, end, axes))
+
+
+def test_the_order_is_that_of_the_signature() -> None:
+    assert [axis.name for axis in fields(Protocol)] == list(AXES)
+
+
+@settings(max_examples=30)
+@given(PAIRS)
+def test_a_path_changes_every_axis_once_and_together_only_where_fewer_would_mean_nothing(
+    pair: tuple[Protocol, Protocol],
+) -> None:
+    (here, end), changed = pair, list[str]()
+    for axes, protocol in path(here, end):
+        assert differing(here, protocol) == axes
+        assert all(getattr(protocol, axis) == getattr(end, axis) for axis in axes)
+        parts = (part for size in range(1, len(axes)) for part in combinations(axes, size))
+        assert not any(consistent(here, protocol, part) for part in parts)
+        assert inseparable(here, protocol)
+        if len(differing(here, end)) < 13:  # else there are too many sets to try
+            assert axes == fewest(here, end)
+        changed += axes
+        here = protocol
+    assert here == end
+    assert sorted(changed) == sorted(differing(*pair))
+
+
+def test_what_only_goes_together_moves_together_and_what_can_change_before_does() -> None:
+    """Before them go a seed that nobody uses, and a rule about tokens that generated text has none of."""
+    sum_, pmi, helm = (one(name).protocol for name in ("mmlu/cloze:sum", "mmlu/cloze:pmi-empty", "mmlu/helm"))
+    assert [axes for axes, _ in path(sum_, pmi)] == [("score", "null")]
+    assert inseparable(sum_, pmi)
+    steps = [axes for axes, _ in path(ORIGINAL, helm)]
+    assert [axes for axes in steps if len(axes) > 1] == [("reading", "new_tokens", "score", "decision")]
+    order = [axes[0] for axes in steps]
+    assert order.index("seed") == order.index("sampler") - 1
+    assert order.index("outside") == order.index("reading") - 1
+    assert not inseparable(ORIGINAL, replace(ORIGINAL, sampler="helm", seed=0))
+
+
+def test_templates_go_before_requests_that_were_rendered_elsewhere() -> None:
+    neutral = {"header": "", "question": "{question}", "option": "", "answer": "", "continuation": "{choice}"}
+    neutral |= {"separator": "", "choices": None, "shots": 0, "shot_split": None, "sampler": "none"}
+    rendered = replace(ORIGINAL, requests="0" * 64, score="token_mean", **neutral)
+    steps = [axes for axes, _ in path(ORIGINAL, rendered)]
+    assert steps[-2:] == [("requests",), ("score",)]
+    assert {axis for (axis,) in steps[:-2]} == set(neutral)

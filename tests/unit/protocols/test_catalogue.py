@@ -1,16 +1,31 @@
-"""The catalogue: complete, cited, and one place where names become protocols."""
+"""The catalogue: complete, cited, in families and suites, and one place where names become protocols."""
 
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
-from choicewise.data.benchmarks import Benchmark, benchmarks
-from choicewise.errors import ProtocolError
-from choicewise.protocols.catalogue import SCORES, Entry, entries, entry, inherit, parse, read_axes, resolve
-from choicewise.protocols.protocol import Protocol, parse_signature, short_signature, signature
+from choicewise import evaluate
+from choicewise.data.benchmarks import Benchmark, benchmark, benchmarks
+from choicewise.data.dataset import Dataset
+from choicewise.data.items import Item
+from choicewise.errors import DataError, ProtocolError
+from choicewise.models.fake import HashModel
+from choicewise.protocols.catalogue import SCORES, Entry, entries, entry, inherit, one, parse, read_axes, resolve
+from choicewise.protocols.protocol import (
+    NEUTRAL,
+    RENDERED,
+    Protocol,
+    family,
+    parse_signature,
+    short_signature,
+    signature,
+)
+from choicewise.protocols.readings import READINGS
 from choicewise.protocols.readings import SCORES as ALL_SCORES
+from choicewise.protocols.shots import curated
 from tests.helpers.protocols import mmlu_protocol
 
 ENTRIES = entries()
@@ -35,17 +50,17 @@ def test_every_entry_is_complete_and_cited(known: Entry) -> None:
 
 
 @pytest.mark.parametrize("known", ENTRIES, ids=lambda known: known.name)
-def test_an_entry_is_named_like_its_file(known: Entry) -> None:
+def test_an_entry_is_named_like_its_file_and_about_a_benchmark_that_is_declared(known: Entry) -> None:
+    """One of the name of its family, but for families of several benchmarks; of splits that the benchmark has."""
     assert all(name.partition(":")[0] == known.name for name in known.protocols)
-
-
-@pytest.mark.parametrize("known", ENTRIES, ids=lambda known: known.name)
-def test_an_entry_is_about_a_benchmark_that_is_declared(known: Entry) -> None:
-    """One of the name of its family, but for families of several benchmarks."""
     family = known.name.partition("/")[0]
-    named = {protocol.benchmark for protocol in known.protocols.values()}
-    assert len(named) == 1
-    assert named <= {family} if family in benchmarks() else named <= {"any", family, *benchmarks()}
+    (named,) = {protocol.benchmark for protocol in known.protocols.values()}
+    assert named == family if family in benchmarks() else named in {"any", family, *benchmarks()}
+    protocol = next(iter(known.protocols.values()))
+    if named in benchmarks():
+        splits = set(benchmarks()[named].files)
+        assert protocol.split is None or protocol.split in splits
+        assert not protocol.shots or protocol.sampler == "curated" or protocol.shot_split in splits
 
 
 @pytest.mark.parametrize("known", benchmarks().values(), ids=lambda known: known.name)
@@ -57,15 +72,6 @@ def test_every_benchmark_is_complete_and_cited(known: Benchmark) -> None:
     assert known.repository.count("/") == 1
     assert known.files
     assert all(path.rpartition(".")[2] in ("parquet", "jsonl", "json", "csv") for path in known.files.values())
-
-
-@pytest.mark.parametrize("known", ENTRIES, ids=lambda known: known.name)
-def test_an_entry_asks_of_splits_that_its_benchmark_has(known: Entry) -> None:
-    protocol = next(iter(known.protocols.values()))
-    if protocol.benchmark in benchmarks():
-        splits = set(benchmarks()[protocol.benchmark].files)
-        assert protocol.split is None or protocol.split in splits
-        assert not protocol.shots or protocol.sampler == "curated" or protocol.shot_split in splits
 
 
 TWELVE = (
@@ -83,56 +89,29 @@ def test_twelve_benchmarks_have_todays_harness_and_what_each_was_published_with(
     assert {"hellaswag/helm", "openbookqa/helm", "commonsenseqa/helm", "arc-challenge/meta-llama3"} <= names
 
 
-@pytest.mark.parametrize(
-    ("name", "headline", "axes"),
-    [
-        ("arc-challenge/harness", "arc-challenge/harness:acc", "test 0 harness 1234 cut-start default moved-space"),
-        (
-            "arc-challenge/harness-v1",
-            "arc-challenge/harness-v1:acc_norm",
-            "test 25 harness-v0-train 42 cut-start none moved-space",
-        ),
-        (
-            "hellaswag/harness-v1",
-            "hellaswag/harness-v1:acc_norm",
-            "validation 10 harness-v0-train 42 cut-start none moved-space",
-        ),
-        (
-            "winogrande/harness-v1",
-            "winogrande/harness-v1",
-            "validation 5 harness-v0-train 42 cut-start none moved-space",
-        ),
-        ("hellaswag/harness", "hellaswag/harness:acc", "validation 0 harness-spare 1234 cut-start default moved-space"),
-        ("hellaswag/helm", "hellaswag/helm", "validation 0 none None refuse default joint"),
-        ("openbookqa/gpt3", "openbookqa/gpt3", "test 100 harness 0 drop-last-shot default joint"),
-    ],
-)
-def test_how_the_twelve_are_asked(name: str, headline: str, axes: str) -> None:
-    first, protocol = next(iter(resolve(name).items()))
-    assert first == headline
-    shown = ("split", "shots", "sampler", "seed", "fit", "bos", "boundary")
-    assert " ".join(str(getattr(protocol, axis)) for axis in shown) == axes
+ASKED = ["arc-challenge/harness", "arc-challenge/harness-v1", "hellaswag/harness-v1", "winogrande/harness-v1"]
+ASKED += ["hellaswag/harness", "hellaswag/helm", "openbookqa/gpt3"]
+MMLU = ["original", "original-pr13", "helm", "harness-v0", "harness-v1", "harness-v0.4", "harness-v0.4-early"]
+MMLU += ["olmes-mcf", "olmes-cf", "cloze", "letter-text"]
 
 
-def test_the_harness_norm_and_helms_shared_credit() -> None:
-    norm = resolve("hellaswag/harness-v1:acc_norm")["hellaswag/harness-v1:acc_norm"]
-    helm = resolve("openbookqa/helm")["openbookqa/helm"]
+def test_what_no_prompt_shows_is_as_published(snapshot: SnapshotAssertion) -> None:
+    """Of the twelve benchmarks where shots come from, and of MMLU what is done with the tokens."""
+    twelve = ["split", "shots", "sampler", "seed", "fit", "bos", "boundary"]
+    mmlu = ["fit", "limit", "bos", "boundary", "score", "outside", "aggregation", "ties", "shots"]
+    told = {}
+    for names, axes in ((ASKED, twelve), ([f"mmlu/{name}" for name in MMLU], mmlu)):
+        for name in names:
+            headline, protocol = next(iter(resolve(name).items()))
+            told[headline] = " ".join(f"{axis}:{getattr(protocol, axis)}" for axis in axes)
+    assert told == snapshot
+    norm, helm = one("hellaswag/harness-v1:acc_norm").protocol, one("openbookqa/helm").protocol
     assert (norm.score, norm.ties) == ("char_mean_bare", "first")
     assert (helm.score, helm.null, helm.ties) == ("pmi", "Answer:", "split")
 
 
 def test_catalogue_holds_the_published_ways_and_no_protocol_twice() -> None:
-    assert {known.name for known in ENTRIES} >= {
-        *(
-            "mmlu/original",
-            "mmlu/original-pr13",
-            "mmlu/helm",
-            "mmlu/harness-v0",
-            "mmlu/harness-v1",
-            "mmlu/harness-v0.4",
-        ),
-        *("mmlu/harness-v0.4-early", "mmlu/olmes-mcf", "mmlu/olmes-cf", "mmlu/cloze", "mmlu/letter-text"),
-    }
+    assert {known.name for known in ENTRIES} >= {f"mmlu/{name}" for name in MMLU}
     every = [protocol for known in ENTRIES for protocol in known.protocols.values()]
     assert len(set(every)) == len(every)
     assert set(resolve("mmlu")) == {name for known in ENTRIES for name in known.protocols if name.startswith("mmlu/")}
@@ -141,6 +120,8 @@ def test_catalogue_holds_the_published_ways_and_no_protocol_twice() -> None:
 def test_a_beginning_of_names_stands_for_them_all() -> None:
     quoted = ("mean-forward", "mean-generate", "mean-masked", "sum-forward", "sum-surprisal")
     assert set(resolve("options/quoted")) == {f"options/quoted-{name}" for name in quoted}
+    assert resolve("mmlu-1001") == resolve("mmlu")
+    assert len(resolve("mmlu-1001")) > 30
     assert set(resolve("options")) > set(resolve("options/quoted"))
     assert set(resolve("mmlu/harness-v0.4")) == {"mmlu/harness-v0.4"}
 
@@ -152,30 +133,6 @@ def test_the_cloze_entry_has_every_score() -> None:
     assert len({protocol.prompt_digest for protocol in protocols.values()}) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "axes"),
-    [
-        ("original", "drop-last-shot 2048 default joint sum top100=-100 micro"),
-        ("original-pr13", "drop-last-shot 2048 default last-token sum keep micro"),
-        ("helm", "drop-last-shot-then-cut-end None default joint none keep macro"),
-        ("harness-v0", "cut-start None none separate char_mean_bare keep macro"),
-        ("harness-v1", "cut-start None none moved-space sum keep macro"),
-        ("harness-v0.4", "cut-start None default moved-space sum keep micro"),
-        ("harness-v0.4-early", "cut-start None none moved-space sum keep micro"),
-        ("olmes-mcf", "cut-start 2048 none joint sum keep macro"),
-        ("olmes-cf", "cut-start 2048 none joint char_mean keep macro"),
-        ("cloze", "cut-start None default joint char_mean_bare keep macro"),
-        ("letter-text", "drop-last-shot 2048 default joint token_mean keep micro"),
-    ],
-)
-def test_what_no_prompt_shows_is_as_published(name: str, axes: str) -> None:
-    headline = next(iter(resolve(f"mmlu/{name}").values()))
-    shown = ("fit", "limit", "bos", "boundary", "score", "outside", "aggregation")
-    assert " ".join(str(getattr(headline, axis)) for axis in shown) == axes
-    assert headline.ties == ("none" if name == "helm" else "first")
-    assert headline.shots == (0 if name == "cloze" else 5)
-
-
 def test_an_entry_that_scores_texts_has_every_score_headline_first() -> None:
     names = list(resolve("mmlu/harness-v0"))
     assert names[0] == "mmlu/harness-v0:char_mean_bare"
@@ -184,33 +141,20 @@ def test_an_entry_that_scores_texts_has_every_score_headline_first() -> None:
     assert next(iter(resolve("mmlu/olmes-cf"))) == "mmlu/olmes-cf:char_mean"
 
 
-@pytest.mark.parametrize(
-    ("score", "null"), [("empty", ""), ("answer", "Answer:"), ("answer-space", "Answer: "), ("colon", ":")]
-)
-def test_null_contexts_are_four_protocols(score: str, null: str) -> None:
-    (protocol,) = resolve(f"mmlu/harness-v0:pmi-{score}").values()
-    assert (protocol.score, protocol.null) == ("pmi", null)
+def test_null_contexts_are_four_protocols_and_published_names_of_scores_become_ours() -> None:
+    for score, null in {"empty": "", "answer": "Answer:", "answer-space": "Answer: ", "colon": ":"}.items():
+        (protocol,) = resolve(f"mmlu/harness-v0:pmi-{score}").values()
+        assert (protocol.score, protocol.null) == ("pmi", null)
+    ours = {"mmlu/harness-v0:acc_norm": "mmlu/harness-v0:char_mean_bare", "mmlu/harness-v0:acc": "mmlu/harness-v0:sum"}
+    ours |= {"mmlu/olmes-cf:acc_uncond": "mmlu/olmes-cf:pmi-answer"}
+    for published, name in ours.items():
+        assert list(resolve(published)) == [name]
+        assert name in entry(published).protocols
 
 
-@pytest.mark.parametrize(
-    ("published", "name"),
-    [
-        ("mmlu/harness-v0:acc_norm", "mmlu/harness-v0:char_mean_bare"),
-        ("mmlu/harness-v0:acc", "mmlu/harness-v0:sum"),
-        ("mmlu/olmes-cf:acc_uncond", "mmlu/olmes-cf:pmi-answer"),
-    ],
-)
-def test_published_names_of_scores_become_ours(published: str, name: str) -> None:
-    assert list(resolve(published)) == [name]
-    assert name in entry(published).protocols
-
-
-def test_resolve_takes_several_selectors_and_keeps_their_order() -> None:
+def test_resolve_takes_several_selectors_and_names_a_signature_nobody_published_by_its_digest() -> None:
     names = list(resolve("mmlu/original", "mmlu/helm", "mmlu/harness-v0:acc", "mmlu/original"))
     assert names == ["mmlu/original", "mmlu/helm", "mmlu/harness-v0:sum"]
-
-
-def test_a_signature_nobody_published_is_named_by_its_digest() -> None:
     protocol = mmlu_protocol(header="mine|")
     assert resolve(signature(protocol)) == {short_signature(protocol): protocol}
 
@@ -232,9 +176,7 @@ def test_an_unknown_name_comes_with_the_nearest(selector: str, near: str) -> Non
 @pytest.mark.parametrize(
     ("selector", "known"),
     [
-        ("bbh/leaderboard", "bbh/harness"),
-        ("bbh/leaderboard:acc_norm", "bbh/harness"),
-        ("bbh/leaderboard@shots=0", "bbh/harness"),
+        *((f"bbh/leaderboard{change}", "bbh/harness") for change in ("", ":acc_norm", "@shots=0")),
         ("cmmlu/llama", "cmmlu/harness and cmmlu/original"),
         ("race/nothing-so-named", "race/harness-v1, race/harness and race/lighteval"),
     ],
@@ -244,18 +186,15 @@ def test_a_variant_that_a_benchmark_lacks_comes_with_those_that_it_has(selector:
         resolve(selector)
 
 
-@pytest.mark.parametrize("name", ["musr", "bbh", "mmlu-pro"])
-def test_tasks_that_the_harness_has_for_the_leaderboard_are_named(name: str) -> None:
-    assert (
-        f"The task{'s' * (name != 'mmlu-pro')} leaderboard_{name.replace('-', '_')}" in entry(f"{name}/harness").about
-    )
+def test_tasks_that_the_harness_has_for_the_leaderboard_are_named() -> None:
+    for name, tasks in {"musr": "tasks leaderboard_musr", "bbh": "tasks leaderboard_bbh"}.items():
+        assert f"The {tasks}" in entry(f"{name}/harness").about
+    assert "The task leaderboard_mmlu_pro" in entry("mmlu-pro/harness").about
 
 
 def test_an_unknown_name_without_a_near_one_comes_with_what_to_do() -> None:
-    with pytest.raises(
-        ProtocolError,
-        match=r"'m'; known are .*`choicewise protocols` lists them all; a file's name ends in \.toml",
-    ):
+    message = r"'m'; known are .*`choicewise protocols` lists them all; a file's name ends in \.toml"
+    with pytest.raises(ProtocolError, match=message):
         resolve("m")
 
 
@@ -303,15 +242,12 @@ def test_a_users_file_says_what_is_wrong_and_where(tmp_path: Path, text: str, me
     assert path in str(caught.value)
 
 
-def test_files_that_cant_be_read_say_so(tmp_path: Path) -> None:
+def test_a_users_file_states_what_differs_from_its_base_and_can_be_read(tmp_path: Path) -> None:
     with pytest.raises(ProtocolError, match=r"nowhere\.toml can't be read: No such file"):
         resolve(str(tmp_path / "nowhere.toml"))
     (tmp_path / "latin.toml").write_bytes(b'about = "\xe9"')
     with pytest.raises(ProtocolError, match=r"latin\.toml is not UTF-8 text \(byte 9\)"):
         resolve(str(tmp_path / "latin.toml"))
-
-
-def test_a_users_file_states_what_differs_from_its_base(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.toml", 'base = "mmlu/original"\n[protocol]\nshots = 0\nlimit = "-"\n')
     assert resolve(path) == {"mine": replace(resolve("mmlu/original")["mmlu/original"], shots=0, limit=None)}
     path = write(tmp_path / "same.toml", 'base = "mmlu/harness-v0"\n')
@@ -320,16 +256,13 @@ def test_a_users_file_states_what_differs_from_its_base(tmp_path: Path) -> None:
     assert resolve(path)["abstract"].benchmark == "any"
 
 
-def test_axes_are_inherited_over_several_files() -> None:
+def test_axes_are_inherited_over_several_files_that_exist_and_form_no_circle() -> None:
     tables = {
         "a": {"protocol": {"benchmark": "quiz", "shots": 1, "header": "a"}},
         "b": {"base": "a", "protocol": {"shots": 2}},
         "c": {"base": "b", "protocol": {"header": ""}},
     }
     assert inherit("c", tables) == Protocol(benchmark="quiz", shots=2)
-
-
-def test_bases_must_exist_and_not_form_a_circle() -> None:
     tables = {"a": {"base": "b"}, "b": {"base": "c"}, "c": {"base": "b"}, "d": {"base": "e"}}
     with pytest.raises(ProtocolError, match="^a inherits from b inherits from c inherits from b; a base must not"):
         inherit("a", tables)
@@ -339,10 +272,8 @@ def test_bases_must_exist_and_not_form_a_circle() -> None:
 
 def test_one_name_can_not_stand_for_two_protocols(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    one, other = (
-        write(tmp_path / "quiz.toml", BENCHMARK),
-        write(tmp_path / "a" / "quiz.toml", f"{BENCHMARK}shots = 1\n"),
-    )
+    one = write(tmp_path / "quiz.toml", BENCHMARK)
+    other = write(tmp_path / "a" / "quiz.toml", f"{BENCHMARK}shots = 1\n")
     assert resolve(one, one) == {"quiz": mmlu_protocol()}
     with pytest.raises(ProtocolError, match="gives the name quiz to another protocol"):
         resolve(one, other)
@@ -360,3 +291,66 @@ def test_a_score_stands_before_or_after_changed_axes() -> None:
     assert resolve("mmlu/harness-v0@shots=2,split=validation:acc_norm") == before
     (protocol,) = before.values()
     assert (protocol.shots, protocol.split, protocol.score) == (2, "validation", "char_mean_bare")
+
+
+def test_every_entry_of_the_catalogue_has_its_family(snapshot: SnapshotAssertion) -> None:
+    families: dict[str, list[str]] = {}
+    for known in ENTRIES:
+        if known.name.startswith(("compat/", "encoder-decoder/", "masked-lm/", "mmlu/", "mmlu-flan/", "options/")):
+            (name,) = {family(protocol) for protocol in known.protocols.values()}  # the score changes nothing
+            families.setdefault(name, []).append(known.name)
+    assert {name: sorted(names) for name, names in families.items()} == snapshot
+
+
+def test_only_what_is_asked_decides_the_family() -> None:
+    """An option in the context is asked for as one in the continuation."""
+    assert family(one("winogrande/harness").protocol) == "cloze"
+    protocol = one("mmlu/original").protocol
+    other = replace(protocol, benchmark="own", header="", shots=0, shot_split=None, sampler="none", ties="split")
+    assert family(other) == "letters"
+    assert family(replace(other, continuation=" {choice}")) == "whole answers"
+    assert family(replace(other, continuation=" {choice}", question="{question}\nAnswer:")) == "cloze"
+    assert family(replace(other, continuation=" {{letter}} {choice}")) == "whole answers"  # braces, no hole
+    assert family(replace(other, continuation=" yes")) == "loglikelihood"
+
+
+@pytest.mark.parametrize(("reading", "name"), [("loglikelihood", RENDERED), ("embedding", "embeddings")])
+def test_requests_from_elsewhere_do_not_show_what_they_ask(reading: str, name: str) -> None:
+    axes = {**NEUTRAL, "reading": reading, "score": READINGS[reading].scores[0]}
+    assert family(Protocol(benchmark="own", requests="0" * 64, **axes)) == name
+
+
+def test_olmes_asks_ten_benchmarks_in_two_formulations() -> None:
+    named = list(resolve("olmes").items())
+    pairs = list(zip(named[::2], named[1::2], strict=True))
+    assert len(pairs) == len({protocol.benchmark for _, protocol in named}) == 10
+    for (mcf, listed), (cf, plain) in pairs:
+        assert mcf == f"{listed.benchmark}/olmes-mcf"
+        assert cf.partition(":")[0] == f"{plain.benchmark}/olmes-cf"
+        assert "{options}" in listed.question
+        assert "{options}" not in plain.question
+        assert listed.split == plain.split
+        averaged = ("test", "macro" if plain.benchmark == "mmlu" else "micro")
+        assert (listed.split, plain.aggregation) in {averaged, ("validation", "micro")}
+        assert benchmark(plain.benchmark).files.keys() >= {plain.split}
+
+
+def test_texts_count_by_the_score_that_olmes_takes_for_the_task() -> None:
+    scores = dict.fromkeys(("arc-challenge", "commonsenseqa", "openbookqa"), "acc_uncond") | {"boolq": "acc_raw"}
+    scores |= dict.fromkeys(("arc-easy", "hellaswag", "piqa", "siqa"), "acc_per_char")
+    for task, score in scores.items():
+        assert f"{task}/olmes-cf:{score}" in resolve("olmes")
+        assert next(iter(resolve(f"{task}/olmes-cf"))) == f"{task}/olmes-cf:{score}"
+
+
+def test_harness_and_olmes_stand_side_by_side_on_the_split_that_is_there(tmp_path: Path) -> None:
+    """Examples of one set as the questions of another: ARC-Challenge's shots under ARC-Easy's protocols."""
+    items = tuple(Item(each.id, each.question, each.choices, each.gold) for each in curated("olmes/arc-challenge"))
+    data = Dataset("arc", {"validation": items})
+    with pytest.raises(DataError, match=re.escape("has no split 'test', only validation; ask another one by")) as error:
+        evaluate(model=HashModel(), data=data, protocols=["arc-easy/harness:acc"], out=tmp_path / "test")
+    change = re.search(r"@split=\w+", str(error.value))
+    assert change
+    named = [f"{name}{change[0]}" for name in ("arc-easy/harness:acc", "arc-easy/olmes-mcf", "arc-easy/olmes-cf")]
+    run = evaluate(model=HashModel(), data=data, protocols=named, out=tmp_path / "run")
+    assert len(run.rows()) == 7

@@ -1,12 +1,37 @@
-"""What a protocol refuses to be."""
+"""What a protocol refuses to be, its templates, and its spelling, which is its identity: every axis shows in it."""
 
-from dataclasses import FrozenInstanceError, replace
+import re
+from copy import copy
+from dataclasses import Field, FrozenInstanceError, fields, replace
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
 
-from choicewise.errors import ProtocolError
-from tests.helpers.protocols import mmlu_protocol
+import choicewise
+from choicewise.data.dataset import Dataset
+from choicewise.data.items import Item
+from choicewise.errors import ChoicewiseError, DataError, ProtocolError
+from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.protocol import (
+    AXES,
+    CORRECTED,
+    METRICS,
+    Protocol,
+    axis_differences,
+    fill,
+    parse_signature,
+    short_signature,
+    signature,
+    stop_texts,
+)
+from choicewise.protocols.readings import CALIBRATIONS, CONDITIONAL, EXTRACTIONS, READINGS
+from tests.helpers.protocols import mmlu_protocol, requests
+from tests.paths import ROOT
 
 
 @pytest.mark.parametrize(
@@ -34,17 +59,11 @@ from tests.helpers.protocols import mmlu_protocol
         ({"reading": "surprisal", "outside": "top100=-100"}, "outside top100=-100 is about the tokens of reading log"),
         ({"reading": "yes-no", "proposal": "{choice}?"}, "takes 2 to 2 different continuations, one a line"),
         ({"reading": "rating", "proposal": "{choice}?", "continuation": "1\n1"}, "2 to 20 different continuations"),
-        (
-            {"views": "cyclic", "calibration": "contextual"},
-            "contextual needs views content-free, not cyclic",
-        ),
+        ({"views": "cyclic", "calibration": "contextual"}, "contextual needs views content-free, not cyclic"),
         ({"calibration": "permutation"}, "calibration permutation needs views cyclic or full, not given"),
         ({"views": "cyclic", "continuation": "{choice}"}, "need a continuation with {letter} and without {choice}"),
         ({"calibration": "batch", "score": "token_mean"}, "are about the probabilities of fixed labels"),
-        (
-            {"views": "cyclic", "question": "{question}"},
-            "list of options otherwise; question has no {options}",
-        ),
+        ({"views": "cyclic", "question": "{question}"}, "list of options otherwise; question has no {options}"),
         ({"views": "full", "choices": 5, "letters": "ABCDE"}, "orders of at most 4 choices, not 5; use cyclic"),
         ({"shot_split": None}, "5 shots need a shot_split"),
         ({"sampler": "none"}, "5 shots need a shot_split"),
@@ -54,20 +73,299 @@ from tests.helpers.protocols import mmlu_protocol
     ],
 )
 def test_protocol_refuses_what_means_nothing(axes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ProtocolError) as caught:
+    with pytest.raises(ProtocolError, match=re.escape(message)):
         mmlu_protocol(**axes)
-    assert message in str(caught.value)
 
 
-def test_protocol_is_a_value() -> None:
+def test_protocol_is_a_value_and_those_that_differ_in_scoring_alone_share_their_prompts() -> None:
     assert mmlu_protocol(shots=3) == mmlu_protocol(shots=3)
     assert len({mmlu_protocol(), mmlu_protocol(), mmlu_protocol(shots=3)}) == 2
     with pytest.raises(FrozenInstanceError):
         mmlu_protocol().shots = 3  # type: ignore[misc]
-
-
-def test_protocols_that_differ_in_scoring_alone_share_their_prompts() -> None:
     asked = mmlu_protocol(continuation=" {choice}")
     scored = replace(asked, score="pmi", null="", ties="split", aggregation="macro", benchmark="other")
     assert asked.prompt_digest == scored.prompt_digest
     assert asked.digest != scored.digest
+
+
+HOLES = st.fixed_dictionaries({"question": st.text(), "choice": st.sampled_from(["{question}", "{{", "}", "\\1", ""])})
+PIECES = st.lists(st.sampled_from(["{question}", "{choice}", "{{", "}}", "Answer:", "\n", " "]) | st.text("ab:!"))
+
+
+@given(PIECES, HOLES)
+def test_fill_agrees_with_str_format(pieces: list[str], holes: dict[str, str]) -> None:
+    template = "".join(pieces)
+    assert fill(template, holes) == template.format(**holes)
+
+
+def test_fill_never_reads_filled_text_again() -> None:
+    assert fill("{a}{b}", {"a": "{b}", "b": "{a}"}) == "{b}{a}"
+    assert fill("{{a}} {a}", {"a": "{{x}}"}) == "{a} {{x}}"
+
+
+def test_fill_names_the_axis_of_holes_that_nothing_fills_and_of_lone_braces() -> None:
+    for hole in ("{quest}", "{question!r}", "{question:>9}", "{question.upper}", "{}", "{ question}"):
+        message = f"axis option has a hole {hole} that nothing fills; known are {{question}}, {{letter}}"
+        with pytest.raises(ProtocolError, match=re.escape(message)):
+            fill(hole, {"question": "?", "letter": "A"}, axis="option")
+    for template, brace in {"{": "{", "a}": "}", "{{{": "{", "{a{b}}": "{"}.items():
+        with pytest.raises(ProtocolError, match=f"axis header has a lone '{brace}'; write '{brace * 2}'"):
+            fill(template, {"b": ""}, axis="header")
+
+
+ODD = ["-", "%", "|", ":", "\n", "%0A", "- ", "\u2028", "\x85", "é|%", "{choice}", "%2D", "+", "\U0010ffff"]
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(ODD)
+DECLARED = fields(Protocol)
+
+
+def values(axis: Field[Any]) -> st.SearchStrategy[Any]:
+    """Anything that one axis can hold, read off its declaration."""
+    kinds = {"str": TEXT, "int": st.integers(0, 3000), "None": st.none()}
+    if axis.metadata["allowed"]:
+        return st.sampled_from(axis.metadata["allowed"])
+    return st.one_of(*(kinds[part] for part in str(axis.type).split(" | ")))
+
+
+@st.composite
+def protocols(draw: st.DrawFn) -> Protocol:
+    """Any protocol whatever; the few axes that only go together are made to."""
+    axes = {axis.name: draw(values(axis)) for axis in DECLARED}
+    if axes["views"] not in CALIBRATIONS[axes["calibration"]]:
+        axes["views"], axes["calibration"] = "given", "none"
+    plain = (axes["views"], axes["calibration"]) == ("given", "none")
+    axes["reading"] = axes["reading"] if plain else "loglikelihood"
+    reading = READINGS[axes["reading"]]
+    axes["score"] = draw(st.sampled_from(reading.scores))
+    axes["null"] = draw(TEXT) if axes["score"] in CONDITIONAL else None
+    rules = ["letter-match", *EXTRACTIONS] if axes["score"] == "none" else ["option-match"]
+    axes["decision"] = draw(st.sampled_from(rules)) if axes["reading"] == "generate" else "argmax"
+    if axes["decision"] == "argmax" and axes["ties"] == "none":
+        axes["ties"] = "first"
+    axes["fit"] = "refuse" if reading.fits else axes["fit"]
+    axes["boundary"] = reading.boundaries[0] if reading.boundaries else axes["boundary"]
+    axes["outside"] = axes["outside"] if axes["reading"] == "loglikelihood" else "keep"
+    if axes["boundary"] in CORRECTED and "correction" not in reading.takes:
+        axes["boundary"] = "lcp"
+    if axes["boundary"] == "bytes":
+        axes["outside"], axes["score"] = "keep", "sum" if axes["score"] == "greedy" else axes["score"]
+    if not plain:
+        axes |= {"question": "{options}", "continuation": "{letter}", "score": "sum", "null": None, "outside": "keep"}
+        axes |= {"decision": "argmax", "choices": axes["choices"] and min(axes["choices"], 4)}
+    if reading.proposal:
+        axes["proposal"] = axes["proposal"] or "{choice}"
+        axes["shots"] = 0
+    if reading.several:
+        axes["continuation"] = "\n".join(f" {number}" for number in range(draw(st.integers(*reading.lines))))
+    axes["new_tokens"] = (axes["new_tokens"] or 1) if "new_tokens" in reading.takes else None
+    if axes["reading"] == "chain-of-thought":
+        axes["fit"], axes["proposal"] = "refuse", axes["proposal"].replace("{choice}", "") or "\n"
+        axes["chains"], axes["separator"] = axes["chains"] or 1, axes["separator"] or "\n\n"
+    else:
+        axes["chains"] = None
+    axes["seed"] = axes["seed"] or 0
+    axes["chat"] = axes["chat"] if "shots" in reading.takes else "none"
+    axes["system"] = axes["system"] if axes["chat"] != "none" else None
+    generates, stops = "new_tokens" in reading.takes, stop_texts(axes["stop"])
+    axes["stop"] = axes["stop"] if generates and all(stops) else None
+    axes["choices"] = min(axes["choices"], len(axes["letters"])) if axes["choices"] else axes["choices"]
+    metric = METRICS[axes["metric"]]
+    likelihoods = reading.one_likelihood and (axes["score"], axes["calibration"]) == ("sum", "none")
+    if not metric.predicted and (axes["decision"] != "argmax" or metric.likelihood > likelihoods):
+        axes["metric"] = "acc"
+    axes["choices"] = 1 if axes["metric"] == "perplexity" else axes["choices"]
+    axes["letters"] = axes["letters"] or "A" if axes["choices"] == 1 else axes["letters"]
+    axes["requests"] = None  # beside it no template means anything
+    if axes["sampler"] == "none" or axes["shot_split"] is None:
+        axes["shots"] = 0
+    return mmlu_protocol(**axes)
+
+
+@given(protocols())
+def test_signature_parses_back_to_an_equal_protocol(protocol: Protocol) -> None:
+    spelled = signature(protocol)
+    assert parse_signature(spelled) == protocol
+    assert spelled.isprintable()
+    assert [part.partition(":")[0] for part in spelled.split("|")] == [axis.name for axis in DECLARED]
+
+
+@settings(max_examples=20)
+@given(data=st.data(), protocol=protocols())
+def test_every_axis_shows_in_signature_and_digest(data: st.DataObject, protocol: Protocol) -> None:
+    unread = copy(protocol)  # without the digests, which a protocol remembers
+    for axis in DECLARED:
+        value, changed = data.draw(values(axis)), copy(unread)
+        if value == getattr(protocol, axis.name):
+            continue
+        object.__setattr__(changed, axis.name, value)  # some can't change alone; their spelling must all the same
+        assert signature(changed) != signature(protocol)
+        assert changed.digest != protocol.digest
+        assert (changed.prompt_digest != protocol.prompt_digest) == (axis.metadata["stage"] == "request")
+        assert [name for name, _, _ in axis_differences(protocol, changed)] == [axis.name]
+
+
+def test_signature_of_the_default_protocol(snapshot: SnapshotAssertion) -> None:
+    """Whoever changes a default, an axis or a spelling changes every published signature."""
+    assert signature(mmlu_protocol()) == snapshot
+
+
+def test_axes_that_came_later_change_neither_signatures_nor_ids_of_before() -> None:
+    protocol = mmlu_protocol()
+    spelled = signature(protocol)
+    for later in ("|prepare:none", "|chat:none|system:-", "|stop:-"):
+        assert later in spelled
+        spelled = spelled.replace(later, "")
+    assert parse_signature(spelled) == protocol
+    assert short_signature(protocol) == f"#P{protocol.digest[:6]}"
+    assert protocol.digest == "d4aec07f03c668825bc276dba4cf064007905d990e0e3ac66bf9dcaafd2acbd1"
+
+
+def test_axis_differences_gives_both_spellings_in_axis_order() -> None:
+    left, right = mmlu_protocol(), mmlu_protocol(score="pmi", null="Answer:\n", header="a|b")
+    found = [("header", "", "a%7Cb"), ("score", "sum", "pmi"), ("null", "-", "Answer:%0A")]
+    assert axis_differences(left, right) == found
+    assert axis_differences(right, right) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("|ties:first", "|tie:first", "'tie:first' names no axis; did you mean ties?"),
+        ("|ties:first", "|ties", "part 'ties' has no colon; write AXIS:VALUE"),
+        ("|ties:first", "", "leaves out ties; every axis"),
+        ("|ties:first", "|ties:first|ties:first", "states axis ties twice"),
+        ("|shots:5", "|shots:five", "axis shots is 'five'; it must be a whole number"),
+        ("|shots:5", "|shots:-", "axis shots is '-'; it must be a whole number"),
+        ("|shots:5", "|shots:-5", "axis shots is '-5'; it must be a whole number"),
+        ("|shots:5", "|shots:²", "axis shots is '²'; it must be a whole number"),
+        ("|header:", "|header:%FF", "axis header holds bytes that are not UTF-8: '%FF'"),
+        ("|ties:first", "|ties:last", "axis ties is 'last'; it must be one of first, split"),
+        ("|score:sum", "|score:pmi", "score pmi with null None"),
+    ],
+)
+def test_parse_signature_says_what_is_wrong(old: str, new: str, message: str) -> None:
+    spelled = signature(mmlu_protocol()).replace(old, new)
+    with pytest.raises(ProtocolError, match=re.escape(message)):
+        parse_signature(spelled)
+
+
+def test_the_design_note_lists_every_axis_in_order() -> None:
+    note = (ROOT / "docs/design/signature.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ")[:2] for line in note.splitlines() if line.startswith("| ") and "axis |" not in line]
+    assert rows == [[f"| {axis.name}", axis.metadata["stage"]] for axis in DECLARED]
+
+
+WRONG = {
+    "shotz = 3": "unknown key 'shotz'; did you mean shots?",
+    'seed = "a"': "protocol axis seed is 'a'; it must be int or None",
+    "header = 1": "protocol axis header is 1; it must be str",
+    'score = "summ"': "protocol axis score is 'summ'; it must be one of sum, ",
+    'ties = "frist"': "protocol axis ties is 'frist'; it must be one of first, ",
+    "choices = -1": "protocol axis choices is -1; it can't be negative",
+    "limit = true": "protocol axis limit is True; it must be int or None",
+}
+TOP = {
+    'colour = "red"': "unknown key 'colour'; known are name, about, base, protocol",
+    "about = 1": 'about is 1; write it in quotes, about = "..."',
+    'base = "mmlu/orginal"': "base 'mmlu/orginal' is not in the catalogue; did you mean mmlu/original or",
+}
+
+
+def refused(path: Path, text: str) -> ProtocolError:
+    path.write_text(text)
+    with pytest.raises(ProtocolError) as raised:
+        resolve(str(path))
+    return raised.value
+
+
+@given(st.sets(st.sampled_from(sorted(WRONG)), min_size=1), st.sets(st.sampled_from(sorted(TOP))))
+def test_everything_wrong_in_a_file_is_listed(
+    tmp_path_factory: pytest.TempPathFactory, axes: set[str], top: set[str]
+) -> None:
+    path = tmp_path_factory.mktemp("protocol") / "mine.toml"
+    base = [] if any("base" in line for line in top) else ['base = "mmlu/original"']
+    error = refused(path, "\n".join([*sorted(top), *base, "[protocol]", *sorted(axes)]))
+    expected = [WRONG[line] for line in axes] + [TOP[line] for line in top]
+    assert len(error.parts) == len(expected)
+    for message in expected:
+        assert [part for part in error.parts if part.removeprefix(f"{path}: ").startswith(message)]
+    assert error.message.startswith(f"{path}: ")
+    assert str(error) == "\n  ".join([error.message, *error.problems])
+
+
+def test_axes_that_do_not_go_together_are_listed_with_the_rest_and_one_mistake_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    text = str(refused(path, '[protocol]\nreading = "generate"\nscore = "pmi"\nshotz = 1\n'))
+    for part in ("unknown key 'shotz'", "no benchmark", "need the axis null", "no score pmi", "needs new_tokens"):
+        assert part in text
+    text = str(refused(path, 'base = "mmlu/original"\n[protocol]\nshotz = 1\n'))
+    assert text == f"{path}: unknown key 'shotz'; did you mean shots?"
+
+
+def test_a_protocol_in_python_lists_everything_and_every_axis_can_be_wrong_alone() -> None:
+    with pytest.raises(ProtocolError) as raised:
+        Protocol(benchmark="any", seed="a", ties="frist")  # type: ignore[arg-type]
+    assert len(raised.value.problems) == 2
+    for name in AXES:
+        with pytest.raises(ProtocolError, match=f"protocol axis {name} is"):
+            Protocol(**{"benchmark": "any", name: object()})
+
+
+@given(st.text(), st.lists(st.text()))
+def test_an_error_says_where_without_losing_anything(message: str, problems: list[str]) -> None:
+    error = DataError(message, problems).within("here")
+    assert isinstance(error, DataError)
+    assert (error.message, error.problems) == (f"here: {message}", tuple(problems))
+    assert error.parts == (tuple(problems) or (error.message,))
+    assert ChoicewiseError.about([message]).parts == (message,)
+
+
+def questions(counts: list[int], subject: str = "s") -> tuple[Item, ...]:
+    """An item with so many choices each."""
+    choices = [tuple(f"c{choice}" for choice in range(count)) for count in counts]
+    return tuple(Item(f"{subject}-q{n}", "Which?", own, (0,), subject) for n, own in enumerate(choices))
+
+
+@settings(max_examples=15)
+@given(st.lists(st.integers(2, 6), min_size=1, max_size=30), st.lists(st.integers(2, 6), max_size=30))
+def test_everything_wrong_with_data_is_counted(
+    tmp_path_factory: pytest.TempPathFactory, tides: list[int], winds: list[int]
+) -> None:
+    rows = questions(tides, "tides") + questions(winds, "winds")
+    shots = [replace(item, question="Which else?") for item in questions([4] * 5, "tides")]
+    dataset = Dataset("mine", {"test": rows, "dev": shots})
+    bad = [item for item in rows if len(item.choices) != 4]
+    out = tmp_path_factory.mktemp("out") / "run"
+    asked = {"model": "fake:hash", "data": dataset, "protocols": ["mmlu/original", "mmlu/harness-v1"], "out": out}
+    if not bad and not winds:
+        choicewise.evaluate(**asked)
+        return
+    with pytest.raises(DataError) as raised:
+        choicewise.evaluate(**asked)
+    parts = raised.value.parts
+    counted = sum(bool(re.match(r"item .* has \d choices", part)) for part in parts)
+    counted += sum(int(part.split(" ")[2]) for part in parts if part.startswith("... and"))
+    assert counted == len(bad)
+    assert sum("subject 'winds' has 0 rows in split 'dev'" in part for part in parts) == bool(winds)
+    assert len(parts) <= 4 * 5 + 2
+    assert not out.exists()
+
+
+def test_the_example_of_the_page_runs_and_asks_other_data_than_mmlu(tmp_path: Path, shared_data: Path) -> None:
+    page = (ROOT / "docs" / "own-protocol.md").read_text(encoding="utf-8")
+    text, *_ = [block for block in re.findall(r"```toml[^\n]*\n(.*?)```", page, re.DOTALL) if "[protocol]" in block]
+    path = tmp_path / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    (protocol,) = resolve(str(path)).values()
+    names = [file.name for file in (shared_data / "hf_rows").glob("*.jsonl")]
+    assert names
+    for name in names:
+        with (shared_data / "hf_rows" / name).open(encoding="utf-8") as lines:
+            (tmp_path / name).write_text("".join(islice(lines, 20)), encoding="utf-8")
+        dataset = choicewise.open_dataset(tmp_path / name, on_bad_item="skip")
+        (subject, *_) = dataset.subjects(dataset.evaluated)
+        request = next(requests(protocol, dataset, subject))
+        assert request.context().endswith("The answer is")
+        assert len(request.continuations) == len(request.item.choices)
+    dataset = Dataset("mine", {"validation": questions([2, 3, 4, 5, 12])})
+    run = choicewise.evaluate(model="fake:hash", data=dataset, protocols=[str(path)], out=tmp_path / "run")
+    assert run.report()["n"].to_pylist() == [5]

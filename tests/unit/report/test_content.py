@@ -1,6 +1,7 @@
-"""What a protocol leaves out of the data is named before the run, in the report and in the explanation."""
+"""A dataset in words: what to look at before a run, and what of it a protocol leaves out."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,11 +9,14 @@ from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item, content_fields
 from choicewise.data.open import open_dataset
+from choicewise.data.survey import survey
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import holes, unused, unused_by
+from choicewise.report.data import data_tables, data_warnings, fits, recognised
 from choicewise.report.explain import explanation_lines
 from choicewise.report.tables import legend
 from choicewise.results.explain import explain
+from tests.helpers.printed import printed
 from tests.helpers.protocols import mmlu_protocol
 
 
@@ -23,32 +27,27 @@ def items(*fields: dict[str, str], question: str = "Is {} wet?") -> list[Item]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("field", "values", "content"),
-    [
-        ("passage", ("Rain falls.", "Sand lies.", "Snow falls."), True),
-        ("asks_for", ("cause", "effect", "cause"), True),
-        ("activity_label", ("Making rain", "Making sand", "Making snow"), True),
-        ("label", ("entailment", "neutral", "neutral"), False),
-        ("evidence", ('["It falls."]', '["It lies."]', "[]"), True),
-        ("passage", ("Rain falls.",), True),
-        ("passage", ("Rain falls.", "", ""), True),
-        ("concept", ("rain", "Sand ", "snow"), False),
-        ("best_answer", ("yes", "no", "yes"), False),
-        ("source_id", ("a b", "b c", "c d"), False),
-        ("sourceID", ("a b", "b c", "c d"), False),
-        ("field", ("morphology", "syntax", "syntax"), False),
-        ("key", ("q1", "q2", "q3"), False),
-        ("origin", ("a book", "a book", "a book"), False),
-        ("human_votes", ("[1, 2]", "[3, 0]", "[0, 3]"), False),
-        ("hard", ("true", "false", "true"), False),
-        ("pages", ("1", "2.5", "30"), False),
-        ("targets", ('{"a": "b c"}', '{"a": "c d"}', '{"a": "d e"}'), False),
-        ("empty", ("", " ", ""), False),
-    ],
-)
-def test_content_is_told_from_what_is_said_about_an_item(field: str, values: tuple[str, ...], content: bool) -> None:
-    assert content_fields(items(*({field: value} for value in values))) == ((field,) if content else ())
+CONTENT = [
+    ("passage", ("Rain falls.", "Sand lies.", "Snow falls.")),
+    ("asks_for", ("cause", "effect", "cause")),
+    ("activity_label", ("Making rain", "Making sand", "Making snow")),
+    ("evidence", ('["It falls."]', '["It lies."]', "[]")),
+    *[("passage", ("Rain falls.",)), ("passage", ("Rain falls.", "", ""))],
+]
+ABOUT = [
+    *[("label", ("entailment", "neutral", "neutral")), ("concept", ("rain", "Sand ", "snow"))],
+    *[("best_answer", ("yes", "no", "yes")), ("source_id", ("a b", "b c", "c d")), ("sourceID", ("a b", "b c", "c d"))],
+    *[("field", ("morphology", "syntax", "syntax")), ("key", ("q1", "q2", "q3")), ("origin", ("a book",) * 3)],
+    *[("human_votes", ("[1, 2]", "[3, 0]", "[0, 3]")), ("hard", ("true", "false", "true"))],
+    *[("pages", ("1", "2.5", "30")), ("targets", ('{"a": "b c"}', '{"a": "c d"}', '{"a": "d e"}'))],
+    ("empty", ("", " ", "")),
+]
+
+
+@pytest.mark.parametrize(("field", "values"), CONTENT + ABOUT)
+def test_content_is_told_from_what_is_said_about_an_item(field: str, values: tuple[str, ...]) -> None:
+    expected = (field,) if (field, values) in CONTENT else ()
+    assert content_fields(items(*({field: value} for value in values))) == expected
 
 
 def test_a_blank_counts_where_most_questions_have_one() -> None:
@@ -59,32 +58,26 @@ def test_a_blank_counts_where_most_questions_have_one() -> None:
     assert content_fields([]) == ()
 
 
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        ("boolq.validation.first500", ("passage",)),
-        ("social_i_qa.validation", ("context",)),
-        ("copa.validation", ("asks_for",)),
-        ("winogrande.validation", ("_",)),
-        ("hellaswag.validation.first2000", ()),
-        ("commonsense_qa.validation", ()),
-        ("truthfulqa.en", ()),
-        ("piqa.validation", ()),
-        ("arc_easy.validation", ()),
-    ],
-)
-def test_content_of_published_data(shared_data: Path, file: str, content: tuple[str, ...]) -> None:
-    assert open_dataset(shared_data / "hf_rows" / f"{file}.jsonl").content == content
+PUBLISHED = {
+    **{"boolq.validation.first500": "passage", "social_i_qa.validation": "context", "copa.validation": "asks_for"},
+    **{"winogrande.validation": "_", "hellaswag.validation.first2000": "", "commonsense_qa.validation": ""},
+    **{"truthfulqa.en": "", "piqa.validation": "", "arc_easy.validation": ""},
+}
 
 
-@pytest.mark.costly("runs are evaluated and compared")
+@pytest.mark.parametrize("file", PUBLISHED)
+def test_content_of_published_data(shared_data: Path, file: str) -> None:
+    content = open_dataset(shared_data / "hf_rows" / f"{file}.jsonl").content
+    assert content == ((PUBLISHED[file],) if PUBLISHED[file] else ())
+
+
+@pytest.mark.costly("all of MMLU is read")
 def test_content_of_mmlu_and_blimp(shared_data: Path) -> None:
-    assert open_dataset(shared_data / "mmlu").content == ()
-    for file in (shared_data / "blimp").glob("*.jsonl"):
-        assert open_dataset(file).content == ()
+    for data in (shared_data / "mmlu", *(shared_data / "blimp").glob("*.jsonl")):
+        assert open_dataset(data).content == ()
 
 
-def test_unused() -> None:
+def test_what_protocols_do_not_use() -> None:
     assert holes("{{x}} {question}{options}") == {"question", "options"}
     letters = mmlu_protocol()
     cloze = mmlu_protocol(question="Q: {question}\nA:", continuation=" {choice}", answer=" {choice}")
@@ -94,23 +87,37 @@ def test_unused() -> None:
     assert [unused(each, both) for each in (letters, cloze, passage, bare)] == [("passage",), both, (), ()]
     protocols = {"letters": letters, "cloze": cloze, "bare": bare, "again": cloze}
     assert unused_by(protocols, both) == {("passage",): ["letters"], both: ["cloze", "again"]}
+    assert unused_by(resolve("mmlu/original"), ("passage",)) == {("passage",): ["mmlu/original"]}
 
 
 def test_a_run_its_report_and_explanation_name_what_is_unused(tmp_path: Path) -> None:
     data = Dataset("wet", {"test": items({"passage": "Rain falls."}, {"passage": "Sand lies."})})
-    protocols = {
-        name: mmlu_protocol(shots=0, choices=2, question=question, boundary="joint")
-        for name, question in {"with": "{passage} {question}\n{options}", "without": "{question}\n{options}"}.items()
-    }
+    questions = {"with": "{passage} {question}\n{options}", "without": "{question}\n{options}"}
+    axes: dict[str, Any] = {"shots": 0, "choices": 2, "boundary": "joint"}
+    protocols = {name: mmlu_protocol(question=question, **axes) for name, question in questions.items()}
     run = evaluate(model="fake:hash", data=data, protocols=protocols, out=tmp_path / "run")
     assert run.manifest.dataset.content == ("passage",)
     rows = {row.protocol: row for row in run.rows()}
     assert (rows["with"].unused, rows["without"].as_json()["unused"]) == ((), ["passage"])
-    assert any(line.startswith("unused: ") for line in legend([rows["without"]]))
-    assert not any(line.startswith("unused: ") for line in legend([rows["with"]]))
-    explained = "\n".join(explanation_lines(explain(run, "0")))
-    assert explained.count("unused: passage") == 1
+    for name, row in rows.items():
+        assert any(line.startswith("unused: ") for line in legend([row])) == (name == "without")
+    assert "\n".join(explanation_lines(explain(run, "0"))).count("unused: passage") == 1
 
 
-def test_catalogue_entries_show_what_they_are_given() -> None:
-    assert unused_by(resolve("mmlu/original"), ("passage",)) == {("passage",): ["mmlu/original"]}
+def quiz(*gold: int) -> Dataset:
+    return Dataset("quiz", {"test": [Item(f"q{n}", f"Q{n}?", ("a", "bb"), (right,)) for n, right in enumerate(gold)]})
+
+
+def test_a_dataset_is_told_with_what_is_to_look_at() -> None:
+    assert data_warnings(survey(quiz(0, 1, 1, 0))) == []
+    alike, longest = data_warnings(survey(quiz(*[1] * 30)))
+    assert alike.startswith("test: the same position is right in every item")
+    assert longest.startswith("test: choosing the longest choice scores 100.0 %")
+    surveyed = survey(quiz(0, 1, 1, 1))
+    assert next(iter(recognised(surveyed))) == f"quiz, data {surveyed.digest[:12]}"
+    lines = printed(*data_tables(surveyed), width=120)
+    assert any(line.startswith("test   A 25.0, B 75.0") for line in lines)
+    assert [line.split() for line in lines[-3:]] == [["q3", "Q3?"], ["A", "a"], ["[B]", "bb"]]
+    can = {"options/cloze": "", "options/rating": "", "piqa/harness": "", "mmlu/original": "it has no subjects"}
+    general, own = fits(survey(quiz(0, 1)), can)
+    assert (general.endswith("options (2)"), own.endswith("piqa (1)")) == (True, True), "of any dataset first"

@@ -31,24 +31,19 @@ def arrays(items: list[list[tuple[float, bool]]]) -> tuple[np.ndarray, np.ndarra
 
 
 @given(ITEMS)
-def test_mc1_equals_the_plain_reference(items: list[list[tuple[float, bool]]]) -> None:
-    scores, offsets, gold = arrays(items)
-    decided = mc1(scores, offsets, gold, "first")
+def test_mc1_and_mc2_equal_the_plain_reference(items: list[list[tuple[float, bool]]]) -> None:
+    asked = *arrays(items), "first"
+    decided = mc1(*asked)
     for item, credit, prediction in zip(items, decided.credit, decided.prediction, strict=True):
         first = next(index for index, (_, right) in enumerate(item) if right)
-        asked = [index for index, (_, right) in enumerate(item) if index == first or not right]
-        if any(math.isnan(item[index][0]) for index in asked):
+        compared = [index for index, (_, right) in enumerate(item) if index == first or not right]
+        if any(math.isnan(item[index][0]) for index in compared):
             assert math.isnan(credit)
             assert prediction == -1
         else:
-            best = max(asked, key=lambda index: (item[index][0], -index))
+            best = max(compared, key=lambda index: (item[index][0], -index))
             assert (credit, prediction) == (float(best == first), best)
-
-
-@given(ITEMS)
-def test_mc2_equals_the_plain_reference(items: list[list[tuple[float, bool]]]) -> None:
-    scores, offsets, gold = arrays(items)
-    for item, credit in zip(items, mc2(scores, offsets, gold, "first").credit, strict=True):
+    for item, credit in zip(items, mc2(*asked).credit, strict=True):
         top = max((score for score, _ in item if not math.isnan(score)), default=math.nan)
         if any(math.isnan(score) for score, _ in item) or math.isinf(top):
             assert math.isnan(credit)
@@ -59,16 +54,15 @@ def test_mc2_equals_the_plain_reference(items: list[list[tuple[float, bool]]]) -
             assert 0 <= credit <= 1
 
 
-def test_mc2_holds_where_every_probability_is_too_small_to_be_told_from_0() -> None:
+def test_mc2_holds_for_tiny_probabilities_and_in_june_2023_a_true_answer_after_a_false_one_counted_as_false() -> None:
     (credit,) = mc2(np.array([-2000.0, -2000 - math.log(3)]), np.array([0, 2]), np.array([True, False]), "first").credit
     assert credit == pytest.approx(0.75)
-
-
-def test_in_june_2023_a_true_answer_after_a_false_one_counted_as_false() -> None:
-    scores, offsets = np.log([0.2, 0.1, 0.3, 0.4]), np.array([0, 4])
-    gold = np.array([True, True, False, True])
-    assert mc2(scores, offsets, gold, "first").credit == pytest.approx([0.7])
-    assert mc2_split(scores, offsets, gold, "first").credit == pytest.approx([0.3])
+    asked = np.log([0.2, 0.1, 0.3, 0.4]), np.array([0, 4]), np.array([True, True, False, True]), "first"
+    assert mc2(*asked).credit == pytest.approx([0.7])
+    assert mc2_split(*asked).credit == pytest.approx([0.3])
+    for name, metric in (("harness", "mc2"), ("harness-v1", "mc2-split")):
+        assert one(f"truthfulqa/{name}").protocol.metric == metric, "the headline of the leaderboard"
+    assert one("truthfulqa/harness-v1").protocol.bos == "none"
 
 
 def test_guessing_knows_what_a_metric_asks() -> None:
@@ -78,33 +72,25 @@ def test_guessing_knows_what_a_metric_asks() -> None:
     assert set(CREDITS) == set(METRICS)
 
 
-def test_perplexity_is_of_the_mean_over_items_with_the_interval_of_that_mean() -> None:
+def test_perplexity_and_mc2_are_of_the_mean_over_items_with_the_interval_of_that_mean() -> None:
     scores = np.array([-1.0, -2.0, -4.5, math.nan])
     decided = likelihood(scores, np.arange(5), np.ones(4, dtype=bool), "first")
     value = number(AGGREGATIONS["micro"](decided, [""] * 4, {}, False)["all"], METRICS["perplexity"])
     se = np.std(scores[:3], ddof=1) / math.sqrt(3)
     assert value.value == pytest.approx(math.exp(2.5))
     assert (value.n, value.missing) == (3, 1)
-    assert (value.ci_low, value.ci_high) == pytest.approx(
-        (math.exp(2.5 - 1.959964 * se), math.exp(2.5 + 1.959964 * se))
-    )
+    bounds = [math.exp(2.5 + side * 1.959964 * se) for side in (-1, 1)]
+    assert [value.ci_low, value.ci_high] == pytest.approx(bounds)
     assert value.se == pytest.approx(math.exp(2.5) * se)
-
-
-def test_a_word_that_is_impossible_makes_the_perplexity_infinite() -> None:
-    decided = likelihood(np.array([-1.0, -math.inf]), np.arange(3), np.ones(2, dtype=bool), "first")
+    impossible = likelihood(np.array([-1.0, -math.inf]), np.arange(3), np.ones(2, dtype=bool), "first")
     with np.errstate(invalid="ignore"):
-        assert number(micro(decided, counted=False), METRICS["perplexity"]).value == math.inf
-
-
-def test_mc2_has_the_interval_of_its_own_mean() -> None:
+        assert number(micro(impossible, counted=False), METRICS["perplexity"]).value == math.inf
     credit = np.array([0.9, 0.95, 0.99, 0.97, 1.0])
     value = number(micro(Decisions.uncompared(np.zeros(5, dtype=np.int64), credit), counted=False), METRICS["mc2"])
     half = 1.959964 * credit.std(ddof=1) / math.sqrt(5)
     assert (value.ci_low, value.ci_high) == pytest.approx((credit.mean() - half, min(1, credit.mean() + half)))
 
 
-@pytest.mark.costly("runs are evaluated and compared")
 def test_credits_of_any_size_are_tested_in_the_normal_limit() -> None:
     rng = np.random.default_rng(3)
     left, right = rng.normal(-20, 6, 400), rng.normal(-21, 6, 400)
@@ -138,9 +124,3 @@ def test_perplexities_are_ranked_from_the_least_and_stand_apart_in_what_is_said(
 def test_metrics_that_would_mean_nothing_are_refused(axes: dict[str, str], reason: str) -> None:
     with pytest.raises(ProtocolError, match=reason):
         Protocol(benchmark="any", shots=0, **axes)  # type: ignore[arg-type]
-
-
-def test_the_headline_of_the_leaderboard_is_mc2() -> None:
-    assert one("truthfulqa/harness").protocol.metric == "mc2"
-    assert one("truthfulqa/harness-v1").protocol.metric == "mc2-split"
-    assert one("truthfulqa/harness-v1").protocol.bos == "none"

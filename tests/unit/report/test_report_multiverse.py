@@ -1,30 +1,40 @@
-"""Ranks and conclusions over protocols, against brute force on runs of models that guess."""
-
-from __future__ import annotations
+"""Reports over protocols and over choices against sums by hand: ranks, conclusions, probabilities, fit to people."""
 
 import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from io import StringIO
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
-from rich.console import Console
+from hypothesis import given
+from hypothesis import strategies as st
 
 from choicewise import evaluate
-from choicewise.errors import UsageError
+from choicewise.errors import DataError, UsageError
 from choicewise.models.fake import HashModel
+from choicewise.protocols.catalogue import resolve
 from choicewise.report.comparison import multiverse_tables
-from choicewise.results.measurement import Measurement, paired_credits, paired_predictions, shared_items
-from choicewise.results.multiverse import Multiverse, multiverse, multiverse_json, rank_agreement
+from choicewise.results.measurement import (
+    Measurement,
+    choice_probabilities,
+    human_counts,
+    links,
+    paired_credits,
+    paired_predictions,
+    shared_items,
+)
+from choicewise.results.multiverse import Multiverse, distributions, multiverse, multiverse_json, rank_agreement
 from choicewise.results.outcomes import OutcomeKeeper, bounded, ranked
 from choicewise.results.run import Run
+from choicewise.scoring.significance import fit
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
+from tests.helpers.printed import printed
 
 PROTOCOLS = ["mmlu/original", "mmlu/harness-v1", "mmlu/cloze:sum", "mmlu/cloze:char_mean"]
 
@@ -39,20 +49,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     ]
 
 
-@pytest.mark.costly("runs are evaluated and compared")
 def test_the_spread_is_that_of_the_accuracies(runs: list[Run]) -> None:
     found = multiverse(runs)
     for run, spread in zip(runs, found.spreads, strict=True):
-        measured = list(run.measurements.values())
+        measured, panel = list(run.measurements.values()), spread.panel
         accuracies = {each.name: float(np.nanmean(each.decisions.credit)) for each in measured}
         assert spread.protocols == len(PROTOCOLS)
-        assert spread.panel.least == pytest.approx(min(accuracies.values()))
-        assert spread.panel.median == pytest.approx(np.median(list(accuracies.values())))
-        assert spread.panel.greatest == pytest.approx(max(accuracies.values()))
-        assert accuracies[spread.lowest] == min(accuracies.values())
-        assert accuracies[spread.highest] == max(accuracies.values())
+        expected = [of(list(accuracies.values())) for of in (min, np.median, max)]
+        assert [panel.least, panel.median, panel.greatest] == pytest.approx(expected)
+        assert [accuracies[spread.lowest], accuracies[spread.highest]] == [expected[0], expected[2]]
         columns = zip(*(each.decisions.prediction for each in measured), strict=True)
-        assert spread.panel.flips == pytest.approx(np.mean([len(set(column)) > 1 for column in columns]))
+        assert panel.flips == pytest.approx(np.mean([len(set(column)) > 1 for column in columns]))
 
 
 def test_every_pair_of_models_is_tested_under_every_protocol(runs: list[Run]) -> None:
@@ -99,13 +106,9 @@ def test_the_order_of_models_is_compared_between_protocols(runs: list[Run]) -> N
 def test_ranks_have_bounds_where_several_models_were_measured(runs: list[Run]) -> None:
     kept = [OutcomeKeeper().keep(run) for run in runs]
     rows = bounded(ranked([row for run in runs for row in run.rows()]), kept)
-    for row in rows:
-        assert row.rank_low is not None
-        assert row.rank is not None
-        assert row.rank_high is not None
-        assert 1 <= row.rank_low <= row.rank <= row.rank_high <= 4
+    assert all(1 <= row.rank_low <= row.rank <= row.rank_high <= 4 for row in rows)
     assert {(row.rank_low, row.rank_high) for row in rows if row.model == "fake:oracle"} == {(1, 1)}
-    assert any(row.rank_low < row.rank_high for row in rows if row.rank_low and row.rank_high)
+    assert any(row.rank_low < row.rank_high for row in rows)
     by = bounded(ranked([row for run in runs for row in run.rows("subjects")]), kept, "subjects")
     assert all(row.rank_low for row in by)
 
@@ -125,23 +128,16 @@ def test_shared_items_are_found_by_id_where_runs_differ(runs: list[Run], tmp_pat
     assert predictions[0].tolist() == predictions[1].tolist()
 
 
-@pytest.mark.costly("runs are evaluated and compared")
 def test_the_panel_is_told_in_words_and_as_json(runs: list[Run]) -> None:
     found = multiverse(runs)
-    out = StringIO()
-    console = Console(file=out, width=80, markup=False)
-    for part in multiverse_tables(found):
-        console.print(part)
-    text = out.getvalue()
-    assert max(map(len, text.splitlines())) <= 80
-    words = " ".join(text.split())
-    assert "flips: % of items" in words
-    assert "After Holm's correction" in words
-    assert "The greatest of 4 numbers is no estimate of accuracy" in words
-    assert "Kendall's τ" in words
+    lines = printed(*multiverse_tables(found))
+    assert max(map(len, lines)) <= 80
+    words = " ".join(" ".join(lines).split())
+    greatest = "The greatest of 4 numbers is no estimate of accuracy"
+    assert all(each in words for each in ("flips: % of items", "After Holm's correction", greatest, "Kendall's τ"))
     content = multiverse_json(found)
     assert content["duels"][0]["agreement"]["share"] == found.duels[0].agreement.share
-    shown = choicewise("report", "--multiverse", "--json", *(str(run.folder) for run in runs))
+    shown = choicewise("report", "--multiverse", "--json", *(run.folder for run in runs))
     assert json.loads(shown.stdout) == json.loads(json.dumps(content))
 
 
@@ -161,13 +157,9 @@ def without(monkeypatch: pytest.MonkeyPatch, lost: Callable[[Run, str], Sequence
 
 
 def told(found: Multiverse) -> str:
-    out = StringIO()
-    for part in multiverse_tables(found):
-        Console(file=out, width=400, markup=False).print(part)
-    return out.getvalue()
+    return "".join(f"{line}\n" for line in printed(*multiverse_tables(found), width=400))
 
 
-@pytest.mark.costly("runs are evaluated and compared")
 def test_a_protocol_without_a_scored_item_counts_nowhere(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
     kept = multiverse([run.choose([PROTOCOLS[0], *PROTOCOLS[2:]]) for run in runs])
     without(monkeypatch, lambda _, name: slice(None) if name == PROTOCOLS[1] else [])
@@ -203,7 +195,12 @@ def test_what_only_some_models_were_measured_with_is_told(runs: list[Run], monke
     assert "The greatest of 4 numbers" in text
 
 
-def test_runs_without_a_scored_item_have_no_extremes(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_without_a_scored_item_have_no_extremes_and_one_protocol_is_no_multiverse(
+    runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match="at least two protocols"):
+        multiverse([runs[0].choose(["mmlu/original"])])
+    assert math.isfinite(multiverse([runs[0]]).spreads[0].panel.flips)
     without(monkeypatch, lambda *_: slice(None))
     found = multiverse(runs[:1])
     assert (found.spreads[0].protocols, found.spreads[0].lowest, found.spreads[0].highest) == (0, None, None)
@@ -211,7 +208,127 @@ def test_runs_without_a_scored_item_have_no_extremes(runs: list[Run], monkeypatc
     assert "The greatest" not in told(found)
 
 
-def test_one_protocol_is_no_multiverse(runs: list[Run]) -> None:
-    with pytest.raises(UsageError, match="at least two protocols"):
-        multiverse([runs[0].choose(["mmlu/original"])])
-    assert math.isfinite(multiverse([runs[0]]).spreads[0].panel.flips)
+COUNTS = [[3, 7], [1, 9], [5, 5], [0, 4]]
+CONDITIONS = ["near", "far", "near", "far"]
+
+
+def run_of(folder: Path, counts: list[Any], protocols: tuple[str, ...] = ("sum",)) -> Run:
+    lines = [
+        {"id": f"q{n}", "question": f"Which {n}?", "choices": ["red", "blue"], "answer": 0, "condition": CONDITIONS[n]}
+        | ({} if count is None else {"human_counts": count})
+        for n, count in enumerate(counts)
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "test.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    cloze = resolve("mmlu/cloze")
+    recipes = {name: replace(cloze[f"mmlu/cloze:{name}"], choices=None) for name in protocols}
+    return evaluate(model="fake:hash", data=folder / "test.jsonl", protocols=recipes, out=folder / "run")
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 10.0])
+def test_a_distribution_is_the_softmax_of_the_scores(tmp_path: Path, temperature: float) -> None:
+    run = run_of(tmp_path, COUNTS)
+    rows = run.distribution("sum", temperature).to_pylist()
+    scores = np.array([row["score"] for row in rows]).reshape(-1, 2)
+    expected = np.exp(scores / temperature) / np.exp(scores / temperature).sum(axis=1, keepdims=True)
+    assert [row["softmax"] for row in rows] == pytest.approx(expected.ravel())
+    assert [row["winner"] for row in rows] == [float(best) for best in np.ravel(scores.max(axis=1) == scores.T, "F")]
+    assert [row["human"] for row in rows] == [count for item in COUNTS for count in item]
+    assert [row["item"] for row in rows[:3]] == ["q0", "q0", "q1"]
+    (found,) = distributions(run, temperature, "condition")
+    assert [condition.name for condition in found.conditions] == ["near", "far"]
+    assert found.conditions[1].softmax == pytest.approx(expected[[1, 3]].mean(axis=0))
+    assert found.conditions[0].human == pytest.approx((0.4, 0.6))
+    assert found.softmax_fit is not None
+    assert found.softmax_fit.log_likelihood == pytest.approx(float((np.array(COUNTS) * np.log(expected)).sum()))
+    assert found.softmax_fit.people == 34
+
+
+def test_ties_split_what_the_winner_takes(tmp_path: Path) -> None:
+    run = run_of(tmp_path, [None] * 4)
+    each = run.measurements["sum"]
+    assert each.scores is not None
+    tied = replace(each, scores=np.array([-1.0, -1.0, -1.0, -2.0, math.nan, -1.0, -3.0, -1.0]))
+    softmax, winner = links(tied, 1.0)
+    assert winner == pytest.approx([0.5, 0.5, 1, 0, math.nan, math.nan, 0, 1], nan_ok=True)
+    assert softmax[:2] == pytest.approx([0.5, 0.5])
+    assert choice_probabilities(tied, 1.0)["human"].to_pylist() == [None] * 8
+    assert human_counts(each.evidence) is None
+
+
+@pytest.mark.parametrize(
+    ("count", "reason"),
+    [
+        ([1, 2, 3], r"item q1: human_counts is '\[1, 2, 3\]': 3 counts for 2 choices"),
+        ([1, -2], "none below 0"),
+        (["a", 2], "list of counts"),
+        ({"a": 1}, "list of counts"),
+        ("three", "no JSON list"),
+    ],
+)
+def test_counts_that_do_not_match_the_choices_name_their_item(tmp_path: Path, count: Any, reason: str) -> None:
+    run = run_of(tmp_path, [[1, 2], count, [1, 2], [2, 1]])
+    with pytest.raises(DataError, match=reason):
+        run.distribution("sum")
+
+
+def test_items_without_counts_are_left_out_of_the_fit(tmp_path: Path) -> None:
+    (found,) = distributions(run_of(tmp_path, [[3, 7], None, [0, 0], [1, 4]]), 1.0)
+    assert found.softmax_fit is not None
+    assert (found.softmax_fit.items, found.softmax_fit.people) == (2, 15)
+    (condition,) = found.conditions
+    assert (condition.name, condition.n) == ("all", 4)
+    assert condition.human == pytest.approx((0.25, 0.75))
+
+
+def test_wrong_use_of_distributions_is_told(tmp_path: Path) -> None:
+    run = run_of(tmp_path, COUNTS)
+    for use, message in (
+        (lambda: run.distribution("mean"), "no protocol 'mean'; it has sum"),
+        (lambda: run.distribution("sum", 0.0), "temperature is 0"),
+        (lambda: list(distributions(run, 1.0, "colour")), "no field 'colour'.*condition, human_counts"),
+        (lambda: links(replace(run.measurements["sum"], scores=None), 1.0), "no scores"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            use()
+
+
+def test_distributions_are_printed(tmp_path: Path) -> None:
+    run = run_of(tmp_path, COUNTS, ("sum", "char_mean"))
+    asked = ["report", "--distribution", run.folder, "--condition", "condition", "--temperature", "2"]
+    shown = choicewise(*asked).stdout
+    assert all(words in shown for words in ("softmax at temperature 2", "people", "fit to people: softmax r = "))
+    content = json.loads(choicewise(*asked, "--json").stdout)
+    assert [each["protocol"] for each in content] == ["sum", "char_mean"]
+    assert content[0]["winner_fit"]["log_likelihood"] is None  # somebody chose what the winner leaves nothing
+
+
+PROBABILITIES = st.lists(st.tuples(st.floats(0.01, 1), st.integers(0, 9)), min_size=1, max_size=4)
+
+
+@given(items=st.lists(PROBABILITIES, min_size=1, max_size=4))
+def test_fit_is_the_sum_by_hand(items: list[list[tuple[float, int]]]) -> None:
+    offsets = np.cumsum([0] + [len(item) for item in items])
+    weights = np.array([weight for item in items for weight, _ in item])
+    counts = np.array([float(count) for item in items for _, count in item])
+    found = fit(weights, counts, offsets)
+    total, shares, predicted = 0.0, [], []
+    for item in items:
+        people = sum(count for _, count in item)
+        if people:
+            total += sum(count * math.log(weight) for weight, count in item)
+            shares += [count / people for _, count in item]
+            predicted += [weight for weight, _ in item]
+    assert found.people == counts.sum()
+    if not shares:
+        assert math.isnan(found.log_likelihood)
+        return
+    assert found.log_likelihood == pytest.approx(total)
+    if len(set(shares)) > 1 and np.ptp(predicted) > 1e-6 and np.ptp(shares) > 1e-6:
+        assert found.correlation == pytest.approx(scipy.stats.pearsonr(predicted, shares).statistic, abs=1e-6)
+
+
+def test_a_choice_made_against_all_odds_is_impossible() -> None:
+    counts, offsets = np.array([1.0, 3.0]), np.array([0, 2])
+    assert fit(np.array([0.0, 1.0]), counts, offsets).log_likelihood == -math.inf
+    assert math.isnan(fit(np.array([0.5, 0.5]), counts, offsets).correlation)

@@ -1,11 +1,9 @@
 """Items in blocks: all of them, in order, none too large, and the same observations however they are cut."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise import evaluate
@@ -31,7 +29,6 @@ def section(lengths: list[int]) -> tuple[Dataset, Section]:
     bound=st.integers(500, 20_000),
     cut=st.tuples(st.integers(0, 40), st.integers(0, 40)),
 )
-@settings(deadline=None)
 def test_blocks_hold_every_item_once_and_one_item_more_than_their_bound(
     lengths: list[int], bound: int, cut: tuple[int, int]
 ) -> None:
@@ -43,26 +40,24 @@ def test_blocks_hold_every_item_once_and_one_item_more_than_their_bound(
     asks = list_asks({"p": recipe})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_TOKENS", bound)
-        made = list(cut_blocks(whole, start, stop, asks, data, ()))
-    assert [item.id for block in made for item in block.items] == [str(index) for index in range(start, stop)]
-    assert [block.start for block in made] == [start + sum(len(b.items) for b in made[:n]) for n in range(len(made))]
-    shared = len(made) * max(len("Question: \nAnswer:") - 3, 0)  # beside the text of an item
-    assert abs(sum(block.work for block in made) - shared - sum(lengths[start:stop])) <= 3 * len(lengths) + len(made)
-    for block in made:
-        held = [
-            len(item.question) / blocks.CHARACTERS + 2 * blocks.ROW_TOKENS + blocks.REQUEST_TOKENS
-            for item in block.items
-        ]
+        found = list(cut_blocks(whole, start, stop, asks, data, ()))
+    assert [item.id for block in found for item in block.items] == [str(index) for index in range(start, stop)]
+    assert [block.start for block in found] == [start + sum(len(b.items) for b in found[:n]) for n in range(len(found))]
+    shared = len(found) * max(len("Question: \nAnswer:") - 3, 0)  # beside the text of an item
+    assert abs(sum(block.work for block in found) - shared - sum(lengths[start:stop])) <= 3 * len(lengths) + len(found)
+    for block in found:
+        each = 2 * blocks.ROW_TOKENS + blocks.REQUEST_TOKENS
+        held = [len(item.question) / blocks.CHARACTERS + each for item in block.items]
         assert sum(held) - max(held) <= bound
 
 
-@pytest.mark.costly("runs are evaluated")
 def test_however_items_are_cut_the_observations_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, tables = write_mmlu(tmp_path / "data", questions=7), []
-    for bound in (10**9, 50_000, 1):
+    data, tables = write_mmlu(tmp_path / "data", ("tides",), questions=4), []
+    protocols = ["mmlu/helm", "mmlu/harness-v0:pmi-answer", "options/pride"]
+    for bound in (10**9, 10_000, 1):
         monkeypatch.setattr(blocks, "BLOCK_TOKENS", bound)
         out = tmp_path / str(bound)
-        run = evaluate(model="fake:hash", data=data, protocols=["mmlu", "options/pride"], out=out)
+        run = evaluate(model="fake:hash", data=data, protocols=protocols, out=out)
         order = [(name, "ascending") for name in ("prompt", "item", "choice", "part", "null")]
         tables.append((run.observations().sort_by(order), run))
     (whole, one), *others = tables

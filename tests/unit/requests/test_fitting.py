@@ -30,15 +30,23 @@ def tokens(text: str) -> int:
 
 
 class Answerer:
-    """A tokenizer of bytes, and a window."""
+    """A tokenizer of bytes, and a window; ``asked`` has the texts of every call that encoded sequences."""
 
     def __init__(self, window: int) -> None:
-        self.window = window
-        self.tokenizer = ByteTokenizer()
+        self.window, self.asked = window, list[list[str]]()
+        answerer = self
+
+        class Counting(ByteTokenizer):
+            def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
+                if special and len(texts[0]) > 1:  # not the one-letter text that shows what is added to every text
+                    answerer.asked.append([*texts])
+                return super().encode(texts, special=special)
+
+        self.tokenizer = Counting()
 
 
-def fit(protocol: Protocol, requests: list[Request], window: int, reserve: list[int]) -> list[FittedRequest]:
-    return fit_requests(PromptRows(PreparedBlock(), protocol, Answerer(window)), requests, reserve)
+def fit(protocol: Protocol, requests: list[Request], model: Answerer, reserve: list[int]) -> list[FittedRequest]:
+    return fit_requests(PromptRows(PreparedBlock(), protocol, model), requests, reserve)
 
 
 def plain_fit(protocol: Protocol, request: Request, window: int, reserve: int) -> tuple[int | None, bool]:
@@ -66,7 +74,7 @@ def test_fit_agrees_with_one_request_at_a_time(
 ) -> None:
     protocol = mmlu_protocol(fit=policy, limit=limit)
     reserve = [data.draw(st.integers(0, 9)) for _ in asked]
-    for one, space, fitted in zip(asked, reserve, fit(protocol, asked, window, reserve), strict=True):
+    for one, space, fitted in zip(asked, reserve, fit(protocol, asked, Answerer(window), reserve), strict=True):
         shots, cut_end = plain_fit(protocol, one, window, space)
         assert (fitted.missing is None) == (shots is not None)
         assert fitted.cut_end == cut_end
@@ -79,62 +87,46 @@ def test_fit_agrees_with_one_request_at_a_time(
 
 
 def test_fit_counts_everything_once_and_only_the_long_again() -> None:
-    batches: list[int] = []
-
-    class Counting(ByteTokenizer):
-        def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
-            if len(texts[0]) > 1:  # not the one-letter text by which encoding learns what is added to every text
-                batches.append(len(texts))
-            return super().encode(texts, special=special)
-
     asked = [request("one", "two"), request("x" * 40, "y"), request(query="other"), request("one", "z" * 40)]
     model = Answerer(25)
-    model.tokenizer = Counting()
-    fitted = fit_requests(PromptRows(PreparedBlock(), mmlu_protocol(), model), asked, [0] * 4)
-    assert [one.shots for one in fitted] == [2, 0, 0, 1]
-    assert batches == [4, 2, 1]
+    assert [one.shots for one in fit(mmlu_protocol(), asked, model, [0] * 4)] == [2, 0, 0, 1]
+    assert [len(texts) for texts in model.asked] == [4, 2, 1]
 
 
-def test_fit_keeps_reserve_free_to_the_token() -> None:
-    one = request("shot")
-    whole = tokens(one.context())
-    assert fit(mmlu_protocol(), [one], whole + 3, [3]) == [FittedRequest(one, one.context(), 1)]
-    assert fit(mmlu_protocol(), [one], whole + 2, [3]) == [FittedRequest(one, one.context(0), 0, 1)]
-
-
-def test_protocol_limit_holds_below_the_window() -> None:
-    one = request("shot")
-    protocol = mmlu_protocol(limit=tokens(one.context()) - 1)
-    assert fit(protocol, [one], 2048, [0]) == [FittedRequest(one, one.context(0), 0, 1)]
+ONE = request("shot")
+WHOLE = tokens(ONE.context())
+DROPPED = FittedRequest(ONE, ONE.context(0), 0, 1)
 
 
 @pytest.mark.parametrize(
-    ("policy", "reason"),
+    ("axes", "window", "reserve", "fitted"),
     [
-        ("drop-last-shot", "too long: 13 tokens without any shot, 9 fit (10 minus 1 for the answer)"),
-        ("refuse", "too long: 18 tokens, 9 fit (10 minus 1 for the answer)"),
+        ({}, WHOLE + 3, 3, FittedRequest(ONE, ONE.context(), 1)),
+        ({}, WHOLE + 2, 3, DROPPED),
+        ({"limit": WHOLE - 1}, 2048, 0, DROPPED),
+        ({"fit": "drop-last-shot-then-cut-end"}, 10, 1, replace(DROPPED, cut_end=True)),
     ],
 )
-def test_a_question_that_fits_in_no_way_is_missing_with_its_reason(policy: str, reason: str) -> None:
-    one = request("shot")
-    assert fit(mmlu_protocol(fit=policy), [one], 10, [1]) == [FittedRequest(one, one.context(), 1, missing=reason)]
+def test_reserve_is_free_to_the_token_and_a_limit_holds_below_the_window(
+    axes: dict[str, Any], window: int, reserve: int, fitted: FittedRequest
+) -> None:
+    assert fit(mmlu_protocol(**axes), [ONE], Answerer(window), [reserve]) == [fitted]
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_an_answer_that_alone_fills_the_window_is_missing(policy: str) -> None:
-    (fitted,) = fit(mmlu_protocol(fit=policy), [request()], 10, [10])
-    assert fitted.missing == "too long: the answer alone takes 10 of 10 tokens"
+def test_a_question_that_fits_in_no_way_is_missing_with_its_reason() -> None:
+    reasons = {"drop-last-shot": "13 tokens without any shot, 9 fit", "refuse": "18 tokens, 9 fit"}
+    for policy, reason in reasons.items():
+        missing = f"too long: {reason} (10 minus 1 for the answer)"
+        fitted = fit(mmlu_protocol(fit=policy), [ONE], Answerer(10), [1])
+        assert fitted == [FittedRequest(ONE, ONE.context(), 1, missing=missing)]
 
 
-def test_cut_end_keeps_the_text_and_says_so() -> None:
-    one = request("shot")
-    (fitted,) = fit(mmlu_protocol(fit="drop-last-shot-then-cut-end"), [one], 10, [1])
-    assert fitted == FittedRequest(one, one.context(0), 0, 1, cut_end=True)
-
-
-def test_policies_agree_on_what_fits() -> None:
-    one = request("shot")
-    assert len({fit(replace(mmlu_protocol(), fit=policy), [one], 99, [1])[0] for policy in POLICIES}) == 1
+def test_an_answer_that_alone_fills_the_window_is_missing() -> None:
+    """Under every policy, and all of them agree on what fits."""
+    for policy in POLICIES:
+        (fitted,) = fit(mmlu_protocol(fit=policy), [request()], Answerer(10), [10])
+        assert fitted.missing == "too long: the answer alone takes 10 of 10 tokens"
+    assert len({fit(mmlu_protocol(fit=policy), [ONE], Answerer(99), [1])[0] for policy in POLICIES}) == 1
 
 
 @pytest.mark.parametrize(
@@ -147,18 +139,9 @@ def test_policies_agree_on_what_fits() -> None:
     ],
 )
 def test_fitting_and_asking_encode_every_text_once(axes: dict[str, Any]) -> None:
-    sequences: list[str] = []
-
-    class Counting(ByteTokenizer):
-        def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
-            sequences.extend(text for text in texts if special and len(text) > 1)
-            return super().encode(texts, special=special)
-
-    model = Answerer(40)
-    model.tokenizer = Counting()
-    requests = [request("one", "two"), request("x" * 40, "y"), request()]
-    block = PreparedBlock()
-    add_requests(block, mmlu_protocol(**axes), requests, model)
+    model, block = Answerer(40), PreparedBlock()
+    add_requests(block, mmlu_protocol(**axes), [request("one", "two"), request("x" * 40, "y"), request()], model)
+    sequences = [text for texts in model.asked for text in texts if len(text) > 1]
     assert {row.context for row in block.requests} <= set(sequences)
     assert len(sequences) == len(set(sequences))
 
@@ -175,11 +158,10 @@ def test_fitting_and_asking_encode_every_text_once(axes: dict[str, Any]) -> None
 )
 def test_a_request_fits_a_window_of_just_its_input_tokens(axes: dict[str, str], after: int) -> None:
     """``after``: what the reading feeds behind the context; a causal model is not fed the last token that it scores."""
-    asked = request("shot")
-    needed = tokens(asked.context()) + after
+    needed = WHOLE + after
     for window in (needed, needed - 1):
         block = PreparedBlock()
-        add_requests(block, mmlu_protocol(**axes), [asked], Answerer(window))
+        add_requests(block, mmlu_protocol(**axes), [ONE], Answerer(window))
         (row,) = block.requests
         dropped = [span.tokens_dropped for span in block.spans]
         whole = row.missing is None and not any(dropped) and all(span.missing is None for span in block.spans)

@@ -11,8 +11,8 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import DataError, ProtocolError
 from choicewise.models.fake import HashModel
-from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.protocol import parse_signature, signature
+from choicewise.protocols.catalogue import one
+from choicewise.protocols.protocol import Protocol, parse_signature, signature
 from choicewise.requests.render import RenderedRequests, read_rendered, rendered_requests
 from choicewise.results.run import Run
 from tests.helpers.protocols import requests
@@ -24,13 +24,7 @@ ITEMS = (
 QUIZ = Dataset("quiz", {"test": ITEMS})
 ROWS: list[dict[str, Any]] = [
     {"item": "a", "subject": "s", "context": "One and", "continuations": [" two", " three"], "gold": 0},
-    {
-        "item": "b",
-        "subject": "s",
-        "contexts": ["Two and", "Ten and"],
-        "continuations": [" one", " one"],
-        "gold": [0, 1],
-    },
+    {"item": "b", "subject": "s", "contexts": ["Two and", "Ten and"], "continuations": [" one"] * 2, "gold": [0, 1]},
 ]
 
 
@@ -38,26 +32,23 @@ def scores(run: Run) -> list[tuple[str, int, float]]:
     return [(row["item"], row["choice"], row["score"]) for row in run.scores().to_pylist()]
 
 
+def run(data: Dataset, protocol: Protocol, out: Path, *rendered: RenderedRequests) -> Run:
+    return evaluate(model=HashModel(), data=data, protocols={"p": protocol}, rendered=rendered, out=out)
+
+
 def test_rendered_requests_score_like_the_templates_that_rendered_them(tmp_path: Path) -> None:
-    protocol = resolve("options/cloze")["options/cloze:token_mean"]
+    protocol = one("options/cloze:token_mean").protocol
     lines = [
-        {
-            "item": request.item.id,
-            "subject": request.item.subject,
-            "context": request.context(),
-            "continuations": list(request.continuations),
-            "gold": list(request.gold),
-        }
-        for request in requests(protocol, QUIZ, "park")
+        {"item": each.item.id, "subject": each.item.subject, "context": each.context()}
+        | {"continuations": list(each.continuations), "gold": list(each.gold)}
+        for each in requests(protocol, QUIZ, "park")
     ]
     file = tmp_path / "quiz.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     rendered = read_rendered(file)
     same = rendered.protocol("quiz", score=protocol.score, fit=protocol.fit, boundary=protocol.boundary)
-    ours = evaluate(model=HashModel(), data=QUIZ, protocols={"p": protocol}, out=tmp_path / "ours")
-    theirs = evaluate(
-        model=HashModel(), data=rendered.dataset, protocols={"p": same}, rendered=[rendered], out=tmp_path / "theirs"
-    )
+    ours = run(QUIZ, protocol, tmp_path / "ours")
+    theirs = run(rendered.dataset, same, tmp_path / "theirs", rendered)
     assert scores(theirs) == scores(ours)
     assert theirs.observations()["key"].to_pylist() == ours.observations()["key"].to_pylist()
     assert parse_signature(signature(same)) == same
@@ -66,18 +57,12 @@ def test_rendered_requests_score_like_the_templates_that_rendered_them(tmp_path:
 
 def test_choices_may_have_contexts_of_their_own(tmp_path: Path) -> None:
     rendered = rendered_requests("pairs", ROWS)
-    run = evaluate(
-        model=HashModel(),
-        data=rendered.dataset,
-        protocols={"p": rendered.protocol("pairs")},
-        rendered=[rendered],
-        out=tmp_path,
-    )
-    contexts = {(row["item"], row["choice"]): row["context"] for row in run.observations().to_pylist()}
+    found = run(rendered.dataset, rendered.protocol("pairs"), tmp_path, rendered)
+    contexts = {(row["item"], row["choice"]): row["context"] for row in found.observations().to_pylist()}
     assert contexts == {("a", 0): None, ("a", 1): None, ("b", 0): "Two and", ("b", 1): "Ten and"}
-    by_choice = {(item, choice): score for item, choice, score in scores(run)}
+    by_choice = {(item, choice): score for item, choice, score in scores(found)}
     assert by_choice["b", 0] != by_choice["b", 1]
-    assert [row.value for row in run.rows()] == [pytest.approx((1 + (by_choice["a", 0] > by_choice["a", 1])) / 2)]
+    assert [row.value for row in found.rows()] == [pytest.approx((1 + (by_choice["a", 0] > by_choice["a", 1])) / 2)]
 
 
 @pytest.mark.parametrize(
@@ -108,22 +93,13 @@ def test_a_file_of_something_else_is_refused_by_line(tmp_path: Path) -> None:
         read_rendered(tmp_path / "none.jsonl")
 
 
-def test_other_requests_are_another_protocol_and_templates_beside_them_are_refused(tmp_path: Path) -> None:
-    one, other = rendered_requests("x", ROWS), rendered_requests("x", ROWS[::-1])
-    assert one.protocol("x").prompt_digest != other.protocol("x").prompt_digest
+def test_other_requests_are_another_protocol_and_must_all_be_there(tmp_path: Path) -> None:
+    first, other = rendered_requests("x", ROWS), rendered_requests("x", ROWS[::-1])
+    assert first.protocol("x").prompt_digest != other.protocol("x").prompt_digest
     with pytest.raises(ProtocolError, match="axis shots is 5, but the requests .* were rendered elsewhere"):
-        one.protocol("x", shots=5)
+        first.protocol("x", shots=5)
     with pytest.raises(ProtocolError, match="were rendered elsewhere and are not at hand"):
-        evaluate(model=HashModel(), data=one.dataset, protocols={"p": one.protocol("x")}, out=tmp_path / "run")
-
-
-def test_an_item_without_a_request_is_named(tmp_path: Path) -> None:
-    rendered = RenderedRequests("x", rendered_requests("x", ROWS).requests_by_item)
+        run(first.dataset, first.protocol("x"), tmp_path / "run")
+    few = RenderedRequests("x", first.requests_by_item)
     with pytest.raises(DataError, match="x has no request for item '1'"):
-        evaluate(
-            model=HashModel(),
-            data=QUIZ,
-            protocols={"p": rendered.protocol("x")},
-            rendered=[rendered],
-            out=tmp_path / "run",
-        )
+        run(QUIZ, few.protocol("x"), tmp_path / "run", few)

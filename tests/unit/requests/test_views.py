@@ -1,8 +1,7 @@
 """Items in several orders and without content, as they are run, against runs of items that stand so in the data."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -27,16 +26,12 @@ from choicewise.protocols.readings import CALIBRATIONS, CONTENT_FREE, DRAWING, P
 from choicewise.protocols.shots import drawn_items
 from choicewise.requests.render import render
 from choicewise.requests.request import View
-from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
 from choicewise.scoring.calibrate import NOISE, batch, calibrated, contextual, order_predictions
 from tests.helpers.protocols import mmlu_protocol
 
 ITEMS = tuple(
-    Item(
-        f"{number}", f"Which is {number}?", tuple(f"{number}{mark}" for mark in "pqrs"[: 4 - number % 2]), (number % 3,)
-    )
-    for number in range(22)
+    Item(f"{n}", f"Which is {n}?", tuple(f"{n}{mark}" for mark in "pqrs"[: 4 - n % 2]), (n % 3,)) for n in range(22)
 )
 """Of four and of three options in turn; PriDe draws one of each kind."""
 
@@ -47,7 +42,7 @@ def protocol(name: str) -> Protocol:
     return resolve(f"options/{name}")[f"options/{name}"]
 
 
-def run(protocols: dict[str, Protocol], items: tuple[Item, ...], out: Path, model: Any = None, **how: Any) -> Run:
+def run(protocols: dict[str, Protocol], items: Sequence[Item], out: Path, model: Any = None, **how: Any) -> Run:
     return evaluate(model=model or HashModel(), data=Dataset("d", {"test": items}), protocols=protocols, out=out, **how)
 
 
@@ -60,9 +55,8 @@ def scores(found: Run) -> dict[str, list[float]]:
 
 def turned(item: Item, order: tuple[int, ...]) -> Item:
     """The item with option ``order[place]`` in each place."""
-    return replace(
-        item, choices=tuple(item.choices[option] for option in order), gold=tuple(map(order.index, item.gold))
-    )
+    choices = tuple(item.choices[option] for option in order)
+    return replace(item, choices=choices, gold=tuple(map(order.index, item.gold)))
 
 
 class Plain:
@@ -72,39 +66,42 @@ class Plain:
         self.out = out
         self.asked = 0
 
-    def shares(self, item: Item) -> list[float]:
+    def shares(self, items: Iterable[Item]) -> list[list[float]]:
         plain = replace(protocol("permuted-cyclic"), views="given", calibration="none")
         self.asked += 1
-        (found,) = scores(run({"plain": plain}, (item,), self.out / str(self.asked))).values()
-        return [math.exp(score) / sum(map(math.exp, found)) for score in found]
+        numbered = [replace(item, id=str(number)) for number, item in enumerate(items)]
+        found = scores(run({"plain": plain}, numbered, self.out / str(self.asked)))
+        totals = {name: sum(map(math.exp, own)) for name, own in found.items()}
+        return [[math.exp(score) / totals[item.id] for score in found[item.id]] for item in numbered]
 
     def permuted(self, item: Item, orders: list[tuple[int, ...]]) -> list[float]:
         total = [0.0] * len(item.choices)
-        for order in orders:
-            for share, option in zip(self.shares(turned(item, order)), order, strict=True):
+        for shares, order in zip(self.shares(turned(item, order) for order in orders), orders, strict=True):
+            for share, option in zip(shares, order, strict=True):
                 total[option] += share / len(orders)
         return [math.log(share) for share in total]
 
     def contextual(self, item: Item) -> list[float]:
         empty = [replace(item, question=text, choices=(text,) * len(item.choices)) for text in ("N/A", "", "[MASK]")]
-        prior = np.mean([self.shares(each) for each in empty], axis=0)
-        return [math.log(share / like) for share, like in zip(self.shares(item), prior, strict=True)]
+        own, *others = self.shares([item, *empty])
+        return [math.log(share / like) for share, like in zip(own, np.mean(others, axis=0), strict=True)]
 
-    def pride(self, item: Item, sample: list[Item]) -> list[float]:
+    def pride(self, items: list[Item], sample: list[Item]) -> list[list[float]]:
         priors = []
         for each in sample:
-            observed = [self.shares(turned(each, order)) for order in rotations(len(each.choices))]
+            observed = self.shares(turned(each, order) for order in rotations(len(each.choices)))
             geometric = np.exp(np.mean(np.log(observed), axis=0))
             priors.append(geometric / geometric.sum())
         prior = np.mean(priors, axis=0)
-        return [math.log(share / like) for share, like in zip(self.shares(item), prior, strict=True)]
+        return [
+            [math.log(own / like) for own, like in zip(shares, prior, strict=True)] for shares in self.shares(items)
+        ]
 
 
 def rotations(options: int) -> list[tuple[int, ...]]:
     return [tuple((turn + place) % options for place in range(options)) for turn in range(options)]
 
 
-@pytest.mark.costly("runs are evaluated")
 def test_permutations_and_content_free_inputs_equal_items_that_stand_so(tmp_path: Path) -> None:
     plain, items = Plain(tmp_path / "plain"), ITEMS[:2]
     found = {name: scores(run({name: protocol(name)}, items, tmp_path / name)) for name in NAMES}
@@ -116,14 +113,15 @@ def test_permutations_and_content_free_inputs_equal_items_that_stand_so(tmp_path
         assert found["batch-calibrated"][item.id] == pytest.approx([0.0] * len(item.choices), abs=1e-9)
 
 
-@pytest.mark.costly("runs are evaluated")
 def test_pride_takes_the_prior_of_each_kind_from_the_items_drawn(tmp_path: Path) -> None:
     drawn = drawn_items(Dataset("d", {"test": ITEMS}), "test", 0)
     of_kind = [[item for item in ITEMS if item.id in drawn and len(item.choices) == kind] for kind in (4, 3)]
     assert [len(items) for items in of_kind] == [1, 1]
     seen, plain = scores(run({"pride": protocol("pride")}, ITEMS, tmp_path / "pride")), Plain(tmp_path / "plain")
-    for item in ITEMS[:4]:
-        assert seen[item.id] == pytest.approx(plain.pride(item, of_kind[len(item.choices) == 3]), abs=1e-6)
+    for kind, sample in enumerate(of_kind):
+        items = ITEMS[kind:4:2]
+        for item, expected in zip(items, plain.pride(items, sample), strict=True):
+            assert seen[item.id] == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_draw_is_of_the_seed_and_the_ids_alone(tmp_path: Path) -> None:
@@ -150,19 +148,17 @@ def test_the_draw_is_of_the_seed_and_the_ids_alone(tmp_path: Path) -> None:
 
 def test_batch_calibration_takes_off_the_mean_of_the_items_of_a_kind(tmp_path: Path) -> None:
     seen, plain = scores(run({"b": protocol("batch-calibrated")}, ITEMS[:4], tmp_path / "b")), Plain(tmp_path / "plain")
-    shares = np.array([plain.shares(ITEMS[0]), plain.shares(ITEMS[2])])
+    shares = np.array(plain.shares(ITEMS[:4:2]))
     np.testing.assert_allclose([seen["0"], seen["2"]], np.log(shares / shares.mean(axis=0)), atol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "order"), [("permuted-cyclic", (1, 2, 3, 0)), ("permuted-full", (2, 0, 3, 1))])
-def test_turning_the_options_turns_the_averages_and_nothing_else(
-    name: str, order: tuple[int, ...], tmp_path: Path
-) -> None:
-    items = ITEMS[:6:2]
-    one = scores(run({name: protocol(name)}, items, tmp_path / "one"))
-    other = scores(run({name: protocol(name)}, tuple(turned(item, order) for item in items), tmp_path / "other"))
-    for item in items:
-        assert [one[item.id][option] for option in order] == pytest.approx(other[item.id], rel=1e-9)
+def test_turning_the_options_turns_the_averages_and_nothing_else(tmp_path: Path) -> None:
+    for name, order in (("permuted-cyclic", (1, 2, 3, 0)), ("permuted-full", (2, 0, 3, 1))):
+        items = ITEMS[:6:2]
+        one = scores(run({name: protocol(name)}, items, tmp_path / name / "one"))
+        other = scores(run({name: protocol(name)}, [turned(item, order) for item in items], tmp_path / name / "other"))
+        for item in items:
+            assert [one[item.id][option] for option in order] == pytest.approx(other[item.id], rel=1e-9)
 
 
 def test_what_pride_asks_is_among_what_the_rotations_ask(tmp_path: Path) -> None:
@@ -170,8 +166,7 @@ def test_what_pride_asks_is_among_what_the_rotations_ask(tmp_path: Path) -> None
     both = run({"cyclic": cyclic, "pride": pride, "same": replace(pride, views="cyclic")}, ITEMS, tmp_path / "both")
     alone = run({"cyclic": cyclic}, ITEMS, tmp_path / "alone")
     assert both.tables.observations.num_rows == alone.tables.observations.num_rows
-    missing = {name: each.decisions.missing.sum() for name, each in both.measurements.items()}
-    assert missing == {"cyclic": 0, "pride": 0, "same": 0}
+    assert [each.decisions.missing.sum() for each in both.measurements.values()] == [0, 0, 0]
     consistent = {row.protocol: row.diagnosis.permutation_sibling for row in both.rows()}
     assert (consistent["cyclic"], consistent["pride"]) == ("cyclic", "cyclic")
 
@@ -211,33 +206,29 @@ def test_a_view_that_does_not_fit_leaves_its_item_missing_with_a_reason(tmp_path
     model.window = 1 + len("Question: Q\nA. a\nB. b\nAnswer: A") + 3  # [MASK] for each of them takes 15 bytes more
     found = run({"c": protocol("contextual-calibrated")}, (item,), tmp_path / "c", model)
     assert [row.missing for row in found.rows()] == [1]
-    reasons = {row["missing"] for row in found.observations().to_pylist() if row["key"] is None}
+    reasons = [row["missing"] for row in found.observations().to_pylist() if row["key"] is None]
     assert reasons
     assert all("window" in reason for reason in reasons)
 
 
-def measured(found: Run, name: str) -> Measurement:
-    return found.measurements[name]
-
-
-@pytest.mark.costly("runs are evaluated")
 def test_permutation_consistency_is_told_of_every_protocol_that_asks_the_same(tmp_path: Path) -> None:
     cyclic = protocol("permuted-cyclic")
-    recipes = {"plain": replace(cyclic, views="given", calibration="none"), "cyclic": cyclic}
-    recipes |= {"other": replace(recipes["plain"], question="{options}{question}")}
+    given = replace(cyclic, views="given", calibration="none")
+    recipes = {"plain": given, "cyclic": cyclic, "other": replace(given, question="{options}{question}")}
     found = run(recipes, ITEMS[:6], tmp_path / "hash")
     rows = {row.protocol: row.diagnosis for row in found.rows()}
     plain, alike = Plain(tmp_path / "alone"), 0
     for item in ITEMS[:6]:
         orders = rotations(len(item.choices))
-        alike += len({order[int(np.argmax(plain.shares(turned(item, order))))] for order in orders}) == 1
+        shares = plain.shares(turned(item, order) for order in orders)
+        alike += len({order[int(np.argmax(own))] for own, order in zip(shares, orders, strict=True)}) == 1
     assert rows["plain"].permutation_consistency == rows["cyclic"].permutation_consistency == alike / 6
     assert rows["plain"].permutation_sibling == "cyclic"
     assert ("permutation" in rows["plain"].warnings) == (alike / 6 <= 0.7)
     assert rows["other"].permutation_sibling is None
     sure = run(recipes, ITEMS[:6], tmp_path / "oracle", "fake:oracle")
     assert {row.protocol: row.diagnosis.permutation_consistency for row in sure.rows()}["plain"] == 1
-    assert measured(sure, "cyclic").decisions.credit.tolist() == [1.0] * 6
+    assert sure.measurements["cyclic"].decisions.credit.tolist() == [1.0] * 6
 
 
 def test_choices_only_shows_no_question_and_is_set_beside_the_labels(tmp_path: Path) -> None:
@@ -271,9 +262,8 @@ def test_noise_moves_a_calibrated_score_no_further_than_said(
 ) -> None:
     moved = seen + data.draw(arrays(np.float64, seen.shape, elements=st.floats(-noise, noise)))
     views, items = CALIBRATIONS[name][0], np.arange(0, 13, 3)
-    one, other = (
-        calibrated(name, views, [view.ravel() for view in each.swapaxes(0, 1)], items) for each in (seen, moved)
-    )
+    parts = ([view.ravel() for view in each.swapaxes(0, 1)] for each in (seen, moved))
+    one, other = (calibrated(name, views, each, items) for each in parts)
     change = (other - one).reshape(4, 3)
     change -= change.mean(axis=1, keepdims=True)  # what all options of an item have in common decides nothing
     apart = change.max(axis=1) - change.min(axis=1)

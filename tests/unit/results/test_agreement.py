@@ -1,26 +1,24 @@
 """The agreement report: what differs is found, counted and put down to its cause."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from io import StringIO
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from choicewise import evaluate, open_run
-from choicewise.cli.report import report
+from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
-from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.report.comparison import agreement_tables
 from choicewise.results.agreement import CAUSES, TOLERANCE, Agreement, agreement, retrievals
 from choicewise.results.run import Run
+from tests.helpers.commands import choicewise
+from tests.helpers.hash_models import MergingModel
 from tests.helpers.protocols import mmlu_protocol
-from tests.unit.tokens.test_char_span import Merging
 
 ITEMS = (
     Item("1", "She said:", ("red", "a long green one", "blue"), (0,)),
@@ -42,19 +40,11 @@ RECIPES = {
 }
 
 
-class Endless(HashModel):
-    """Speaks bytes with a merge, and calls one of them the end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tokenizer = Merging()
-        self.tokenizer.eos_id = 10
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    data = Dataset("quiz", {"test": ITEMS})
-    return evaluate(model=Endless(), data=data, protocols=RECIPES, out=tmp_path_factory.mktemp("run"))
+    """Of a model that speaks bytes with a merge, and calls one of them the end."""
+    model, data = MergingModel(b':"', eos=10), Dataset("quiz", {"test": ITEMS})
+    return evaluate(model=model, data=data, protocols=RECIPES, out=tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +52,11 @@ def pairs(run: Run) -> dict[tuple[str, str], Agreement]:
     return {(pair.left, pair.right): pair for pair in agreement(run)}
 
 
-def test_only_retrievals_of_the_same_texts_are_compared(pairs: dict[tuple[str, str], Agreement]) -> None:
+def test_only_retrievals_of_the_same_texts_are_compared(run: Run, pairs: dict[tuple[str, str], Agreement]) -> None:
     names = [name for name in RECIPES if name not in ("other", "odds")]
-    assert list(pairs) == [(left, right) for place, left in enumerate(names) for right in names[place + 1 :]]
+    assert list(pairs) == [*combinations(names, 2)]
+    assert "odds" not in retrievals(run)  # it has no likelihoods
+    assert "sum" in retrievals(run)
 
 
 def test_the_same_sum_differs_by_its_divisor_alone(pairs: dict[tuple[str, str], Agreement]) -> None:
@@ -74,6 +66,7 @@ def test_the_same_sum_differs_by_its_divisor_alone(pairs: dict[tuple[str, str], 
     masked = pairs["mean", "masked"]
     assert masked.largest < TOLERANCE
     assert (masked.beyond, masked.same) == (0, 2)
+    assert pairs["sum", "bare"].beyond == 0  # a hash model reads text, so that a missing BOS is no difference
 
 
 @pytest.mark.parametrize(
@@ -96,53 +89,28 @@ def test_what_differs_has_a_cause(
     assert set(causes) <= set(CAUSES)
 
 
-def test_a_hash_model_reads_text_so_that_a_missing_bos_is_no_difference(
-    pairs: dict[tuple[str, str], Agreement],
-) -> None:
-    assert pairs["sum", "bare"].beyond == 0
-
-
-def test_generated_options_are_compared_where_they_were_generated(tmp_path: Path) -> None:
+def test_generated_options_are_compared_where_they_were_generated_and_nothing_with_itself(tmp_path: Path) -> None:
     data = Dataset("quiz", {"test": (Item("1", "Q", ("a", "b"), (0,)), Item("2", "R", ("c", "d"), (1,)))})
-    made = resolve("options/quoted-mean-generate")["options/quoted-mean-generate"]
-    found = evaluate(
-        model="fake:oracle",
-        data=data,
-        protocols={
-            "made": made,
-            "asked": replace(made, reading="loglikelihood", new_tokens=None, decision="argmax", ties="first"),
-        },
-        out=tmp_path,
-    )
+    generated = resolve("options/quoted-mean-generate")["options/quoted-mean-generate"]
+    asked = replace(generated, reading="loglikelihood", new_tokens=None, decision="argmax", ties="first")
+    protocols = {"generated": generated, "asked": asked}
+    found = evaluate(model="fake:oracle", data=data, protocols=protocols, out=tmp_path)
     (pair,) = agreement(found)
     assert (pair.n, pair.missing, pair.items, pair.same) == (2, 2, 2, 2)
     assert dict(pair.causes) == {}  # the space in front is no token of the generated text, but all are as likely
+    assert agreement(found.choose(["asked"])) == []
+    (said,) = agreement_tables("here", [])
+    assert "no two protocols" in str(said)
 
 
-def test_a_protocol_without_likelihoods_retrieves_nothing(run: Run) -> None:
-    assert "odds" not in retrievals(run)
-    assert "sum" in retrievals(run)
-
-
-@pytest.mark.costly("runs are evaluated and compared")
-def test_agreement_is_shown_as_tables_and_json(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.costly("what 21 pairs differ by is looked up block by block")
+def test_agreement_is_shown_as_tables_and_json(run: Run, pairs: dict[tuple[str, str], Agreement]) -> None:
     console = Console(width=200, record=True, file=StringIO())
-    for part in agreement_tables("here", agreement(run)):
-        console.print(part)
+    console.print(*agreement_tables("here", [*pairs.values()]))
     shown = console.export_text()
     assert "here: retrievals of the same options" in shown
     assert "boundary merge: a token straddles" in shown
-    report([run.folder], agreement=True, json=True)
-    listed = json.loads(capsys.readouterr().out)
+    assert "where they differ most" in shown
+    listed = json.loads(choicewise("report", run.folder, "--agreement", "--json", code=0).stdout)
     assert len(listed) == 21
     assert {"run", "left", "right", "n", "median", "largest", "causes", "decided", "worst"} <= set(listed[0])
-    report([run.folder], agreement=True)
-    assert "where they differ most" in capsys.readouterr().out
-
-
-def test_a_run_of_one_retrieval_says_so(tmp_path: Path) -> None:
-    data = Dataset("quiz", {"test": ITEMS})
-    evaluate(model=HashModel(), data=data, protocols=["options/cloze"], out=tmp_path)
-    assert agreement(open_run(tmp_path)) == []
-    (said,) = agreement_tables("here", [])
-    assert "no two protocols" in str(said)

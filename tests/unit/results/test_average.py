@@ -1,7 +1,5 @@
 """The averages of suites, held against plain references."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -12,42 +10,44 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise import open_run
-from choicewise.cli.commands import invoke
 from choicewise.report.tables import average_tables
+from choicewise.results import sweep
 from choicewise.results.summary import summarize
-from choicewise.results.sweep import (
-    Average,
-    PartValue,
-    ScoredPart,
-    Stratum,
-    averages,
-    ranked_averages,
-    run_folders,
-    sweeps,
-)
 from choicewise.scoring.intervals import stratified, wilson
+from tests.helpers.commands import choicewise
+from tests.helpers.outcomes import drawn_average
 from tests.helpers.suite_data import TRIO, UNSCORED, known_suites, write_benchmarks
-
-pytestmark = pytest.mark.costly("runs are evaluated and compared")
 
 SHARES = st.floats(0, 1)
 ERRORS = st.floats(0, 0.3)
 
 
-def part(name: str, *values: float, se: float = 0.01, problem: str = "") -> PartValue:
-    return PartValue(
-        name, tuple(scored(f"{name}/{place}", value, 10, se) for place, value in enumerate(values)), problem
+def part(name: str, *values: float, problem: str = "") -> sweep.PartValue:
+    """Protocols of ten items each."""
+    own = (scored(f"{name}/{place}", value, 10) for place, value in enumerate(values))
+    return sweep.PartValue(name, tuple(own), problem)
+
+
+def scored(name: str, value: float, n: int, se: float = 0.01) -> sweep.ScoredPart:
+    return sweep.ScoredPart(name, "acc", value, value, se, n, 0, (sweep.Stratum(value * n, n),))
+
+
+def of_strata(strata: tuple[sweep.Stratum, ...], value: float) -> sweep.PartValue:
+    """A part of one protocol whose items are in strata."""
+    return sweep.PartValue(
+        "a", (sweep.ScoredPart("p", "acc", value, value, 0.1, sum(each.size for each in strata), 0, strata),)
     )
 
 
-def scored(name: str, value: float, n: int, se: float = 0.01) -> ScoredPart:
-    return ScoredPart(name, "acc", value, value, se, n, 0, (Stratum(value * n, n),))
+def average_of(
+    *parts: sweep.PartValue, model: str = "model", normalised: bool = False, selection: str = ""
+) -> sweep.Average:
+    return sweep.Average("suite", model, normalised, parts, selection)
 
 
 @given(st.lists(st.tuples(SHARES, ERRORS, st.integers(1, 999)), min_size=1, max_size=8))
 def test_a_mean_of_independent_parts(parts: list[tuple[float, float, int]]) -> None:
-    values = [PartValue(str(place), (scored("p", v, n, se),)) for place, (v, se, n) in enumerate(parts)]
-    average = Average("suite", "model", False, tuple(values))
+    average = average_of(*(sweep.PartValue("a", (scored("p", v, n, se),)) for v, se, n in parts))
     assert average.complete
     assert average.mean == pytest.approx(np.mean([value for value, _, _ in parts]))
     assert average.se == pytest.approx(np.sqrt(np.sum([se**2 for _, se, _ in parts])) / len(parts))
@@ -62,78 +62,64 @@ def test_a_mean_of_independent_parts(parts: list[tuple[float, float, int]]) -> N
 @given(st.integers(0, 30), st.integers(1, 30))
 def test_one_part_has_the_interval_of_its_items(right: int, n: int) -> None:
     right = min(right, n)
-    average = Average("suite", "model", False, (PartValue("a", (scored("p", right / n, n),)),))
+    average = average_of(sweep.PartValue("a", (scored("p", right / n, n),)))
     assert average.interval == pytest.approx(wilson(right / n, n), abs=1e-9)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(2, 9)), min_size=2, max_size=4))
 def test_strata_of_equal_weight_have_the_macro_interval(strata: list[tuple[int, int]]) -> None:
-    own = tuple(Stratum(float(right), right + more) for right, more in strata)
+    own = tuple(sweep.Stratum(float(right), right + more) for right, more in strata)
     rights, sizes, _ = np.array(own).T
     mean = float(np.mean(rights / sizes))
-    together = PartValue("a", (ScoredPart("p", "acc", mean, mean, 0.1, int(sizes.sum()), 0, own),))
-    parts = [PartValue(str(place), (scored("p", right / n, n),)) for place, (right, n, _) in enumerate(own)]
-    for each in ((together,), parts):
-        average = Average("suite", "model", False, tuple(each))
+    parts = [sweep.PartValue("a", (scored("p", right / n, n),)) for right, n, _ in own]
+    for average in (average_of(of_strata(own, mean)), average_of(*parts)):
         assert average.interval == pytest.approx(stratified(rights, sizes.astype(np.int64)), abs=1e-9)
     halves = tuple(each._replace(right=each.size / 2 + each.right / 2, low=0.5) for each in own)
-    normalised = PartValue("a", (ScoredPart("p", "acc", mean, mean, 0.1, int(sizes.sum()), 0, halves),))
-    low, high = Average("suite", "model", True, (normalised,)).interval
+    low, high = average_of(of_strata(halves, mean), normalised=True).interval
     raw = stratified(np.array([each.right for each in halves]), sizes.astype(np.int64))
     assert (low, high) == (pytest.approx(max(0, 2 * raw[0] - 1), abs=1e-9), pytest.approx(2 * raw[1] - 1, abs=1e-9))
 
 
-@pytest.mark.parametrize("p", [0.02, 0.25, 0.5, 0.98])
-@pytest.mark.parametrize("sizes", [((20,),) * 4, ((1172,), (817,), (10,) * 57), ((50,), (2, 5, 9), (1, 1, 1))])
-def test_intervals_of_averages_hold(sizes: tuple[tuple[int, ...], ...], p: float) -> None:
-    """Mean ± 1.96 standard errors holds in 80 % of four parts of 20 items at p = .02, and has no width in 20 %."""
-    rng, held, narrow = np.random.default_rng(7), 0, 1.0
-    for _ in range(400):
-        parts = []
-        for own in sizes:
-            strata = tuple(Stratum(float(rng.binomial(n, p)), n) for n in own)
-            value = float(np.mean([right / n for right, n, _ in strata]))
-            parts.append(PartValue("a", (ScoredPart("p", "acc", value, value, 0.1, sum(own), 0, strata),)))
-        low, high = Average("suite", "model", False, tuple(parts)).interval
-        held += low <= p <= high
-        narrow = min(narrow, high - low)
-    assert held / 400 >= 0.93
-    assert narrow > 0.001
+CASES = [([(20,)] * 4, 0.0, 0.02), ([(40,), (60,), (250,)], 0.25, 0.3)]
 
 
-@pytest.mark.parametrize("p", [0.25, 0.3, 0.9])
-def test_intervals_of_normalised_averages_hold(p: float) -> None:
-    """Of four options each: parts below guessing count as 0, as the mean has them."""
-    rng, held = np.random.default_rng(8), 0
-    for _ in range(400):
-        parts = []
-        for n in (40, 60, 250):
-            strata = (Stratum(float(rng.binomial(n, p)), n, 0.25),)
-            value = max(0.0, (strata[0].right / n - 0.25) / 0.75)
-            parts.append(PartValue("a", (ScoredPart("p", "acc", value, value, 0.1, n, 0, strata),)))
-        average = Average("suite", "model", True, tuple(parts))
-        low, high = average.interval
-        assert low <= average.mean <= high
-        held += low <= (p - 0.25) / 0.75 <= high
-    assert held / 400 >= 0.93
+@pytest.mark.parametrize(("sizes", "low", "p"), CASES, ids=["plain", "normalised"])
+def test_an_interval_has_the_mean_in_it_a_width_and_mostly_what_it_is_about(
+    sizes: list[tuple[int, ...]], low: float, p: float
+) -> None:
+    """Mean ± 1.96 standard errors holds in 80 % of the plain ones; ``tests/whole/test_coverage.py`` draws many more."""
+    rng, held = np.random.default_rng(7), 0
+    for _ in range(40):
+        average = drawn_average(rng, sizes, p, low)
+        bottom, top = average.interval
+        assert bottom <= average.mean <= top
+        assert top - bottom > 0.001
+        held += bottom <= (p - low) / (1 - low) <= top
+    assert held >= 37
 
 
 @given(st.lists(st.lists(SHARES, min_size=1, max_size=3), min_size=1, max_size=4))
-def test_of_several_protocols_the_best_counts(values: list[list[float]]) -> None:
-    average = Average("suite", "model", False, tuple(part(str(n), *own) for n, own in enumerate(values)))
+def test_of_several_protocols_the_best_counts_and_of_those_equal_but_for_rounding_the_first(
+    values: list[list[float]],
+) -> None:
+    average = average_of(*(part(str(n), *own) for n, own in enumerate(values)))
     assert average.mean == pytest.approx(sum(map(max, values)) / len(values))
     assert [len(each["protocols"]) for each in average.as_json()["parts"]] == [len(own) for own in values]
+    for rounded in ((0.1 + 0.2, 0.3), (0.3, 0.1 + 0.2)):
+        best = part("a", *rounded).best
+        assert best is not None
+        assert best.protocol == "a/0"
 
 
 def test_what_is_missing_is_never_the_number_of_the_suite() -> None:
-    average = Average("suite", "model", False, (part("a", 0.5), part("b", problem="no data"), part("c", math.nan)))
+    average = average_of(part("a", 0.5), part("b", problem="no data"), part("c", math.nan))
     assert not average.complete
     assert average.mean == 0.5
     row = average.as_json()
     assert [row[key] for key in ("value", "se", "ci_low", "ci_high")] == [None] * 4
     assert row["mean_of_parts"] == 0.5
     assert row["parts"][1]["problem"] == "no data"
-    nothing = Average("suite", "model", False, (part("b", problem="no data"),))
+    nothing = average_of(part("b", problem="no data"))
     assert math.isnan(nothing.mean)
     (table,) = average_tables([nothing, average])
     assert table.title.endswith("incomplete")
@@ -144,20 +130,16 @@ def test_what_is_missing_is_never_the_number_of_the_suite() -> None:
 
 
 def test_models_are_ranked_among_those_with_the_same_parts() -> None:
-    def of(model: str, *parts: PartValue, selection: str = "") -> Average:
-        return Average("suite", model, False, parts, selection)
-
     gap = part("b", problem="no data")
-    placed = ranked_averages(
-        [
-            *(of("poor", part("a", 0.1), part("b", 0.2)), of("half", part("a", 0.9), gap)),
-            *(
-                of("good", part("a", 0.5), part("b", 0.6)),
-                of("few", part("a", 0.9), part("b", 0.9), selection="first 5"),
-            ),
-            *(of("even", part("a", 0.6), part("b", 0.5)), of("none", part("a", problem="no model"), gap)),
-        ]
-    )
+    few = average_of(part("a", 0.9), part("b", 0.9), model="few", selection="first 5")
+    parts = {
+        "poor": (part("a", 0.1), part("b", 0.2)),
+        "half": (part("a", 0.9), gap),
+        "good": (part("a", 0.5), part("b", 0.6)),
+        "even": (part("a", 0.6), part("b", 0.5)),
+        "none": (part("a", problem="no model"), gap),
+    }
+    placed = sweep.ranked_averages([few, *(average_of(*own, model=model) for model, own in parts.items())])
     assert [(each.model, each.rank) for each in placed] == [
         *(("few", 1), ("good", 1), ("even", 1), ("poor", 3), ("half", 1), ("none", None))
     ]
@@ -168,33 +150,25 @@ def test_the_order_of_the_sum_never_changes_a_rank(rights: list[int], data: st.D
     other = data.draw(st.permutations(rights))
     better = [rights[0] + 1, *rights[1:]]
     one, two, three = (
-        Average("suite", name, False, tuple(part(str(place), right / 13) for place, right in enumerate(own)))
+        average_of(*(part(str(place), right / 13) for place, right in enumerate(own)), model=name)
         for name, own in (("one", rights), ("two", other), ("better", better))
     )
-    placed = {each.model: each.rank for each in ranked_averages([one, two, three])}
+    placed = {each.model: each.rank for each in sweep.ranked_averages([one, two, three])}
     assert placed == {"better": 1, "one": 2, "two": 2}
 
 
-def test_of_protocols_equal_but_for_rounding_the_first_counts() -> None:
-    best = part("a", 0.1 + 0.2, 0.3).best
-    assert best is not None
-    assert best.protocol == "a/0"
-    best = part("a", 0.3, 0.1 + 0.2).best
-    assert best is not None
-    assert best.protocol == "a/0"
-
-
+@pytest.mark.costly("two models under a suite of three benchmarks")
 def test_averages_of_a_folder_are_those_of_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_benchmarks(tmp_path / "data", monkeypatch, questions=12)
     out = tmp_path / "out"
     with known_suites(tmp_path, monkeypatch, trio=TRIO.format(more="")):
         for model in ("fake:hash", "fake:oracle"):
-            assert invoke(["run", "--model", model, "--protocol", "tests/trio", "--out", str(out)]) == 0
-    ((folder, sweep),) = sweeps([out])
-    computed = averages(folder, sweep, {run: summarize(run) for run in run_folders([out])})
+            choicewise("run", "--model", model, "--protocol", "tests/trio", "--out", out, code=0)
+    ((folder, found),) = sweep.sweeps([out])
+    computed = sweep.averages(folder, found, {run: summarize(run) for run in sweep.run_folders([out])})
     assert [each.model for each in computed] == ["fake:oracle", "fake:hash"]
     for average in computed:
-        rows = [row for run in run_folders([out]) for row in open_run(run).rows() if row.model == average.model]
+        rows = [row for run in sweep.run_folders([out]) for row in open_run(run).rows() if row.model == average.model]
         science = [row for row in rows if row.protocol.startswith("arc-easy")]
         best = max(science, key=lambda row: row.value)
         counted = [row for row in rows if row not in science] + [best]
@@ -208,36 +182,24 @@ def test_averages_of_a_folder_are_those_of_its_rows(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("questions", [5, 11])
 def test_normalised_values_go_from_guessing_to_all_right(
-    questions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    questions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_benchmarks(tmp_path / "data", monkeypatch, questions=questions)
     out = tmp_path / "out"
     with known_suites(tmp_path, monkeypatch, trio=TRIO.format(more="normalised = true") + UNSCORED):
-        assert invoke(["run", "--model", "fake:hash", "--protocol", "tests/trio", "--out", str(out)]) == 0
-    assert "raw values in brackets" in capsys.readouterr().out
-    assert invoke(["report", "--json", str(out)]) == 0
-    (row,) = [row for row in json.loads(capsys.readouterr().out) if row["metric"] == "average"]
-    known = {(each["dataset"], each["protocol"]): each for each in _rows(out)}
+        printed = choicewise("run", "--model", "fake:hash", "--protocol", "tests/trio", "--out", out, code=0).stdout
+    assert "raw values in brackets" in printed
+    rows = json.loads(choicewise("report", "--json", out, code=0).stdout)
+    (row,) = [row for row in rows if row["metric"] == "average"]
+    known: dict[str, list[float]] = {}
+    for each in (each for folder in sweep.run_folders([out]) for each in open_run(folder).rows("subjects")):
+        known.setdefault(each.protocol, []).append(each.value)
     for value in row["parts"][:3]:
-        for scored in value["protocols"]:
-            own = [each for (data, protocol), each in known.items() if protocol == scored["protocol"]]
-            low = 0.5 if value["benchmark"] == "winogrande" else 0.25
-            subjects = own[0]["subjects"]  # of MMLU the mean is over subjects
-            assert scored["value"] == pytest.approx(np.mean([max(0.0, (raw - low) / (1 - low)) for raw in subjects]))
-            assert scored["raw"] == pytest.approx(np.mean(subjects))
+        low = 0.5 if value["benchmark"] == "winogrande" else 0.25
+        for protocol in value["protocols"]:
+            subjects = known[protocol["protocol"]]  # of MMLU the mean is over subjects
+            assert protocol["value"] == pytest.approx(np.mean([max(0.0, (raw - low) / (1 - low)) for raw in subjects]))
+            assert protocol["raw"] == pytest.approx(np.mean(subjects))
     assert row["normalised"] is True
     assert row["complete"] is False
     assert row["mean_of_parts"] == pytest.approx(np.mean([value["value"] for value in row["parts"][:3]]))
-
-
-def _rows(out: Path) -> list[dict[str, object]]:
-    """The protocols of the runs with the values of their subjects."""
-    rows = []
-    for folder in run_folders([out]):
-        run = open_run(folder)
-        by_subject: dict[str, list[float]] = {}
-        for row in run.rows("subjects"):
-            by_subject.setdefault(row.protocol, []).append(row.value)
-        name = run.manifest.dataset.name
-        rows += [{"dataset": name, "protocol": key, "subjects": values} for key, values in by_subject.items()]
-    return rows

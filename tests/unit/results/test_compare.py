@@ -1,12 +1,11 @@
 """Same measurement, comparable or not, and what the difference is made of."""
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,13 +24,12 @@ from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.significance import SignFlip
 from choicewise.util.jsonio import json_value
 from tests.helpers.commands import choicewise
+from tests.helpers.hash_models import Failing, MergingModel
 from tests.helpers.mmlu_data import set_block_size, write_mmlu
-from tests.helpers.toy_tokenizers import ToyTokenizer
-from tests.whole.test_portions import Dying
-
-pytestmark = pytest.mark.costly("runs are evaluated and compared")
 
 NAMES = ["mmlu/original", "mmlu/harness-v1", "mmlu/cloze:sum"]
+SUBJECTS = tuple(f"subject{n}" for n in range(10))
+Evaluate = Callable[..., Run]
 
 
 class Shaken(HashModel):
@@ -43,13 +41,26 @@ class Shaken(HashModel):
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_mmlu(tmp_path_factory.mktemp("data"), tuple(f"subject{n}" for n in range(12)), questions=4)
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Evaluate:
+    """Evaluates a model into a folder of its own, on 30 items under ``NAMES`` if nothing else is said."""
+    data = write_mmlu(tmp_path_factory.mktemp("data"), SUBJECTS, questions=3)
+
+    def into(model: HashModel | str, **asked: Any) -> Run:
+        asked = {"data": data, "protocols": NAMES, **asked}
+        return evaluate(model=model, out=tmp_path_factory.mktemp("run") / "run", **asked)
+
+    return into
 
 
 @pytest.fixture(scope="module")
-def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return evaluate(model=HashModel(), data=data, protocols=NAMES, out=tmp_path_factory.mktemp("run") / "one")
+def run(evaluated: Evaluate) -> Run:
+    return evaluated(HashModel())
+
+
+@pytest.fixture(scope="module")
+def weights(evaluated: Evaluate) -> Run:
+    """The same with other weights."""
+    return evaluated(HashModel(1))
 
 
 def one(left: Run, right: Run | None, *protocols: str) -> Comparison:
@@ -57,38 +68,34 @@ def one(left: Run, right: Run | None, *protocols: str) -> Comparison:
     return found
 
 
-def told(found: Comparison) -> str:
+def in_words(found: Comparison) -> str:
     return " ".join(" ".join(comparison_lines(found)).split())
 
 
-def test_a_repetition_is_the_same_measurement(run: Run, data: Path, tmp_path: Path) -> None:
-    again = evaluate(model=HashModel(), data=data, protocols=NAMES, out=tmp_path / "again")
-    for found in comparisons(run, again, []):
+@pytest.mark.costly("three runs are evaluated and compared")
+def test_a_repetition_is_the_same_measurement_with_or_without_noise(run: Run, evaluated: Evaluate) -> None:
+    by_protocol = comparisons(run, evaluated(HashModel(), protocols=NAMES[1:]), [])
+    assert len(by_protocol) == 2
+    for found in by_protocol:
         assert (found.verdict, found.axes, found.parting) == ("same measurement", (), None)
         assert (found.difference.value, found.flips.predicted_differently, found.furthest) == (0, 0, 0)
-        assert "deterministic here: the scores of all 48 items agree exactly" in told(found)
-        assert "A - B = +0.00 points over 48 items no item differs in its credit, so nothing can be said" in told(found)
-        assert not any(word in told(found) for word in ("interval", "McNemar", "probability"))
-        content = json_value(found)
+        words, content = in_words(found), json_value(found)
+        assert "deterministic here: the scores of all 30 items agree exactly" in words
+        assert "A - B = +0.00 points over 30 items no item differs in its credit, so nothing can be said" in words
+        assert not any(word in words for word in ("interval", "McNemar", "probability"))
         assert content["difference"]["ci_low"] is content["difference"]["ci_high"] is content["detectable"] is None
-    assert len(comparisons(run, again, [])) == 3
-
-
-def test_noise_between_repetitions_is_reported(run: Run, data: Path, tmp_path: Path) -> None:
-    again = evaluate(model=Shaken(), data=data, protocols=NAMES, out=tmp_path / "again")
-    found = one(run, again, "mmlu/cloze:sum")
+    found = one(run, evaluated(Shaken(), protocols=NAMES[2:], limit=2), "mmlu/cloze:sum")
     assert found.verdict == "same measurement"
-    assert (found.furthest, found.moved) == (pytest.approx(0.38, abs=0.01), 48)
-    assert "not deterministic: the scores of 48 of 48 items differ by up to 0.38" in told(found)
+    assert (found.furthest, found.moved) == (pytest.approx(0.38, abs=0.01), 20)
+    assert "not deterministic: the scores of 20 of 20 items differ by up to 0.38" in in_words(found)
 
 
-def test_two_models_are_compared_item_by_item(run: Run, data: Path, tmp_path: Path) -> None:
-    other = evaluate(model=HashModel(1), data=data, protocols=NAMES[:2], out=tmp_path / "other")
-    found = one(run, other, "mmlu/original")
+def test_two_models_are_compared_item_by_item(run: Run, weights: Run, evaluated: Evaluate) -> None:
+    found = one(run, weights, "mmlu/original")
     assert found.verdict == "comparable"
     assert {axis.axis for axis in found.axes} == {"model name", "model digest"}
     assert found.left.i == found.right.i
-    left, right = (each.measurements["mmlu/original"] for each in (run, other))
+    left, right = (each.measurements["mmlu/original"] for each in (run, weights))
     a, b = left.decisions.credit, right.decisions.credit
     assert found.difference.value == pytest.approx(np.mean(a - b))
     only = int(((a == 1) & (b == 0)).sum()), int(((a == 0) & (b == 1)).sum())
@@ -96,53 +103,49 @@ def test_two_models_are_compared_item_by_item(run: Run, data: Path, tmp_path: Pa
     assert (found.flips.left_better, found.flips.right_better) == only
     differently = sum(x != y for x, y in zip(left.decisions.prediction, right.decisions.prediction, strict=True))
     assert found.flips.predicted_differently == differently
-    assert found.detectable == pytest.approx((1.959964 + 0.841621) * np.std(a - b, ddof=1) / math.sqrt(48), rel=1e-5)
-    by_subject = (a - b - np.mean(a - b)).reshape(12, 4)
-    assert found.clusters == 12
-    assert found.difference.se == pytest.approx(math.sqrt((by_subject.sum(axis=1) ** 2).sum() / 48**2 * 12 / 11))
-    half = scipy.stats.t.ppf(0.975, 11) * found.difference.se
+    assert found.detectable == pytest.approx((1.959964 + 0.841621) * np.std(a - b, ddof=1) / math.sqrt(30), rel=1e-5)
+    by_subject = (a - b - np.mean(a - b)).reshape(10, 3)
+    assert found.clusters == 10
+    assert found.difference.se == pytest.approx(math.sqrt((by_subject.sum(axis=1) ** 2).sum() / 30**2 * 10 / 9))
+    half = scipy.stats.t.ppf(0.975, 9) * found.difference.se
     assert found.difference.ci_high - found.difference.value == pytest.approx(half)
-    assert [each.left.protocol for each in comparisons(run, other, [])] == NAMES[:2]
+    fewer = evaluated(HashModel(1), protocols=NAMES[:2], limit=1)
+    assert [each.left.protocol for each in comparisons(run, fewer, [])] == NAMES[:2]
 
 
-def test_a_lead_on_every_item_is_no_certainty_either(data: Path, tmp_path: Path) -> None:
-    oracle, anti = (
-        evaluate(model=f"fake:{name}", data=data, protocols=NAMES[:1], out=tmp_path / name)
-        for name in ("oracle", "anti-oracle")
-    )
-    words = told(one(oracle, anti))
-    assert "A - B = +100.00 points over 48 items McNemar's exact test: only A right 48, only B right 0" in words
+def test_a_lead_on_every_item_is_no_certainty_and_the_test_is_called_what_it_is(evaluated: Evaluate) -> None:
+    oracle, anti = (evaluated(f"fake:{name}", protocols=NAMES[:1], limit=1) for name in ("oracle", "anti-oracle"))
+    found = one(oracle, anti)
+    words = in_words(found)
+    assert "A - B = +100.00 points over 10 items McNemar's exact test: only A right 10, only B right 0" in words
     assert "all items differ by the same, so nothing can be said" in words
+    only = "only A right 56, only B right 19"
+    for flips, said in (
+        (
+            SignFlip(56, 19, 215, 0.09092, exact=True),
+            f"paired sign-flip test of the credits, exact: {only}, 215 differ by part of a credit, p = 0.09092",
+        ),
+        (
+            SignFlip(56, 19, 0, 0.01, exact=False),
+            f"sign-flip test of the credits, in the normal limit: {only}, p = 0.01",
+        ),
+    ):
+        assert said in in_words(replace(found, test=flips))
 
 
-def test_the_test_is_called_what_it_is(run: Run) -> None:
-    found = one(run, None, "mmlu/original", "mmlu/harness-v1")
-    tied = replace(found, test=SignFlip(56, 19, 215, 0.09092, exact=True))
-    expected = (
-        "paired sign-flip test of the credits, exact: only A right 56, only B right 19, 215 differ by part of a "
-        "credit, p = 0.09092"
-    )
-    assert expected in told(tied)
-    limit = replace(found, test=SignFlip(56, 19, 0, 0.01, exact=False))
-    assert "sign-flip test of the credits, in the normal limit: only A right 56, only B right 19, p = 0.01" in told(
-        limit
-    )
-
-
-def test_other_questions_are_other_inputs(run: Run, tmp_path: Path) -> None:
-    data = write_mmlu(tmp_path / "data", tuple(f"subject{n}" for n in range(12)), questions=5)
+def test_other_questions_are_other_inputs(run: Run, evaluated: Evaluate, tmp_path: Path) -> None:
+    data = write_mmlu(tmp_path / "data", SUBJECTS, questions=4)
     path = data / "test" / "subject3_test.csv"
     path.write_text(path.read_text().replace("number 1", "number one"))
-    other = evaluate(model=HashModel(), data=data, protocols=NAMES, out=tmp_path / "other")
-    found = one(run, other, "mmlu/cloze:sum")
+    found = one(run, evaluated(HashModel(), data=data, protocols=NAMES[2:]), "mmlu/cloze:sum")
     assert found.verdict == "other inputs"
     assert found.left.p == found.right.p
     assert found.parting is not None
     assert found.parting.item == "subject3/test/1"
     assert "number 1 of test?" in found.parting.left
     assert "number one of test?" in found.parting.right
-    assert (found.flips.shared, found.flips.left_only, found.flips.right_only) == (48, 0, 12)
-    assert "12 only in B" in told(found)
+    assert (found.flips.shared, found.flips.left_only, found.flips.right_only) == (30, 0, 10)
+    assert "10 only in B" in in_words(found)
 
 
 def test_two_protocols_of_one_run_differ_by_their_axes(run: Run) -> None:
@@ -152,7 +155,7 @@ def test_two_protocols_of_one_run_differ_by_their_axes(run: Run) -> None:
     assert not any(axis.axis.startswith("model") for axis in found.axes)
     assert found.parting is not None
     assert math.isnan(found.furthest)
-    assert "what differs" in told(found)
+    assert "what differs" in in_words(found)
     assert found.verdict in VERDICTS
 
 
@@ -186,107 +189,94 @@ def test_the_text_digest_moves_with_every_text(run: Run) -> None:
     assert digest() != before
 
 
-def test_fewer_items_are_compared_on_what_both_have(run: Run, data: Path, tmp_path: Path) -> None:
-    few = evaluate(model=HashModel(), data=data, protocols=NAMES, out=tmp_path / "few", limit=2)
+def test_fewer_items_are_compared_on_what_both_have(run: Run, evaluated: Evaluate) -> None:
+    few = evaluated(HashModel(), protocols=NAMES[:1], limit=2)
     compared = one(few, run, "mmlu/original")
     assert (compared.verdict, compared.parting, compared.moved) == ("same measurement", None, 0)
     assert compared.left.i != compared.right.i  # of all items of each side
-    assert (compared.left.items, compared.right.items, compared.left.selection) == (24, 48, "first 2 of each subject")
+    assert (compared.left.items, compared.right.items, compared.left.selection) == (20, 30, "first 2 of each subject")
     flips = compared.flips
-    assert (flips.shared, flips.left_only, flips.right_only) == (24, 0, 24)
+    assert (flips.shared, flips.left_only, flips.right_only) == (20, 0, 10)
     assert compared.left.paired == compared.right.paired == compared.left.value
     assert compared.right.value == run.measurements["mmlu/original"].overall
-    line = "A covers 24 items, B 48 (0 only in A, 24 only in B); compared on the 24 that both have: A "
-    assert line + f"{100 * compared.left.paired:.1f} %" in told(compared)
-    other = evaluate(model=HashModel(1), data=data, protocols=NAMES, out=tmp_path / "other", limit=3)
-    compared = one(other, few, "mmlu/original")
+    line = "A covers 20 items, B 30 (0 only in A, 10 only in B); compared on the 20 that both have: A "
+    assert line + f"{100 * compared.left.paired:.1f} %" in in_words(compared)
+    compared = one(evaluated(HashModel(1), protocols=NAMES[:1], limit=3), few, "mmlu/original")
     assert compared.verdict == "comparable"
-    assert "(12 only in A, 0 only in B)" in told(compared)
+    assert "(10 only in A, 0 only in B)" in in_words(compared)
     both = compared.left.paired - compared.right.paired
     assert both == pytest.approx(compared.difference.value)
-    assert compared.difference.n == 24
+    assert compared.difference.n == 20
 
 
 def test_an_unfinished_run_is_compared_on_what_it_has(
-    run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_block_size(monkeypatch, 2)
+    data = write_mmlu(tmp_path / "data", SUBJECTS, questions=3)
     with pytest.raises(KeyboardInterrupt):
-        evaluate(model=Dying(200), data=data, protocols=NAMES, out=tmp_path / "part")
+        evaluate(model=Failing(most=125), data=data, protocols=NAMES, out=tmp_path / "part")
     compared = one(open_run(tmp_path / "part"), run, "mmlu/cloze:sum")
     assert compared.verdict == "same measurement"
-    assert 0 < compared.left.items == compared.flips.shared < 48
-    assert compared.left.selection == f"incomplete: {compared.left.items} of 48 items"
-    assert f"(incomplete: {compared.left.items} of 48 items)" in told(compared)
+    assert 0 < compared.left.items == compared.flips.shared < 30
+    assert compared.left.selection == f"incomplete: {compared.left.items} of 30 items"
+    assert f"(incomplete: {compared.left.items} of 30 items)" in in_words(compared)
 
 
-def test_runs_about_other_items_are_not_compared(run: Run, tmp_path: Path) -> None:
+def test_runs_about_other_items_are_not_compared(run: Run, evaluated: Evaluate, tmp_path: Path) -> None:
     data = write_mmlu(tmp_path / "data", ("elsewhere",))
-    other = evaluate(model=HashModel(), data=data, protocols=NAMES, out=tmp_path / "other")
-    compared = one(run, other, "mmlu/original")
+    compared = one(run, evaluated(HashModel(), data=data, protocols=NAMES[:1]), "mmlu/original")
     assert compared.verdict == "no shared items"
     assert math.isnan(compared.difference.value)
-    words = told(compared)
-    assert "(48 only in A, 6 only in B)" in words
+    words = in_words(compared)
+    assert "(30 only in A, 6 only in B)" in words
     assert not any(word in words for word in ("compared on", "A - B", "the same t", "predicted differently"))
     assert json_value(compared)["left"]["paired"] is None
 
 
-class Pairs(HashModel):
-    """The same weights with tokens that can be two bytes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tokenizer = ToyTokenizer([bytes([byte]) for byte in range(256)] + [b" a", b"th", b""])
-
-
-def test_the_same_texts_in_other_tokens(run: Run, data: Path, tmp_path: Path) -> None:
-    other = evaluate(model=Pairs(), data=data, protocols=NAMES, out=tmp_path / "other")
-    compared = one(run, other, "mmlu/original")
+@pytest.mark.costly("four pairs of runs are compared")
+def test_the_same_texts_in_other_tokens(run: Run, weights: Run, evaluated: Evaluate) -> None:
+    compared = one(run, evaluated(MergingModel(b" a", b"th"), protocols=NAMES[:1], limit=1), "mmlu/original")
     assert compared.agree == Agreeing(p=True, i=True, t=False, r=True)
     assert compared.verdict == "comparable"  # the engine's id alone does not make it the same measurement
-    assert "the same texts in other tokens: another tokenizer or window" in told(compared)
-    weights = evaluate(model=HashModel(1), data=data, protocols=NAMES, out=tmp_path / "weights")
+    assert "the same texts in other tokens: another tokenizer or window" in in_words(compared)
     compared = one(run, weights, "mmlu/original")
     assert compared.agree == Agreeing(p=True, i=True, t=True, r=False)
-    assert "the same texts in the same tokens" in told(compared)
+    assert "the same texts in the same tokens" in in_words(compared)
     bos = run.under({"a": run.protocols["mmlu/cloze:sum"]})
-    pmi = evaluate(model=HashModel(), data=data, protocols=["mmlu/cloze:pmi-answer"], out=tmp_path / "pmi")
+    pmi = evaluated(HashModel(), protocols=["mmlu/cloze:pmi-answer"], limit=1)
     compared = one(bos, pmi, "a", "mmlu/cloze:pmi-answer")
     assert compared.agree == Agreeing(p=False, i=True, t=False, r=True)
-    assert "other tokens are asked or scored: by the protocols what differs" in told(compared)
+    assert "other tokens are asked or scored: by the protocols what differs" in in_words(compared)
     other = one(run, weights, "mmlu/original", "mmlu/harness-v1")
-    assert "by the protocols or by the tokenizers" in told(replace(other, agree=replace(other.agree, i=True)))
+    assert "by the protocols or by the tokenizers" in in_words(replace(other, agree=replace(other.agree, i=True)))
 
 
 DEV, TEST, CHANGE = "dev/subject3_dev.csv", "test/subject3_test.csv", ("first one of 1", "last one of 1")
 PLACES = [
     (DEV, ("number 2 of", "number two of"), "mmlu/original", "prompt", ("number 2 of", "number two of")),
     (TEST, CHANGE, "mmlu/original", "prompt", ("D. the first", "D. the last")),
-    (TEST, CHANGE, "mmlu/cloze", "continuations", ("the first", "the last")),
+    (TEST, CHANGE, "mmlu/cloze:sum", "continuations", ("the first", "the last")),
     (TEST, CHANGE, "options/yes-no", "choices as shown", ("the first", "the last")),
     (TEST, ("one of 1,B", "one of 1,A"), "mmlu/original", "right answers", ("1", "0")),
 ]
 
 
-@pytest.mark.parametrize(("file", "change", "name", "part", "shown"), PLACES)
-def test_the_first_text_that_differs(
-    file: str, change: tuple[str, str], name: str, part: str, shown: tuple[str, str], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place[3])
+def test_the_first_text_that_differs(place: tuple[Any, ...], evaluated: Evaluate, tmp_path: Path) -> None:
+    file, change, name, part, shown = place
     runs = []
     for folder, new in zip(("one", "other"), change, strict=True):
         path = write_mmlu(tmp_path / folder, ("subject3", "tides")) / file
         assert change[0] in path.read_text()
         path.write_text(path.read_text().replace(change[0], new))
-        out = tmp_path / f"run-{folder}"
-        runs.append(evaluate(model=HashModel(), data=tmp_path / folder, protocols=[name], out=out))
+        runs.append(evaluated(HashModel(), data=tmp_path / folder, protocols=[name]))
     compared = comparisons(*runs, [])[0]
-    parting, words = compared.parting, told(compared)
+    parting, words = compared.parting, in_words(compared)
     assert (compared.verdict, compared.agree.i) == ("other inputs", False)
     assert parting is not None
-    assert (parting.part, parting.item, parting.items) == (
-        (part, "subject3/test/0", 6) if file == DEV else (part, "subject3/test/1", 1)
-    )
+    item, items = ("subject3/test/0", 6) if file == DEV else ("subject3/test/1", 1)
+    assert (parting.part, parting.item, parting.items) == (part, item, items)
     assert shown[0] in parting.left
     assert shown[1] in parting.right
     if part == "prompt":  # the place is that of the first other character
@@ -306,41 +296,32 @@ def _context(run: Run, item: str) -> str:
     return str(context)
 
 
-def test_the_last_character_of_a_prompt_is_told(run: Run, data: Path, tmp_path: Path) -> None:
+def test_the_last_character_of_a_prompt_is_told(run: Run, evaluated: Evaluate) -> None:
     recipe = run.protocols["mmlu/original"]
     protocols = {"spaced": replace(recipe, question=recipe.question + " ", answer="{letter}", continuation="{letter}")}
-    other = evaluate(model=HashModel(), data=data, protocols=protocols, out=tmp_path / "other")
-    parting = one(run, other, "mmlu/original", "spaced").parting
+    parting = one(run, evaluated(HashModel(), protocols=protocols), "mmlu/original", "spaced").parting
     assert parting is not None
-    assert (parting.part, parting.items, parting.left[20:], parting.right[20:]) == ("prompt", 48, "", " ")
+    assert (parting.part, parting.items, parting.left[20:], parting.right[20:]) == ("prompt", 30, "", " ")
     assert parting.place == len(_context(run.under({"a": recipe}), parting.item))
 
 
-@pytest.mark.parametrize(
-    ("protocols", "two", "reason"),
-    [
-        ([], False, "name another run, or two of its protocols"),
-        (["mmlu/original"], False, "name another run"),
-        (["a", "b", "c"], True, "3 protocols were named"),
-        (["mmlu/cloze", "mmlu/original"], False, r"not asked what|stands for"),
-    ],
-)
-def test_wrong_use_is_told(run: Run, protocols: list[str], two: bool, reason: str) -> None:
-    with pytest.raises(UsageError, match=reason):
-        comparisons(run, run if two else None, protocols)
-
-
-def test_runs_that_share_no_protocol_say_what_to_name(run: Run, data: Path, tmp_path: Path) -> None:
-    other = evaluate(model=HashModel(), data=data, protocols=["mmlu/helm"], out=tmp_path / "other")
-    with pytest.raises(UsageError, match="such as mmlu/original and mmlu/helm"):
-        comparisons(run, other, [])
+def test_what_to_name_is_told(run: Run, evaluated: Evaluate) -> None:
+    other = evaluated(HashModel(), protocols=["mmlu/helm"], limit=1)
+    for right, protocols, reason in [
+        (None, [], "name another run, or two of its protocols"),
+        (None, ["mmlu/original"], "name another run"),
+        (run, ["a", "b", "c"], "3 protocols were named"),
+        (None, ["mmlu/cloze", "mmlu/original"], "not asked what|stands for"),
+        (other, [], "such as mmlu/original and mmlu/helm"),
+    ]:
+        with pytest.raises(UsageError, match=reason):
+            comparisons(run, right, protocols)
     assert one(run, other, "mmlu/original", "mmlu/helm").verdict == "not comparable"
 
 
 def test_the_command_prints_both_forms(run: Run) -> None:
-    arguments = ["compare", str(run.folder), "--protocol", "mmlu/original", "--protocol", "mmlu/cloze:sum"]
-    found = choicewise(*arguments)
-    assert "McNemar's exact test" in found.stdout
+    arguments = ("compare", run.folder, "--protocol", "mmlu/original", "--protocol", "mmlu/cloze:sum")
+    assert "McNemar's exact test" in choicewise(*arguments).stdout
     (content,) = json.loads(choicewise(*arguments, "--json").stdout)
     assert content["verdict"] == "not comparable"
     assert {"p", "i", "r"} <= set(content["left"])

@@ -1,7 +1,5 @@
 """The short ids agree exactly where the same was measured: texts, tokens, model."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from io import StringIO
@@ -21,15 +19,16 @@ from choicewise.report.tables import legend, report_tables
 from choicewise.results.rows import Row, run_id, text_id, token_id
 from choicewise.results.run import Run
 from choicewise.results.spans import row_bytes
+from tests.helpers.hash_models import MergingModel
 from tests.helpers.mmlu_data import set_block_size, write_mmlu
-from tests.helpers.toy_tokenizers import ToyTokenizer
+from tests.helpers.study import Study
 
 NAMES = ["mmlu/original", "mmlu/harness-v1", "mmlu/harness-v0.4", "mmlu/cloze:sum", "mmlu/cloze:pmi-answer"]
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_mmlu(tmp_path_factory.mktemp("data"))
+def data(study: Study) -> Path:
+    return study.data
 
 
 @pytest.fixture(scope="module")
@@ -43,23 +42,6 @@ def by_name(run: Run) -> dict[str, Row]:
 
 def ids(run: Run) -> dict[str, tuple[str, ...]]:
     return {row.protocol: (row.id, row.i, row.t) for row in run.rows()}
-
-
-class Larger(HashModel):
-    """Other weights of another type, and the same tokenizer."""
-
-    dtype = "bfloat16"
-
-    def __init__(self) -> None:
-        super().__init__(seed=5)
-
-
-class Pairs(HashModel):
-    """The same weights with tokens that can be two bytes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tokenizer = ToyTokenizer([bytes([byte]) for byte in range(256)] + [b" a", b"th", b""], eos=False)
 
 
 def test_every_row_says_what_was_measured(run: Run) -> None:
@@ -95,35 +77,34 @@ def test_protocols_share_what_they_ask(run: Run) -> None:
     assert len({row.i for row in rows.values()}) == 3
 
 
-def test_weights_and_their_type_change_the_run_alone(run: Run, data: Path, tmp_path: Path) -> None:
-    other = evaluate(model=Larger(), data=data, protocols=NAMES, out=tmp_path / "other")
+def test_weights_and_their_type_change_the_run_alone_and_another_tokenizer_the_tokens(
+    run: Run, data: Path, tmp_path: Path
+) -> None:
+    model = HashModel(seed=5)
+    model.dtype = "bfloat16"
+    other = evaluate(model=model, data=data, protocols=NAMES, out=tmp_path / "other")
     assert ids(other) == ids(run)
     assert by_name(other)[NAMES[0]].r != by_name(run)[NAMES[0]].r
-
-
-@pytest.mark.costly("runs are evaluated and compared")
-def test_another_tokenizer_changes_the_tokens_alone(run: Run, data: Path, tmp_path: Path) -> None:
-    other = by_name(evaluate(model=Pairs(), data=data, protocols=NAMES, out=tmp_path / "other"))
+    merging = by_name(evaluate(model=MergingModel(b" a", b"th"), data=data, protocols=NAMES, out=tmp_path / "merging"))
     for name, row in by_name(run).items():
-        assert (other[name].id, other[name].i) == (row.id, row.i)
-        assert other[name].t != row.t
+        assert (merging[name].id, merging[name].i) == (row.id, row.i)
+        assert merging[name].t != row.t
 
 
-@pytest.mark.costly("runs are evaluated and compared")
 def test_what_else_a_run_asked_changes_nothing(run: Run, data: Path, tmp_path: Path) -> None:
-    for name in NAMES:
+    for name in NAMES[::2]:
         alone = evaluate(model=HashModel(), data=data, protocols=[name], out=tmp_path / name)
         assert ids(alone) == {name: ids(run)[name]}
 
 
-@pytest.mark.costly("runs are evaluated and compared")
-def test_blocks_and_interruptions_change_nothing(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {"model": HashModel(), "data": data}
+@pytest.mark.costly("every protocol of three families is evaluated twice")
+def test_blocks_and_interruptions_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"model": HashModel(), "data": write_mmlu(tmp_path / "data", questions=3)}
     families = ["mmlu", "options", "compat"]
     whole = ids(evaluate(**asked, protocols=families, out=tmp_path / "whole"))
-    set_block_size(monkeypatch, 5)
+    set_block_size(monkeypatch, 3)
     evaluate(**asked, protocols=families[:1], out=tmp_path / "parts")
-    set_block_size(monkeypatch, 4)
+    set_block_size(monkeypatch, 2)
     assert ids(evaluate(**asked, protocols=families, out=tmp_path / "parts")) == whole
 
 
@@ -194,9 +175,10 @@ def test_rows_of_lists_are_the_same_bytes_only_where_they_are_equal(rows: list[l
     assert list(row_bytes(column)) == list(map(packed, rows[start:]))
 
 
-@given(
-    st.lists(st.none() | st.text(max_size=3), max_size=5), st.integers(0, 5), st.lists(st.integers(0, 9), max_size=3)
-)
+TEXT = st.text(max_size=3)
+
+
+@given(st.lists(st.none() | TEXT, max_size=5), st.integers(0, 5), st.lists(st.integers(0, 9), max_size=3))
 def test_rows_of_texts_and_of_numbers_likewise(rows: list[str | None], start: int, numbers: list[int]) -> None:
     column = pa.chunked_array([pa.array(rows, pa.string()).slice(start)])
     assert list(row_bytes(column)) == [packed(None if text is None else [text]) for text in rows[start:]]

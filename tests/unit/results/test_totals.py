@@ -1,7 +1,5 @@
 """Observations without tokens, as in other tools' logs: what needs only the sum and the text is scored as with them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -85,18 +83,13 @@ def test_an_explanation_shows_the_total(tmp_path: Path) -> None:
     assert sum("tokens unknown" in line for line in explanation_lines(found)) == 4
 
 
-def test_differences_without_tokens_have_no_known_cause(tmp_path: Path) -> None:
+def test_differences_without_tokens_have_no_known_cause_and_the_noise_of_a_total_is_not_known(tmp_path: Path) -> None:
     recipe = replace(BASE, score="sum", null=None)
-    recipes = {"joint": recipe, "last": replace(recipe, boundary="last-token")}
-    (pair,) = agreement(without_tokens(run_of(tmp_path, recipes)))
+    run = without_tokens(run_of(tmp_path, {"sum": recipe, "last": replace(recipe, boundary="last-token")}))
+    (pair,) = agreement(run)
     assert pair.beyond > 0
     assert dict(pair.causes) == {"no tokens": pair.beyond}
-
-
-def test_noise_of_a_total_is_not_known(tmp_path: Path) -> None:
-    run = without_tokens(run_of(tmp_path, {"sum": replace(BASE, score="sum", null=None)}))
-    items = run.evidence.items
-    evidence = ObservedPortion(replace(run.tables, items=items), run.protocols["sum"].prompt_digest)
+    evidence = ObservedPortion(replace(run.tables, items=run.evidence.items), recipe.prompt_digest)
     assert np.isnan(evidence.sensitivity("sum")).all()
     assert np.isnan(evidence.sensitivity("token_mean")).all()
 

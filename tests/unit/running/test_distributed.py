@@ -1,33 +1,47 @@
-"""Shards answered by replicas: the same table as from one process, whichever of them die."""
+"""Shards answered by replicas: the same table as from one process, whichever of them die; and what travels to them."""
 
-from __future__ import annotations
-
+import pickle
 import random
+import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from choicewise import engine as shards
-from choicewise import evaluate, load_model, open_run
+from choicewise import evaluate, load_model, open_run, questions
 from choicewise.bundled import BENCHMARK
 from choicewise.data.dataset import Dataset
 from choicewise.data.open import open_dataset
+from choicewise.engine import Shard
 from choicewise.errors import ModelError, UsageError
 from choicewise.models.fake import HashModel
+from choicewise.models.local.devices import Footprint
 from choicewise.models.model import Model, Recipe
+from choicewise.records import OBSERVATIONS
+from choicewise.requests.request import BlockQuestion
 from choicewise.results.run import Run
+from choicewise.running import ray
 from choicewise.running import workers as replicas
 from choicewise.running.doctor import examine
-from choicewise.running.replica import Identity, LoadedModel, Replica
+from choicewise.running.ray import Needs, RayReplica, in_words, needs_of, slots_of
+from choicewise.running.replica import Answered, Identity, LoadedModel, Replica, ReplicaDied, outcome
+from choicewise.running.work import observe
 from choicewise.running.workers import ONE_PROCESS, Parallel, Pool
-from choicewise.store.tables import read_blocks
-from tests.helpers.replicas import DEAD, ReplicasHere
+from choicewise.store.tables import make_table, read_blocks
+from choicewise.tokens.byte_coverings import ByteProbability
+from tests.helpers.replicas import DEAD, ReplicasHere, done
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:pmi-answer", "arc-easy/harness"]
 
@@ -75,7 +89,7 @@ def undisturbed(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> pa.T
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_any_number_of_replicas_gives_the_table_of_one_process(
+def test_any_number_of_replicas_gives_the_table_of_one_process_and_starts_for_nothing_more(
     data: Dataset, undisturbed: pa.Table, tmp_path: Path, size: int
 ) -> None:
     them = ReplicasHere(HashModel(), size)
@@ -86,40 +100,39 @@ def test_any_number_of_replicas_gives_the_table_of_one_process(
     assert them.ended == set(range(size))
     assert result.manifest.engine.spent is not None
     assert result.manifest.engine.spent.tokens_computed == 10 * undisturbed.num_rows
+    later = ReplicasHere(HashModel(), size)
+    assert table(run(data, tmp_path / "run", Into(later))).equals(undisturbed)
+    assert later.loads == []
 
 
-@pytest.mark.costly("runs are evaluated")
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.costly("eight runs are evaluated")
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), st.integers(1, 4))
 def test_replicas_that_die_at_random_lose_and_double_nothing(
     data: Dataset, undisturbed: pa.Table, tmp_path_factory: pytest.TempPathFactory, seed: int, size: int
 ) -> None:
-    draw, deaths = random.Random(seed), 0
+    draw, deaths, said = random.Random(seed), list[int](), list[str]()
 
     def fate(replica: int, number: int | None) -> Exception | None:
-        nonlocal deaths
-        if number is not None and deaths < 2 and draw.random() < 0.1:
-            deaths += 1
-            return DEAD
-        return None
+        dies = number is not None and len(deaths) < 2 and draw.random() < 0.1
+        deaths.extend([replica] * dies)
+        return DEAD if dies else None
 
-    said: list[str] = []
     them = ReplicasHere(HashModel(), size, fate)
     result = run(data, tmp_path_factory.mktemp("run") / "run", Into(them), said)
     assert table(result).equals(undisturbed)
-    assert len([line for line in said if "a replica died" in line]) == deaths
-    assert len(them.loads) == size + len([line for line in said if "a replica died" in line])
+    assert len([line for line in said if "a replica died" in line]) == len(deaths)
+    assert len(them.loads) == size + len(deaths)
 
 
-@pytest.mark.costly("runs are evaluated")
 def test_a_driver_that_dies_goes_on_with_whole_shards(
     data: Dataset, undisturbed: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Interrupted again and again: what is asked later is asked in the same shards."""
     out, asked = tmp_path / "run", []
-    for most in (2, 5, 9, 10**6):
+    for most in (2, 5, 9, 1000):
         them = ReplicasHere(HashModel(), 2)
-        them.fate = lambda replica, number, them=them, most=most: _interrupt(len(them.answers) >= most)
+        them.fate = MagicMock(side_effect=[None] * (most + 2) + [KeyboardInterrupt])  # two load
         with suppress(KeyboardInterrupt):
             run(data, out, Into(them))
         asked.append(len(them.answers))
@@ -127,62 +140,46 @@ def test_a_driver_that_dies_goes_on_with_whole_shards(
     assert asked[-1] > 0
 
 
-def _interrupt(now: bool) -> None:
-    if now:
-        raise KeyboardInterrupt
+OTHER_MODEL = ModelError("the replica on node-2 has another model")
+REFUSED = ModelError("it knows no such token")
 
 
-def test_questions_that_kill_every_replica_end_the_run_with_the_reason(data: Dataset, tmp_path: Path) -> None:
-    them = ReplicasHere(HashModel(), 2, lambda replica, number: DEAD if number == 4 else None)
-    with pytest.raises(ModelError, match="3 replicas died over the same questions; the last one: killed by the test"):
-        run(data, tmp_path / "run", Into(them))
+KILLED = "the last one: killed by the test"
+ENDS: list[tuple[Any, str, int]] = [
+    (lambda replica, number: REFUSED if number == 3 else None, "it knows no such token", 0),
+    (lambda replica, number: OTHER_MODEL if number is None else None, "on node-2 has another model", 1),
+    (lambda replica, number: DEAD if number == 4 else None, f"3 replicas died over the same questions; {KILLED}", 2),
+    (lambda replica, number: DEAD, f"3 replicas died before they had loaded the model; {KILLED}", 1),
+]
+
+
+@pytest.mark.parametrize(("fate", "reason", "lines"), ENDS, ids=["as in one process", "load", "kill", "start"])
+def test_what_replicas_refuse_or_die_of_ends_the_run(
+    data: Dataset, tmp_path: Path, fate: Any, reason: str, lines: int
+) -> None:
+    them, said = ReplicasHere(HashModel(), 2, fate), list[str]()
+    with pytest.raises(ModelError, match=reason):
+        run(data, tmp_path / "run", Into(them), said)
+    assert len(said) == lines
     assert them.ended == {0, 1}
 
 
-def test_replicas_that_never_come_up_end_the_run(data: Dataset, tmp_path: Path) -> None:
-    them, said = ReplicasHere(HashModel(), 2, lambda replica, number: DEAD), list[str]()
-    with pytest.raises(ModelError, match="3 replicas died before they had loaded the model; the last one: killed by"):
-        run(data, tmp_path / "run", Into(them), said)
-    assert len(said) == 1  # of the first
-
-
 def test_a_replica_that_cant_be_loaded_is_gone_on_without(data: Dataset, undisturbed: pa.Table, tmp_path: Path) -> None:
-    other = ModelError("the replica on node-2 has another model")
-    them = ReplicasHere(HashModel(), 2, lambda replica, number: other if replica == 1 and number is None else None)
-    said: list[str] = []
+    fate = lambda replica, number: OTHER_MODEL if replica == 1 and number is None else None  # noqa: E731
+    them, said = ReplicasHere(HashModel(), 2, fate), list[str]()
     assert table(run(data, tmp_path / "run", Into(them), said)).equals(undisturbed)
     assert said == ["the replica on node-2 has another model; the run goes on without it"]
     assert sorted(them.loads) == [0, 1]
 
 
-def test_when_no_replica_can_be_loaded_the_run_ends(data: Dataset, tmp_path: Path) -> None:
-    other = ModelError("the replica on node-2 has another model")
-    them = ReplicasHere(HashModel(), 2, lambda replica, number: other if number is None else None)
-    with pytest.raises(ModelError, match="on node-2 has another model"):
-        run(data, tmp_path / "run", Into(them))
-
-
-def test_a_replica_with_another_model_refuses_to_load() -> None:
-    own = Identity.of(HashModel())
-    with pytest.raises(ModelError, match=r"another model .* \(weights or configuration: .* there, 0+ here"):
-        LoadedModel(Recipe("fake:hash"), None, replace(own, digest="0" * 64))
-
-
-@pytest.mark.parametrize(
-    ("field", "words"), [("version", "Choicewise: 0.0"), ("dtype", "dtype: 0.0"), ("window", "window: 0.0")]
-)
-def test_what_a_replica_may_not_have_otherwise(field: str, words: str) -> None:
+def test_a_replica_with_another_model_refuses_to_load_and_says_what_differs() -> None:
     own = Identity.of(HashModel())
     assert own.differences(replace(own)) == []
-    (line,) = replace(own, **{field: "0.0"}).differences(own)  # type: ignore[arg-type]
-    assert line.startswith(words)
-
-
-def test_what_a_model_cant_answer_ends_the_run_as_in_one_process(data: Dataset, tmp_path: Path) -> None:
-    refused = ModelError("it knows no such token")
-    them = ReplicasHere(HashModel(), 2, lambda replica, number: refused if number == 3 else None)
-    with pytest.raises(ModelError, match="it knows no such token"):
-        run(data, tmp_path / "run", Into(them))
+    for field, words in (("version", "Choicewise: 0.0"), ("dtype", "dtype: 0.0"), ("window", "window: 0.0")):
+        (line,) = replace(own, **{field: "0.0"}).differences(own)
+        assert line.startswith(words)
+    with pytest.raises(ModelError, match=r"another model .* \(weights or configuration: .* there, 0+ here"):
+        LoadedModel(Recipe("fake:hash"), None, replace(own, digest="0" * 64))
 
 
 def test_without_room_it_says_so_and_ends(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,28 +193,17 @@ def test_without_room_it_says_so_and_ends(data: Dataset, tmp_path: Path, monkeyp
     assert said[0] == "waiting for the first replica: a replica needs 1 GPUs where 0 GPUs are free"
 
 
-def test_what_is_there_is_not_asked_and_starts_nothing(data: Dataset, undisturbed: pa.Table, tmp_path: Path) -> None:
-    run(data, tmp_path / "run")
-    them = ReplicasHere(HashModel(), 2)
-    assert table(run(data, tmp_path / "run", Into(them))).equals(undisturbed)
-    assert them.loads == []
-
-
 @pytest.mark.parametrize(
-    ("executor", "workers", "words"),
+    ("error", "asked", "words"),
     [
-        ("dask", None, "executor is 'dask'; it must be one of local, ray"),
-        ("local", 0, "workers is 0; it must be at least 1"),
+        (UsageError, {"executor": "dask"}, "executor is 'dask'; it must be one of local, ray"),
+        (UsageError, {"workers": 0}, "workers is 0; it must be at least 1"),
+        (ModelError, {"model": HashModel(), "workers": 2}, "fake:hash is in memory alone; pass a folder or a name"),
     ],
 )
-def test_wrong_use(data: Dataset, tmp_path: Path, executor: str, workers: int | None, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        evaluate(model="fake:hash", data=data, protocols=PROTOCOLS, out=tmp_path, executor=executor, workers=workers)
-
-
-def test_a_model_in_memory_alone_cant_be_loaded_elsewhere(data: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="fake:hash is in memory alone; pass a folder or a name"):
-        evaluate(model=HashModel(), data=data, protocols=PROTOCOLS, out=tmp_path / "run", workers=2)
+def test_wrong_use(data: Dataset, tmp_path: Path, error: type[Exception], asked: dict[str, Any], words: str) -> None:
+    with pytest.raises(error, match=words):
+        evaluate(**{"model": "fake:hash", "data": data, "protocols": PROTOCOLS, "out": tmp_path / "run", **asked})
 
 
 @pytest.mark.costly("two processes")
@@ -230,3 +216,244 @@ def test_processes_give_the_table_of_one(data: Dataset, tmp_path: Path) -> None:
         evaluate(model=model, data=data, protocols=PROTOCOLS, limit=6, out=out, workers=workers)
         tables.append(table(open_run(out)))
     assert tables[0].equals(tables[1])
+
+
+# What travels between a driver and its replicas, and how a pool goes on
+
+TEXT = np.frombuffer(b"the text before it", dtype=np.uint8).astype(np.int32)
+NEXT = TEXT[:3]
+
+
+QUESTIONS = [
+    questions.Span(TEXT, NEXT, gold=True),
+    questions.MaskedLoss(questions.Span(TEXT, NEXT)),
+    questions.Mass(TEXT, questions.TokenSet([1, 5, 9])),
+    questions.Generation(TEXT, 4, (b"x",), sampling=questions.Sampling.of(1, "item", 2), right=NEXT),
+    questions.Conclusion(questions.Generation(TEXT, 3), questions.Span(TEXT[:0], NEXT)),
+    questions.Cosine(TEXT, NEXT),
+    questions.Blanks(TEXT, np.asarray([1, 2]), np.asarray([2, 3]), 7),
+    questions.Rendition(TEXT, NEXT),
+    ByteProbability(TEXT, b"a word", (0, 1, 6), ((), (97,))),
+    ByteProbability(TEXT, b"ab", (0, 2)),
+]
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: type(question).__name__)
+def test_every_kind_of_question_is_answered_elsewhere_as_here(question: BlockQuestion) -> None:
+    shard = Shard({question.key: question}, 10)
+    sent = pickle.dumps(shard)
+    assert len(sent) < 2000
+    there = pickle.loads(sent)  # noqa: S301
+    assert [each.key for each in there.questions.values()] == [question.key]
+    replica = LoadedModel(Recipe("fake:hash"), None, Identity.of(HashModel()))
+    here = make_table(OBSERVATIONS, list(observe(HashModel(), shard.questions)))
+    assert replica.answer(there).observations.equals(here)
+
+
+def test_tokens_of_a_selfcheck_are_no_tokens_of_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = HashModel()
+    model.computed = 0
+
+    def check(depth: int) -> None:
+        model.computed += 1000
+
+    monkeypatch.setattr(model, "check", check)
+    monkeypatch.setattr("choicewise.running.replica.load_model", lambda name: model)
+    replica = LoadedModel(Recipe("counting"), None, Identity.of(HashModel()))
+    assert replica.answer(shard()).computed == 0
+    assert model.computed > 0
+
+
+def test_what_a_replica_died_of_says_where(capfd: pytest.CaptureFixture[str]) -> None:
+    died = outcome(lambda: np.zeros(2)[5])
+    assert isinstance(died, ReplicaDied)
+    assert str(died).startswith("IndexError: index 5 is out of bounds")
+    assert ", test_distributed.py line " in str(died)
+    assert "Traceback" in capfd.readouterr().err
+
+
+def begun_pool(size: int) -> tuple[Pool, ReplicasHere, list[str]]:
+    """A pool under way, its replicas, and the lines that it says."""
+    them, said = ReplicasHere(HashModel(), size), list[str]()
+    pool = Into(them)
+    with pool.executor(SimpleNamespace(model=them.model), said.append):  # type: ignore[arg-type]
+        return pool, them, said
+
+
+def shard(number: int = 0) -> Shard:
+    question = questions.Span(TEXT, np.asarray([number], dtype=np.int32))
+    return Shard({question.key: question}, 10)
+
+
+def test_patience_begins_when_the_last_replica_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicas, "PAUSE", 0.1)
+    monkeypatch.setattr(replicas, "PATIENCE", 0.3)
+    pool, them, said = begun_pool(1)
+    number = pool.submit(shard())
+    while number not in pool.answered:
+        pool.advance()
+    time.sleep(0.5)  # a run works for longer than anybody would wait
+    pool.advance(0)
+    them.fate = lambda replica, number: ReplicaDied("the node is gone")
+    them.short = "a replica needs 1 CPU where 0 CPUs are free"
+    pool.submit(shard(1))
+    pool.advance(0)
+    pool.advance(0)
+    assert said == ["a replica died (the node is gone); what it was asked is asked again"]
+    with pytest.raises(ModelError, match="no replica could start within 0 s: a replica needs 1 CPU"):
+        for _ in range(100):
+            pool.advance(0.02)
+    assert len(said) > 1
+
+
+def test_answers_that_cant_be_taken_yet_stop_what_is_asked_ahead() -> None:
+    (pool, *_), empty = begun_pool(1), pa.Table.from_batches([], schema=OBSERVATIONS)
+    for number in range(replicas.LATE):
+        assert pool.wants
+        pool.answered[number] = Answered(empty, None, None)
+    assert not pool.wants
+
+
+def test_a_node_where_none_can_load_is_given_up() -> None:
+    pool, them, said = begun_pool(2)
+    them.fate = lambda replica, number: ReplicaDied("no such library") if replica > 0 and number is None else None
+    numbers = [pool.submit(shard(number)) for number in range(50)]
+    while not all(number in pool.answered for number in numbers):
+        pool.advance()
+    reason = "3 replicas died before they had loaded the model; the last one: no such library"
+    assert said == [f"{reason}; the run goes on without it"]
+    assert them.ended == {1}
+
+
+def test_what_a_dead_replica_was_asked_after_that_is_asked_again() -> None:
+    """It has two shards, and dies over the first: both are answered once, by another."""
+    pool, them, _ = begun_pool(2)
+    first, late = done(ReplicaDied("gone")), Future[Any]()
+    own, answers = them.all[0], [first, late]
+    answer = own.answer
+    own.answer = lambda shard: answers.pop(0) if answers else answer(shard)  # type: ignore[method-assign]
+    numbers = [pool.submit(shard(number)) for number in range(8)]
+    while not all(number in pool.answered for number in numbers):
+        pool.advance()
+    assert late.cancelled()
+    assert len(them.answers) == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The actor died unexpectedly before finishing this task.\n\tclass_name: Actor", "The actor died unexpectedly"),
+        (
+            "The actor died.\n\tnode_ip: 10.0.0.7\nThe actor died because its node has died.",
+            "The actor died because its",
+        ),
+        (
+            "The actor died because of an error raised in its creation task, \x1b[36mray::Actor()\x1b[39m\n  at\n"
+            "ModuleNotFoundError: No module named 'choicewise'",
+            "ModuleNotFoundError: No module named 'choicewise'",
+        ),
+        ("", ""),
+    ],
+)
+def test_of_rays_errors_the_line_that_says_why_is_told(text: str, words: str) -> None:
+    actor = MagicMock()
+    actor.answer.remote().future.return_value = done(RuntimeError(text))
+    died = RayReplica(MagicMock(), actor).answer(shard()).exception()
+    assert isinstance(died, ReplicaDied)
+    assert str(died).startswith(f"RuntimeError: {words}")
+
+
+# What a replica takes of a cluster
+
+GB = 10**9
+CPUS = {"CPU": 8.0, "memory": 64.0 * GB}
+GPUS = {"CPU": 32.0, "GPU": 8.0, "memory": 512.0 * GB}
+LARGE = Footprint(weights=140 * GB, workspace=4 * GB, context=GB, layer=4 * GB, host=7 * GB)
+SMALL = Footprint(weights=14 * GB, workspace=4 * GB, context=GB, layer=GB, host=4 * GB)
+
+
+@dataclass
+class Named:
+    """A model of which only this is known."""
+
+    device: str
+    name: str = "m"
+
+
+def needs(device: str, *nodes: dict[str, float], footprint: Footprint = LARGE, **given: Any) -> Needs:
+    given = {"workers": None, "gpu_bytes": None, **given}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray, "footprint_of", lambda model: footprint)
+        return needs_of(Named(device), nodes, **given)  # type: ignore[arg-type]
+
+
+def test_a_fake_takes_a_core() -> None:
+    assert needs_of(HashModel(), [CPUS], None, None) == Needs(0, 1, 200_000_000)
+
+
+def test_on_a_cpu_workers_divide_the_cores_and_each_has_its_memory() -> None:
+    small = partial(needs, "cpu", CPUS, footprint=SMALL)
+    assert small() == Needs(0, 1, SMALL.host)
+    assert small(workers=2).cpus == 4
+    assert small(CPUS, workers=3).cpus == 4  # two on one node
+    assert small(workers=9).cpus == 1
+    assert small(memory=30 * GB) == Needs(0, 1, 30 * GB)
+
+
+@given(st.lists(st.integers(1, 16), min_size=1, max_size=5), st.integers(1, 20))
+def test_no_more_cores_could_be_had_by_each_worker(cores: list[int], workers: int) -> None:
+    each = needs_of(HashModel(), [{"CPU": count, "memory": GB} for count in cores], workers, None).cpus
+    assert each == 1 or sum(count // each for count in cores) >= workers
+    assert sum(count // (each + 1) for count in cores) < workers or each == max(cores)
+
+
+def test_a_model_has_as_many_gpus_as_hold_it_or_the_memory_that_is_said() -> None:
+    assert needs("cuda", GPUS, gpu_bytes=80 * GB) == Needs(2, 2, LARGE.host)
+    assert needs("cuda", GPUS, gpu_bytes=40 * GB).gpus == 5
+    assert needs("cuda", GPUS, gpu_bytes=150 * GB).gpus == 1
+    assert needs("auto", GPUS, gpu_bytes=80 * GB).gpus == 2
+    assert needs("cuda:0..3", GPUS, gpu_bytes=80 * GB).gpus == 4  # as its name says
+    assert needs("cuda", GPUS).gpus == 1  # of unknown memory
+    assert needs("auto", GPUS, {**GPUS, "GPU": 4.0}).gpus == 8
+    assert needs("cuda", GPUS, gpu_bytes=80 * GB, memory=60 * GB) == Needs(1, 1, LARGE.host)
+    assert needs("cuda", GPUS, gpu_bytes=80 * GB, memory=80 * GB).gpus == 1
+    assert needs("cuda", GPUS, gpu_bytes=80 * GB, memory=80 * GB + 1).gpus == 2
+    assert needs("auto", GPUS, gpu_bytes=80 * GB, memory=250 * GB).gpus == 4
+
+
+@pytest.mark.parametrize(
+    ("device", "nodes", "given", "words"),
+    [
+        ("cuda", [CPUS], {}, "no node of the cluster has room for m: it needs 1 GPU (0 on the largest)"),
+        ("auto", [CPUS], {}, "it needs 1 GPU (0 on the largest)"),
+        ("cuda:0..3", [{**GPUS, "GPU": 2.0}], {"gpu_bytes": 80 * GB}, "it needs 4 GPUs (2 on the largest)"),
+        (
+            "cuda",
+            [{**GPUS, "GPU": 2.0}],
+            {"gpu_bytes": 40 * GB},
+            "m needs 145.0 GB of memory, more than the 2 GPUs of a node have together (80.0 GB); take a narrower dtype",
+        ),
+        ("cuda", [{**GPUS, "GPU": 1.0}], {"gpu_bytes": 40 * GB}, "more than the GPU of a node has (40.0 GB)"),
+        ("cuda", [GPUS], {"gpu_bytes": 40 * GB, "memory": 400 * GB}, "m needs 400.0 GB of memory, more than the 8"),
+        ("cpu", [CPUS], {"memory": 65 * GB}, "it needs 65.0 GB of memory (64.0 GB on the largest)"),
+        ("cuda", [{"GPU": 1.0, "CPU": 0.0}], {}, "1 CPU (0 on the largest) and 7.0 GB of memory (0.0 GB on the"),
+        ("cpu", [], {}, "it needs 1 CPU (0 on the largest)"),
+    ],
+)
+def test_what_has_no_room_is_said_with_what_is_lacking(
+    device: str, nodes: list[dict[str, float]], given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        needs(device, *nodes, **given)
+    assert words in str(caught.value)
+
+
+def test_a_cluster_and_what_it_lacks_in_words() -> None:
+    short = "2 GPUs (1 free) and 12.0 GB of memory (3.5 GB free)"
+    assert Needs(2, 1, 12 * GB).lacking({"CPU": 4, "GPU": 1, "memory": 3.5 * GB}) == short
+    assert Needs(0, 1, 0).lacking({"CPU": 1}) == ""
+    assert in_words([CPUS, CPUS, GPUS]) == "3 nodes, 8 GPUs, 48 CPUs and 640.0 GB of memory"
+    assert in_words([{"CPU": 1.0}]) == "1 node and 1 CPU"
+    assert slots_of([CPUS, GPUS]) == 8
+    assert slots_of([CPUS, CPUS]) == 16
+    assert slots_of([]) == 1

@@ -1,13 +1,13 @@
-"""What a run says of itself while it goes on, and how right it is about the time that is left."""
-
-from __future__ import annotations
+"""What a run says of itself while it goes on, at a steady pace, and how right it is about the time that is left."""
 
 import random
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -15,73 +15,54 @@ from hypothesis import strategies as st
 
 import choicewise
 from choicewise.cli.terminal import progress
+from choicewise.requests.blocks import Block
 from choicewise.running import progress as running_progress
-from choicewise.running.progress import ProgressReport, TimeLeft
-from tests.helpers.mmlu_data import write_mmlu
+from choicewise.running.progress import PeriodicReport, ProgressReport, TimeLeft
+from choicewise.running.workers import BlockResult, Tracker
+from tests.helpers.study import Study
 
 
-class Clock:
-    """Seconds that pass when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(running_progress, "time", clock)
-    return clock
-
-
-def lines(clock: Clock, moments: list[tuple[float, int, int]], *, live: bool = False) -> list[str]:
+def lines(moments: list[tuple[float, int, int]], *, live: bool = False) -> list[str]:
     """What is shown at (seconds, done, total)."""
-    shown: list[str] = []
-    clock.now = 0.0
-    report = ProgressReport("model", shown.append, live=live)
-    for clock.now, done, total in moments:
-        report(done, total)
+    shown, clock = list[str](), SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running_progress, "time", clock)
+        report = ProgressReport("model", shown.append, live=live)
+        for clock.now, done, total in moments:
+            report(done, total)
     return shown
 
 
-def test_lines_show_share_time_passed_and_time_left(clock: Clock) -> None:
-    moments = [(0, 20, 100), (6, 30, 100), (16, 60, 100), (18, 80, 100), (26, 100, 100), (27, 100, 100)]
-    assert lines(clock, moments) == [
-        "model: 20 % done before",
-        "model: 30 %, 6 s",
-        "model: 60 %, 16 s, about 13 s left",
-        "model: 100 %, 26 s",
-    ]
+@pytest.mark.parametrize(
+    ("moments", "expected"),
+    [
+        (
+            [(0, 20, 100), (6, 30, 100), (16, 60, 100), (18, 80, 100), (26, 100, 100), (27, 100, 100)],
+            ["model: 20 % done before", "model: 30 %, 6 s", "model: 60 %, 16 s, about 13 s left", "model: 100 %, 26 s"],
+        ),
+        ([(0, 0, 100), (1, 100, 100)], ["model: 100 %, 1 s"]),  # a fresh run was not begun before
+        ([(0, 7, 7), (9, 7, 7)], ["model: 100 % done before"]),  # once
+        ([(0, 0, 0), (9, 0, 0)], []),
+        (
+            [(0, 0, 100), (60, 0, 100), (61, 1, 100), (67, 50, 100)],
+            ["model: 0 %, 60 s, waiting for the first answer", "model: 50 %, 67 s, about 6 s left"],
+        ),
+        (  # a second piece of the work has a time of its own
+            [(0, 0, 100), (100, 100, 100), (100, 0, 8), (102, 8, 8), (102, 0, 8), (105, 8, 8)],
+            ["model: 100 %, 2 min", "model: 100 %, 2 s", "model: 100 %, 3 s"],
+        ),
+    ],
+)
+def test_what_is_said_at_which_moment(moments: list[tuple[float, int, int]], expected: list[str]) -> None:
+    assert lines(moments) == expected
 
 
-def test_a_fresh_run_was_not_begun_before(clock: Clock) -> None:
-    assert lines(clock, [(0, 0, 100), (1, 100, 100)]) == ["model: 100 %, 1 s"]
-
-
-def test_nothing_to_do_says_so_once(clock: Clock) -> None:
-    assert lines(clock, [(0, 7, 7), (9, 7, 7)]) == ["model: 100 % done before"]
-    assert lines(clock, [(0, 0, 0), (9, 0, 0)]) == []
-
-
-def test_until_the_first_answer_time_passes(clock: Clock) -> None:
-    told = lines(clock, [(0, 0, 100), (60, 0, 100), (61, 1, 100), (67, 50, 100)])
-    assert told == ["model: 0 %, 60 s, waiting for the first answer", "model: 50 %, 67 s, about 6 s left"]
-
-
-def test_a_second_piece_of_the_work_has_a_time_of_its_own(clock: Clock) -> None:
-    moments = [(0, 0, 100), (100, 100, 100), (100, 0, 8), (102, 8, 8), (102, 0, 8), (105, 8, 8)]
-    assert lines(clock, moments) == ["model: 100 %, 2 min", "model: 100 %, 2 s", "model: 100 %, 3 s"]
-
-
-def test_lines_come_seldom_in_a_long_run_and_a_replaced_line_often(clock: Clock) -> None:
+def test_lines_come_seldom_in_a_long_run_and_a_replaced_line_often() -> None:
     hours = [(second / 4, second, 4 * 36000) for second in range(4 * 36000)]
-    assert 600 < len(lines(clock, hours)) < 660
-    told = lines(clock, hours[:4000], live=True)
-    assert len(told) > 2000
-    assert told[-1] == f"model: {'░' * 20} 2 %, 17 min, about 9.7 h left"
+    assert 600 < len(lines(hours)) < 660
+    live = lines(hours[:4000], live=True)
+    assert len(live) > 2000
+    assert live[-1] == f"model: {'░' * 20} 2 %, 17 min, about 9.7 h left"
 
 
 def work(seed: int, slow: float) -> Iterator[tuple[float, int]]:
@@ -96,7 +77,6 @@ def work(seed: int, slow: float) -> Iterator[tuple[float, int]]:
             yield now, done
 
 
-@pytest.mark.costly("runs are evaluated")
 @given(st.integers(0, 10**9), st.sampled_from([0.5, 1.0, 3.0]))
 def test_time_left_is_right_within_30_percent_after_a_tenth(seed: int, slow: float) -> None:
     moments = list(work(seed, slow))
@@ -144,12 +124,10 @@ def test_a_terminal_has_one_line_that_goes_away(monkeypatch: pytest.MonkeyPatch)
     assert "\n" not in terminal.getvalue()
 
 
-def test_python_shows_the_same_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = {"model": "fake:hash", "data": write_mmlu(tmp_path / "data"), "protocols": ["mmlu/original"]}
+def test_python_shows_the_same_progress(study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = {"model": "fake:hash", "data": study.data, "protocols": ["mmlu/original"]}
     choicewise.evaluate(**asked, out=tmp_path / "run", progress=True)
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err == "fake:hash: 100 %, under 1 s\n"
+    assert capsys.readouterr() == ("", "fake:hash: 100 %, under 1 s\n")
     choicewise.evaluate(**asked, out=tmp_path / "silent", progress=False)
     assert capsys.readouterr().err == ""
 
@@ -167,3 +145,78 @@ def test_a_model_that_checks_itself_is_seen_to_compute(monkeypatch: pytest.Monke
         "checking the model, 12,345 tokens so far",
         "checking the model, 20,000 tokens so far",
     ]
+
+
+# At a steady pace, from another thread where the work is silent
+
+
+def test_silent_work_is_reported_by_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running_progress, "LONGEST", 0.001)
+    reported, threads = threading.Event(), []
+
+    def report() -> None:
+        threads.append(threading.current_thread())
+        reported.set()
+
+    with PeriodicReport(report):
+        assert reported.wait(60)
+    assert threads[0] is not threading.main_thread()
+    assert not any(thread.name == "choicewise-progress" for thread in threading.enumerate())
+
+
+def test_beats_report_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, *(step / 100 for step in range(1, 1000))])
+    monkeypatch.setattr(running_progress, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(running_progress, "LONGEST", 1e6)
+    reports: list[None] = []
+    with PeriodicReport(lambda: reports.append(None)) as steady:
+        for _ in range(200):
+            steady.tick()
+    assert 10 < len(reports) < 100
+
+
+def test_what_a_report_raises_elsewhere_the_next_beat_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running_progress, "LONGEST", 0.001)
+    raised = threading.Event()
+
+    def report() -> None:
+        raised.set()
+        raise KeyboardInterrupt
+
+    def work() -> None:
+        with PeriodicReport(report) as steady:
+            assert raised.wait(60)
+            steady._thread.join()
+            steady.tick()
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+
+
+def result(work: int, questions: int) -> BlockResult:
+    return BlockResult(Block("test", "s", 0, (), (), work), 0, (), (), questions, iter(()))
+
+
+def test_work_goes_by_tokens_where_they_are_counted() -> None:
+    counter = SimpleNamespace(computed=100, planned=100)
+    tracker = Tracker(counter, done=30)
+    assert tracker.done == 30
+    with tracker.block(result(1000, questions=1)):
+        assert tracker.done == 30
+        counter.planned = 300
+        assert tracker.done == 30
+        counter.computed = 200  # half of one question
+        assert tracker.done == 530
+        counter.planned = 150
+        assert tracker.done == 1030
+    assert tracker.done == 1030
+
+
+def test_work_goes_by_answers_where_no_tokens_are_counted() -> None:
+    tracker = Tracker(SimpleNamespace(computed=None, planned=None), done=0)
+    with tracker.block(result(1000, questions=4)):
+        tracker.answered = 3
+        assert tracker.done == 750
+    with tracker.block(result(500, questions=0)):
+        assert tracker.done == 1000
+    assert tracker.done == 1500

@@ -1,7 +1,5 @@
 """Questions in shards: each of them once, nearly no token twice, and the same shards whoever answers them."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
@@ -10,16 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.engine import DEVICE_TOKENS, SERVER, SHARD_TOKENS, SHARE, cut_shards, shard_tokens
-from choicewise.questions import Conclusion, Cosine, Generation, Ids, MaskedLoss, Mass, Span, TokenSet
+from choicewise.questions import Conclusion, Cosine, Generation, MaskedLoss, Mass, Span, TokenSet
 from choicewise.requests.request import BlockQuestion
 from choicewise.running.plan import unique_tokens
 from choicewise.tokens.tokenizer import ByteTokenizer
+from tests.helpers.answers import ids
 
 LETTERS = TokenSet([1, 2])
-
-
-def ids(*tokens: int) -> Ids:
-    return np.asarray(tokens, dtype=np.int32)
 
 
 tokens = st.lists(st.integers(0, 2), min_size=1, max_size=6).map(lambda drawn: ids(*drawn))
@@ -67,8 +62,7 @@ def test_what_follows_a_generation_is_in_its_shard(generated: list[Generation], 
     assert all(place[question.key] == place[question.generation.key] for question in after)
 
 
-@pytest.mark.costly("runs are evaluated")
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=60), st.integers(1, 200), st.integers(50, 400))
 def test_a_cut_computes_hardly_anything_twice(texts: list[int], header: int, size: int) -> None:
     """Questions after a common header: what is computed over all shards, against the tree of all of them."""
@@ -84,16 +78,13 @@ def test_a_cut_computes_hardly_anything_twice(texts: list[int], header: int, siz
         assert before >= size, "only the last shard is short"
 
 
-def test_long_work_is_cut_and_short_work_is_not() -> None:
+def test_long_work_is_cut_and_neither_short_work_nor_a_long_common_context_for_a_few_questions() -> None:
     asked = by_key([Span(np.full(50, place, dtype=np.int32), ids(1)) for place in range(100)])
     sizes = [len(shard) for shard in cut_shards(asked, 1000)]
     assert sizes == [20, 20, 20, 20, 20]
     assert len(list(cut_shards(asked, 5000))) == 1
     assert len(list(cut_shards(asked, None))) == 1
     assert list(cut_shards({}, 10)) == []
-
-
-def test_a_long_common_context_is_not_cut_for_a_few_questions() -> None:
     header = np.zeros(1000, dtype=np.int32)
     asked = by_key([Span(np.concatenate([header, ids(place, place, place)]), ids(1)) for place in range(100)])
     assert len(list(cut_shards(asked, 200))) == 1

@@ -1,7 +1,5 @@
 """Suites: what they name, where it lies, and one line that runs them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +13,7 @@ from choicewise.protocols.catalogue import entry_names, group_names, groups, one
 from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.running.job import job_of, sources_of
 from choicewise.store.folder import read_manifest, read_sweep
+from tests.helpers.commands import choicewise
 from tests.helpers.suite_data import QUIZ, TRIO, UNSCORED, known_suites, write_benchmarks
 
 NAMES = suite_names()
@@ -56,7 +55,7 @@ def test_a_suite_is_a_selector_among_others(trio: Path) -> None:
         resolve("tests/troi")
 
 
-def test_a_protocol_with_other_axes_is_called_after_them() -> None:
+def test_a_protocol_with_other_axes_is_called_after_them_if_there_are_such() -> None:
     ((name, fewer),) = resolve("mmlu/original@shots=2").items()
     ((_, published),) = resolve("mmlu/original").items()
     assert name == "mmlu/original@shots=2"
@@ -65,21 +64,15 @@ def test_a_protocol_with_other_axes_is_called_after_them() -> None:
     assert resolve("mmlu/original@shots=5") == {"mmlu/original": published}
     assert set(resolve("mmlu/cloze@shots=0")) == set(resolve("mmlu/cloze"))
     assert next(iter(resolve("mmlu/original@shots=1,aggregation=macro"))) == "mmlu/original@shots=1,aggregation=macro"
-
-
-@pytest.mark.parametrize(
-    ("selector", "told"),
-    [
+    for selector, told in [
         ("mmlu/original@shots", "changes no axis"),
         ("mmlu/original@shot=2", "did you mean shots"),
         ("mmlu/original@shots=two", "whole number"),
         ("mmlu/original@ties=never", "must be one of"),
         ("mmlu/orginal@shots=2", "did you mean mmlu/original"),
-    ],
-)
-def test_other_axes_that_there_are_not_are_refused(selector: str, told: str) -> None:
-    with pytest.raises(ProtocolError, match=told):
-        resolve(selector)
+    ]:
+        with pytest.raises(ProtocolError, match=told):
+            resolve(selector)
 
 
 @pytest.mark.parametrize(
@@ -103,25 +96,30 @@ def test_names_are_known_without_reading_the_files() -> None:
     assert {name.partition("/")[0] for name in entry_names()} <= set(group_names())
 
 
-def test_the_list_and_the_sheet_of_a_suite(trio: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["protocols"]) == 0
-    assert "tests/trio" in capsys.readouterr().out
-    assert invoke(["protocols", "show", "tests/trio"]) == 0
-    shown = capsys.readouterr().out
+def test_the_list_and_the_sheet_of_a_suite_and_what_can_t_be_scored_here(
+    trio: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "tests/trio" in choicewise("protocols", code=0).stdout
+    shown = choicewise("protocols", "show", "tests/trio", code=0).stdout
     assert "mmlu        2      acc (macro)  mmlu/harness-v1@shots=2" in shown
     assert "average  the plain mean of the benchmarks; of several protocols of a benchmark the best counts" in shown
-    assert invoke(["protocols", "--json"]) == 0
-    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    rows = {row["name"]: row for row in json.loads(choicewise("protocols", "--json", code=0).stdout)}
     assert rows["tests/trio"]["protocols"] == list(resolve("tests/trio"))
+    with known_suites(tmp_path, monkeypatch, trio=TRIO.format(more="") + UNSCORED):
+        sheet = choicewise("protocols", "show", "tests/trio", code=0).stdout
+        assert "can't be scored here: it has no choices" in sheet
+        printed = choicewise(*run_line(trio, "fake:hash"), "--limit", "1", code=0).stdout
+    assert "essay is missing: it has no choices" in printed
 
 
-@pytest.mark.costly("runs are evaluated")
-def test_a_line_runs_a_suite_on_its_benchmarks(trio: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = ["run", "--model", "fake:oracle", "--protocol", "tests/trio", "--out", str(trio)]
-    assert invoke(line) == 0
-    first = capsys.readouterr()
-    assert "tests/trio: values in % and their plain mean" in first.out
-    assert "fake:oracle  100.0       100.0     100.0    100.0   82.1 – 100.0  24     1" in first.out
+def run_line(trio: Path, model: str = "fake:oracle", protocol: str = "tests/trio") -> list[str]:
+    return ["run", "--model", model, "--protocol", protocol, "--out", str(trio)]
+
+
+def test_a_line_runs_a_suite_on_its_benchmarks(trio: Path) -> None:
+    first = choicewise(*run_line(trio), code=0).stdout
+    assert "tests/trio: values in % and their plain mean" in first
+    assert "fake:oracle  100.0       100.0     100.0    100.0   82.1 – 100.0  24     1" in first
     sweep = read_sweep(trio)
     folders = [trio / cell.folder for cell in sweep.cells]
     assert [folder.relative_to(trio).as_posix() for folder in folders] == [
@@ -135,14 +133,8 @@ def test_a_line_runs_a_suite_on_its_benchmarks(trio: Path, capsys: pytest.Captur
         assert "data" not in manifest.job
     records = ("sweep.json", "sweep.copy.json")
     before = {file: file.stat().st_mtime_ns for file in trio.rglob("*") if file.is_file() and file.name not in records}
-    assert invoke(line) == 0
-    assert capsys.readouterr().out == first.out
+    assert choicewise(*run_line(trio), code=0).stdout == first
     assert before == {file: file.stat().st_mtime_ns for file in before}
-
-
-def test_one_benchmark_makes_a_plain_run_folder(trio: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["run", "--model", "fake:hash", "--protocol", "mmlu/original", "--out", str(trio)]) == 0
-    assert read_manifest(trio).dataset.name == "mmlu"
 
 
 def test_missing_data_are_named_all_at_once_before_a_model_is_loaded(
@@ -151,11 +143,11 @@ def test_missing_data_are_named_all_at_once_before_a_model_is_loaded(
     monkeypatch.setenv("CHOICEWISE_DATA", str(trio.parent / "nowhere"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(MissingData) as caught:
-        invoke(["run", "--model", "no/such-model", "--protocol", "tests/trio", "--out", str(trio)])
+        invoke(run_line(trio, "no/such-model"))
     assert caught.value.benchmarks == ("mmlu", "winogrande", "arc-easy")
     for option in ([], ["--dry-run"]):
         with pytest.raises(MissingData):
-            invoke(["run", "--model", "fake:hash", "--protocol", "tests/trio", "--out", str(trio), *option])
+            invoke([*run_line(trio, "fake:hash"), *option])
 
 
 def test_what_is_wrong_with_several_benchmarks_is_listed_line_by_line(
@@ -175,66 +167,49 @@ def test_what_is_wrong_with_several_benchmarks_is_listed_line_by_line(
     assert [sum(name in each for each in lines) for name in ("boolq/validation", "arc-easy/validation")] == [2, 1]
 
 
-@pytest.mark.costly("runs are evaluated")
-def test_without_missing_the_average_is_incomplete(
-    trio: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_missing_the_average_is_incomplete(trio: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (trio.parent / "data/winogrande").rename(trio.parent / "elsewhere")
-    line = ["run", "--model", "fake:oracle", "--protocol", "tests/trio", "--out", str(trio), "--without-missing"]
-    assert invoke(line) == 0
-    shown = capsys.readouterr().out
+    shown = choicewise(*run_line(trio), "--without-missing", code=0).stdout
     assert "their plain mean, incomplete" in shown
     assert "100.0 of 2 of 3" in shown
     assert "winogrande is missing: " in shown
     assert "choicewise fetch winogrande" in " ".join(shown.split())
-    assert invoke(["report", "--json", str(trio)]) == 0
-    (average,) = [row for row in json.loads(capsys.readouterr().out) if row["metric"] == "average"]
+    rows = json.loads(choicewise("report", "--json", trio, code=0).stdout)
+    (average,) = [row for row in rows if row["metric"] == "average"]
     assert average["value"] is None
     assert average["mean_of_parts"] == 1.0
     assert average["complete"] is False
     (trio.parent / "elsewhere").rename(trio.parent / "data/winogrande")
-    assert invoke(line[:-1]) == 0
-    assert "100.0   82.1 – 100.0  24" in capsys.readouterr().out
+    assert "100.0   82.1 – 100.0  24" in choicewise(*run_line(trio), code=0).stdout
 
 
 def test_what_has_no_data_of_its_own_or_too_many_is_refused(trio: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="fits every dataset"):
         sources_of(job_of({"protocols": ["options/cloze", "mmlu"]}))
-    run = ["run", "--model", "fake:hash", "--protocol", "tests/trio", "--out", str(trio)]
-    with pytest.raises(UsageError, match="one dataset was named for all of them"):
-        invoke([*run, "--data", str(tmp_path / "data/mmlu")])
-    with pytest.raises(UsageError, match="no use for --subject"):
-        invoke([*run, "--subject", "tides"])
-    with pytest.raises(UsageError, match="no use for --mapping"):
-        invoke([*run, "--mapping", "m.toml"])
-    with pytest.raises(UsageError, match="no use for --without-missing"):
-        invoke(["run", "--model", "fake:hash", "--protocol", "mmlu", "--out", str(trio), "--without-missing"])
+    choicewise(*run_line(trio, "fake:hash", "mmlu/original"), code=0)
+    assert read_manifest(trio).dataset.name == "mmlu"  # one benchmark makes a plain run folder
+    run = run_line(tmp_path / "other", "fake:hash")
+    for line, reason in [
+        ([*run, "--data", str(tmp_path / "data/mmlu")], "one dataset was named for all of them"),
+        ([*run, "--subject", "tides"], "no use for --subject"),
+        ([*run, "--mapping", "m.toml"], "no use for --mapping"),
+        ([*run_line(trio, "fake:hash", "mmlu"), "--without-missing"], "no use for --without-missing"),
+    ]:
+        with pytest.raises(UsageError, match=reason):
+            invoke(line)
 
 
-def test_prompts_and_plans_are_of_all_benchmarks(trio: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["prompts", "--protocol", "tests/trio", "--limit", "1"]) == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["protocol"] for line in lines] == [
+def test_prompts_and_plans_are_of_all_benchmarks(trio: Path) -> None:
+    prompts = choicewise("prompts", "--protocol", "tests/trio", "--limit", "1", code=0).stdout
+    assert [json.loads(line)["protocol"] for line in prompts.splitlines()] == [
         *["mmlu/harness-v1@shots=2"] * 2,
         *("winogrande/harness", "arc-easy/harness:acc"),
     ]
-    assert invoke(["run", "--model", "fake:hash", "--protocol", "tests/trio", "--dry-run", "--json"]) == 0
-    *parts, every = json.loads(capsys.readouterr().out)
+    plan = ("run", "--model", "fake:hash", "--protocol", "tests/trio", "--dry-run")
+    *parts, every = json.loads(choicewise(*plan, "--json", code=0).stdout)
     assert [part["dataset"] for part in parts] == ["mmlu", "winogrande", "arc-easy"]
     assert every["dataset"] == "all"
     for key in ("requests", "tokens_asked", "tokens_unique"):
         assert every[key] == sum(part[key] for part in parts)
-    assert invoke(["run", "--model", "fake:hash", "--protocol", "tests/trio", "--dry-run"]) == 0
-    assert "unique tokens" in capsys.readouterr().out
-
-
-def test_what_can_t_be_scored_here_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_benchmarks(tmp_path / "data", monkeypatch)
-    with known_suites(tmp_path, monkeypatch, trio=TRIO.format(more="") + UNSCORED):
-        assert invoke(["protocols", "show", "tests/trio"]) == 0
-        assert "can't be scored here: it has no choices" in capsys.readouterr().out
-        assert invoke(["run", "--model", "fake:oracle", "--protocol", "tests/trio", "--out", str(tmp_path / "o")]) == 0
-    assert "essay is missing: it has no choices" in capsys.readouterr().out
+    assert "unique tokens" in choicewise(*plan, code=0).stdout

@@ -1,6 +1,9 @@
-"""Decisions against a plain loop over items, and the published tie rules by hand."""
+"""Decisions against a plain loop over items, the published tie rules by hand, and rules that find letters in text."""
 
+import json
 import math
+import re
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -9,7 +12,11 @@ from hypothesis import strategies as st
 
 from choicewise.errors import DataError
 from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.readings import EXTRACTIONS
+from choicewise.scoring.combine import extract
 from choicewise.scoring.decide import TIES, Decisions, argmax, gold_rows, greedy_match, letter_match
+from choicewise.scoring.extract import RULES
+from tests.paths import GOLDENS
 
 SCORES = st.one_of(st.sampled_from([-2.0, -1.0, 0.0, math.nan, -math.inf, math.inf]), st.floats(-5, 0))
 ITEMS = st.lists(
@@ -22,37 +29,30 @@ ITEMS = st.lists(
 )
 
 
-def decide(scores: list[list[float]], gold: list[list[int]], ties: str) -> Decisions:
+def decide(scores: list[list[float]], gold: Sequence[Sequence[int]], ties: str) -> Decisions:
     items = np.cumsum([0] + [len(item) for item in scores])
     flat = np.array([score for item in scores for score in item], dtype=np.float64)
     return argmax(flat, items, gold_rows(gold, items), ties)
 
 
-def reference(scores: list[float], gold: set[int], ties: str) -> tuple[int, float, bool, float]:
-    """(prediction, credit, tied, margin) of one item, read off a sorted list."""
+def reference(scores: list[float], gold: set[int], ties: str) -> tuple[int, float, bool, float, bool]:
+    """(prediction, credit, tied, margin, missing) of one item, read off a sorted list."""
     if not scores or any(math.isnan(score) for score in scores):
-        return -1, math.nan, False, math.nan
+        return -1, math.nan, False, math.nan, True
     best, *others = sorted(scores, reverse=True)
     tops = [index for index, score in enumerate(scores) if score == best]
-    tied = len(tops) > 1
-    credit = {
-        "first": float(tops[0] in gold),
-        "split": len(gold & set(tops)) / len(tops),
-        "wrong": float(tops[0] in gold and not tied),
-    }[ties]
+    tied, first = len(tops) > 1, float(tops[0] in gold)
+    credit = {"first": first, "split": len(gold & set(tops)) / len(tops), "wrong": first * (not tied)}[ties]
     margin = 0.0 if tied else best - others[0] if others else math.nan
-    return tops[0], credit, tied, margin
+    return tops[0], credit, tied, margin, False
 
 
 @given(items=ITEMS, ties=st.sampled_from(sorted(TIES)))
 def test_argmax_equals_the_plain_reference(items: list[tuple[list[float], set[int]]], ties: str) -> None:
     decided = decide([scores for scores, _ in items], [sorted(gold) for _, gold in items], ties)
-    expected = [reference(scores, gold, ties) for scores, gold in items]
-    assert decided.prediction.tolist() == [row[0] for row in expected]
-    np.testing.assert_array_equal(decided.credit, [row[1] for row in expected])
-    assert decided.tied.tolist() == [row[2] for row in expected]
-    np.testing.assert_array_equal(decided.margin, [row[3] for row in expected])
-    assert decided.missing.tolist() == [math.isnan(row[1]) for row in expected]
+    expected = np.array([reference(scores, gold, ties) for scores, gold in items], dtype=float).reshape(-1, 5).T
+    for name, column in zip(("prediction", "credit", "tied", "margin", "missing"), expected, strict=True):
+        np.testing.assert_array_equal(getattr(decided, name), column, err_msg=name)
 
 
 def test_three_way_tie_under_each_rule() -> None:
@@ -62,14 +62,12 @@ def test_three_way_tie_under_each_rule() -> None:
 
 def test_a_missing_choice_never_wins_and_makes_the_item_missing() -> None:
     decided = decide([[math.nan, -1.0], [-1.0, -2.0]], [[0], [0]], "first")
-    assert decided.prediction.tolist() == [-1, 0]
-    assert decided.missing.tolist() == [True, False]
+    assert (decided.prediction.tolist(), decided.missing.tolist()) == ([-1, 0], [True, False])
 
 
 def test_an_impossible_choice_loses_by_an_infinite_margin() -> None:
     decided = decide([[-1.0, -math.inf], [-math.inf, -math.inf]], [[0], [1]], "first")
-    assert decided.prediction.tolist() == [0, 0]
-    assert decided.margin.tolist() == [math.inf, 0.0]
+    assert (decided.prediction.tolist(), decided.margin.tolist()) == ([0, 0], [math.inf, 0.0])
 
 
 @pytest.mark.parametrize("index", [-1, 2])
@@ -78,57 +76,94 @@ def test_gold_outside_the_choices_is_refused(index: int) -> None:
         gold_rows([[0], [index]], np.array([0, 3, 5]))
 
 
-def test_every_tie_rule_of_the_protocol_exists() -> None:
-    assert set(Protocol.__dataclass_fields__["ties"].metadata["allowed"]) == {*TIES, "none"}
+def test_letter_match_reads_generated_text_as_helm_does() -> None:
+    """Option C has the right option's text; E is a letter, but of no option."""
+    read = {" B": 1, "B": 1, "B\n": 1, " C": 2, " A": 0, "b": -1, "B.": -1, "Rome": -1, "E": -1, "": -1}
+    texts, options = [*read, None], ["Paris", "Rome ", "Rome", "Oslo"]
+    decided = letter_match(texts, [options] * len(texts), [[1]] * len(texts), "ABCDE")
+    assert decided.prediction.tolist() == [*read.values(), -1]
+    np.testing.assert_array_equal(decided.credit, [*(index in (1, 2) for index in read.values()), math.nan])
+    assert decided.missing.tolist() == [False] * len(read) + [True]
 
 
-OPTIONS = ["Paris", "Rome ", "Rome", "Oslo"]
-
-
-@pytest.mark.parametrize(
-    ("text", "prediction", "credit"),
-    [
-        (" B", 1, 1.0),
-        ("B", 1, 1.0),
-        ("B\n", 1, 1.0),
-        (" C", 2, 1.0),  # a duplicate of the right option's text
-        (" A", 0, 0.0),
-        ("b", -1, 0.0),
-        ("B.", -1, 0.0),
-        ("Rome", -1, 0.0),
-        ("E", -1, 0.0),  # a letter, but of no option
-        ("", -1, 0.0),
-    ],
-)
-def test_letter_match_reads_generated_text_as_helm_does(text: str, prediction: int, credit: float) -> None:
-    decided = letter_match([text], [OPTIONS], [[1]], "ABCDE")
-    assert (decided.prediction[0], decided.credit[0]) == (prediction, credit)
-    assert not decided.missing[0]
-
-
-def test_letter_match_keeps_an_item_without_text_missing() -> None:
-    decided = letter_match([None, "A"], [OPTIONS, OPTIONS], [[1], [0]], "ABCD")
-    assert decided.missing.tolist() == [True, False]
-    assert decided.prediction.tolist() == [-1, 0]
-    assert decided.credit[1] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("greedy", "gold", "prediction", "credit"),
-    [
-        ([0.0, 1.0], [1], 1, 1.0),
-        ([0.0, 1.0], [0], 1, 0.0),
-        ([0.0, 0.0], [0], -1, 0.0),
-        ([1.0, 1.0], [1], 0, 1.0),
-        ([0.0, 1.0], [0, 1], 1, 1.0),
-        ([1.0, math.nan], [0], -1, math.nan),
-    ],
-)
-def test_greedy_match_asks_of_the_right_choice_alone(
-    greedy: list[float], gold: list[int], prediction: int, credit: float
-) -> None:
-    decided = greedy_match(np.array(greedy), np.array([0, 2]), gold_rows([gold], np.array([0, 2])))
-    assert decided.prediction.tolist() == [prediction]
-    np.testing.assert_array_equal(decided.credit, [credit])
+def test_greedy_match_asks_of_the_right_choice_alone() -> None:
+    greedy, gold = [[0, 1], [0, 1], [0, 0], [1, 1], [0, 1], [1, math.nan]], [[1], [0], [0], [1], [0, 1], [0]]
+    items = np.arange(7) * 2
+    decided = greedy_match(np.array(greedy, dtype=float).ravel(), items, gold_rows(gold, items))
+    assert decided.prediction.tolist() == [1, 1, -1, 0, 1, -1]
+    np.testing.assert_array_equal(decided.credit, [1, 0, 0, 1, 1, math.nan])
     assert not decided.tied.any()
     assert np.isnan(decided.margin).all()
+
+
+READ: dict[str, dict[str | None, list[str]]] = {
+    "simple-evals@f517a91": {
+        "A": ["Answer: A. No, wait.\nAnswer: B"],  # the first match, whatever is concluded
+        "B": ["Let me think.\nAnswer: B"],
+        "C": ["answer:C"],
+        "D": ["Answer : $D$"],
+        "b": ["Answer: because"],  # the case it was written in, so no option's letter
+        # only blanks may stand between, and nothing is taken out first
+        None: ["Answer:\nB", "Answer: **B**", "The answer is B", "Answer: E", ""],
+    },
+    "simple-evals-multilingual@f517a91": {
+        "A": ["Antwort:A"],
+        # languages are tried in turn, English first
+        "B": ["Answer: **B**", "答案: B", "الإجابة: ب", "Respuesta: A, no: Answer: B"],
+        "C": ["Answer: $\\boxed{C}$", "উত্তর: ড"],
+        "D": ["答案：D", "正解は Answer: Ｄ"],
+        None: ["I do not know.", "Answer:\n\nC"],  # blanks and tabs only after the colon
+    },
+    "opencompass@14ca958": {
+        "A": ["故选A只有B对", "Apples and Bears"],  # the last resort takes the first letter of the options anywhere
+        "B": ["答案是B", "the correct answer is option: B", "B. because it is round", "Bears and Apples"],
+        # glued behind another pattern, "only B is right" is never tried
+        "C": ["答案：C", "The answer is (C).", "I think C: it is round", "C怎么样? 只有B是对的"],
+        "D": ["所以选D", "A dog, so D"],
+        None: ["nothing at all"],
+    },
+    "harness-letter@4e7e0d4": {
+        **{"A": ["A bad one is B"], "C": ["C"], "D": ["The answer: D."]},
+        None: ["none of them", "", "E or b"],
+    },
+}
+"""Rule → the letter that was worked out by hand from its patterns → texts."""
+
+BY_INSPECT = json.loads((GOLDENS / "logs" / "rules.json").read_text(encoding="utf-8"))
+"""Release → text → the letter that its own solver reads among four options (make_logs_rules.py)."""
+
+
+@pytest.mark.parametrize(
+    ("rule", "letter", "text"),
+    [(rule, letter, text) for rule, by in READ.items() for letter, texts in by.items() for text in texts],
+)
+def test_a_rule_reads_this_letter(rule: str, letter: str | None, text: str) -> None:
+    assert RULES[rule](text, "ABCD") == letter
+
+
+@pytest.mark.parametrize("release", BY_INSPECT)
+def test_a_rule_reads_what_its_release_of_inspect_reads(release: str) -> None:
+    rule = RULES[f"inspect@{release}"]
+    assert {text: rule(text, "ABCD") for text in BY_INSPECT[release]} == BY_INSPECT[release]
+
+
+def test_every_rule_of_the_protocol_exists() -> None:
+    assert set(Protocol.__dataclass_fields__["ties"].metadata["allowed"]) == {*TIES, "none"}
+    assert set(RULES) == set(EXTRACTIONS) == {*READ, *(f"inspect@{release}" for release in BY_INSPECT)}
+    assert len({tuple(read.values()) for read in BY_INSPECT.values()}) == len(BY_INSPECT) == 4  # the releases differ
+
+
+@given(text=st.text("ABCDE答案是选：: .\n(wer)tThe", max_size=30), letters=st.sampled_from(["AB", "ABCD", "ABCDE"]))
+def test_a_rule_finds_a_letter_of_the_text_or_nothing(text: str, letters: str) -> None:
+    for name, rule in RULES.items():
+        letter = rule(text, letters)
+        assert letter is None or letter.upper() in letters
+        assert letter is None or re.search(re.escape(letter), text, re.IGNORECASE), name
+
+
+def test_extract_counts_what_names_no_option_as_wrong_and_no_text_as_missing() -> None:
+    texts = ["Answer: B", "Answer: C", "who knows", "Answer: a", None]
+    decided = extract("simple-evals@f517a91", texts, [[1], [0, 1], [0], [0], [0]], [4, 2, 4, 4, 4], "ABCD")
+    assert decided.prediction.tolist() == [1, -1, -1, -1, -1]  # the second has no option C
+    np.testing.assert_array_equal(decided.credit, [1, 0, 0, 0, np.nan])
+    assert decided.missing.tolist() == [False] * 4 + [True]

@@ -1,6 +1,4 @@
-"""The run folder: complete or not at all, one measurement a folder, one writer at a time."""
-
-from __future__ import annotations
+"""The run folder: complete or not at all, one measurement a folder, one writer at a time; and what it keeps."""
 
 import errno
 import hashlib
@@ -10,68 +8,43 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from choicewise import records
 from choicewise.errors import StoreError
-from choicewise.records import (
-    ITEMS,
-    BlockRecord,
-    DatasetRecord,
-    EngineRecord,
-    FileRecord,
-    ItemRow,
-    Manifest,
-    ModelRecord,
-    ObservationRow,
-    RequestRow,
-    Selection,
-    SelfCheckRecord,
-    SkippedRow,
-    SpanRow,
-    Spent,
-)
-from choicewise.store.folder import check_folder, open_folder, read_manifest
-from choicewise.store.tables import (
-    SCHEMAS,
-    fingerprint,
-    make_table,
-    read_blocks,
-    read_items,
-    read_table,
-    write_arrow,
-    write_block,
-    write_items,
-)
+from choicewise.store import folder as store
+from choicewise.store import tables
 from choicewise.util import files as atomic
 from choicewise.util.files import disk_errors, new_file, new_folder, write_text
+from choicewise.util.jsonio import json_digest
 
-ITEM = ItemRow(0, "test", "q", "s", "?", ["a", "b"], [1], "{}")
+ITEM = records.ItemRow(0, "test", "q", "s", "?", ["a", "b"], [1], "{}")
 ROWS = {"test": [ITEM]}
-OBSERVATION = ObservationRow("k", [1, 2], [1, 1], [-1.0, -0.5], [0, 3])
+OBSERVATION = records.ObservationRow("k", [1, 2], [1, 1], [-1.0, -0.5], [0, 3])
 TABLES: dict[str, list[Any]] = {"requests": [], "spans": [], "observations": [OBSERVATION]}
-PLACE = ("test", "s", 0, 1)
-MODEL = ModelRecord("m", "1", "float32", "cpu", 8)
-DATASET = DatasetRecord("d", "2", (SkippedRow("test.csv", 3, "no answer"),), {"c": {"b": ["s"]}})
-CHECK = SelfCheckRecord("tree", "", 2e-5, 1e-5, 3e-5, 200)
-
-
-def manifest(**changes: Any) -> Manifest:
-    content: dict[str, Any] = {
-        "model": MODEL,
-        "dataset": DATASET,
-        "selection": Selection(),
-        "protocols": {"p": "signature"},
-        "versions": {},
-    }
-    return Manifest(**{**content, **changes})
+PLACE, NEXT = ("test", "s", 0, 1), ("test", "s", 1, 2)
+MODEL = records.ModelRecord("m", "1", "float32", "cpu", 8)
+DATASET = records.DatasetRecord("d", "2", (records.SkippedRow("test.csv", 3, "no answer"),), {"c": {"b": ["s"]}})
+CHECK = records.SelfCheckRecord("tree", "", 2e-5, 1e-5, 3e-5, 200)
+MANIFEST = records.Manifest(MODEL, DATASET, records.Selection(), {"p": "signature"}, {})
 
 
 def fill(folder: Path) -> None:
-    with open_folder(folder, manifest(), ROWS) as run:
+    with store.open_folder(folder, MANIFEST, ROWS) as run:
         run.add_block(PLACE, ["ask"], TABLES)
         run.finish()
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    """A complete run of one block."""
+    fill(tmp_path / "run")
+    return tmp_path / "run"
 
 
 def state(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -79,177 +52,120 @@ def state(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
-def test_a_block_is_read_back_as_written(tmp_path: Path) -> None:
-    fill(tmp_path / "run")
-    found = read_manifest(tmp_path / "run")
+def assert_refused(folder: Path, reason: str, **changes: Any) -> None:
+    """With another manifest the folder is not opened."""
+    with pytest.raises(StoreError, match=reason), store.open_folder(folder, replace(MANIFEST, **changes), ROWS):
+        pass
+
+
+def test_a_block_is_read_back_as_written_and_opening_again_changes_no_byte_and_no_time(filled: Path) -> None:
+    before = state(filled)
+    found = store.read_manifest(filled)
     assert found.complete
     assert found.blocks[0].asks == ("ask",)
-    assert read_blocks(tmp_path / "run", found.blocks, "observations").to_pylist() == [OBSERVATION._asdict()]
-    assert read_blocks(tmp_path / "run", (), "spans").schema == SCHEMAS["spans"]
-
-
-def test_opening_a_complete_folder_again_changes_no_byte_and_no_time(tmp_path: Path) -> None:
-    fill(tmp_path / "run")
-    before = state(tmp_path / "run")
-    with open_folder(tmp_path / "run", manifest(), ROWS) as run:
+    assert tables.read_blocks(filled, found.blocks, "observations").to_pylist() == [OBSERVATION._asdict()]
+    assert tables.read_blocks(filled, (), "spans").schema == tables.SCHEMAS["spans"]
+    with store.open_folder(filled, MANIFEST, ROWS) as run:
         assert run.missing("test", "s", 1, ["ask"]) == []
         run.finish()
-    assert state(tmp_path / "run") == before
+    assert state(filled) == before
 
 
-def test_new_protocols_join_and_reopen_the_folder(tmp_path: Path) -> None:
-    fill(tmp_path / "run")
-    with open_folder(tmp_path / "run", manifest(protocols={"q": "other"}), ROWS) as run:
+def test_new_protocols_join_and_reopen_the_folder(filled: Path) -> None:
+    with store.open_folder(filled, replace(MANIFEST, protocols={"q": "other"}), ROWS) as run:
         assert run.manifest.protocols == {"p": "signature", "q": "other"}
         assert run.missing("test", "s", 1, ["ask", "new"]) == [(0, 1, ["new"])]
-    assert not read_manifest(tmp_path / "run").complete
+    assert not store.read_manifest(filled).complete
 
 
-def test_the_engine_is_described_once(tmp_path: Path) -> None:
-    with open_folder(tmp_path / "run", manifest(), ROWS) as run:
+def test_the_engine_is_described_once_and_what_blocks_took_adds_up_beside_it(tmp_path: Path) -> None:
+    with store.open_folder(tmp_path, MANIFEST, ROWS) as run:
         run.describe(CHECK)
         run.describe(replace(CHECK, rung="sequence"))
-    assert read_manifest(tmp_path / "run").engine == EngineRecord(CHECK)
-
-
-def test_what_blocks_took_adds_up_beside_the_self_check(tmp_path: Path) -> None:
-    with open_folder(tmp_path / "run", manifest(), ROWS) as run:
-        run.describe(CHECK)
-        for start, spent in enumerate([None, Spent(50, 10, 1.5), Spent(5, 1, 0.25)]):
+        assert store.read_manifest(tmp_path).engine == records.EngineRecord(CHECK)
+        for start, spent in enumerate([None, records.Spent(50, 10, 1.5), records.Spent(5, 1, 0.25)]):
             run.add_block(("test", "s", start, start + 1), ["ask"], TABLES, spent)
-    assert read_manifest(tmp_path / "run").engine == EngineRecord(CHECK, Spent(55, 11, 1.75))
+    assert store.read_manifest(tmp_path).engine == records.EngineRecord(CHECK, records.Spent(55, 11, 1.75))
 
 
 def test_every_row_has_the_columns_of_its_schema() -> None:
-    rows = {"requests": RequestRow, "spans": SpanRow, "observations": ObservationRow}
-    assert {table: list(row._fields) for table, row in rows.items()} == {
-        table: schema.names for table, schema in SCHEMAS.items()
-    }
-    assert list(ItemRow._fields) == ITEMS.names
+    rows = {"requests": records.RequestRow, "spans": records.SpanRow, "observations": records.ObservationRow}
+    columns = {table: list(row._fields) for table, row in rows.items()}
+    assert columns == {table: schema.names for table, schema in tables.SCHEMAS.items()}
+    assert list(records.ItemRow._fields) == records.ITEMS.names
 
 
 def test_an_observation_may_have_a_total_and_no_tokens(tmp_path: Path) -> None:
-    total = ObservationRow("total", (), (), (), (), total=-3.5)
     path = tmp_path / "observations.parquet"
-    write_arrow(path, make_table(SCHEMAS["observations"], [OBSERVATION, total]))
-    table = read_table(path, SCHEMAS["observations"], fingerprint(path.read_bytes()))
+    total = records.ObservationRow("total", (), (), (), (), total=-3.5)
+    tables.write_arrow(path, tables.make_table(tables.SCHEMAS["observations"], [OBSERVATION, total]))
+    table = tables.read_table(path, tables.SCHEMAS["observations"], tables.fingerprint(path.read_bytes()))
     assert table["total"].to_pylist() == [None, -3.5]
     assert table["tokens"].to_pylist() == [[1, 2], []]
 
 
 @pytest.mark.parametrize(
-    ("part", "value"),
+    ("changes", "reason"),
     [
-        ("model", replace(MODEL, digest="9")),
-        ("model", replace(MODEL, dtype="bfloat16")),
-        ("dataset", replace(DATASET, digest="9")),
-        ("selection", Selection(limit=3)),
+        ({"model": replace(MODEL, digest="9")}, "another model .*choose another folder"),
+        ({"model": replace(MODEL, dtype="bfloat16")}, "another model .*choose another folder"),
+        ({"dataset": replace(DATASET, digest="9")}, "another dataset .*choose another folder"),
+        ({"selection": records.Selection(limit=3)}, "another selection .*choose another folder"),
+        ({"protocols": {"p": "another signature"}}, "another protocol under the name p"),
     ],
 )
-def test_another_measurement_is_refused(tmp_path: Path, part: str, value: Any) -> None:
-    fill(tmp_path / "run")
-    before = state(tmp_path / "run")
-    with (
-        pytest.raises(StoreError, match=f"another {part} .*choose another folder"),
-        open_folder(tmp_path / "run", manifest(**{part: value}), ROWS),
-    ):
+def test_another_measurement_is_refused(filled: Path, changes: dict[str, Any], reason: str) -> None:
+    before = state(filled)
+    assert_refused(filled, reason, **changes)
+    assert state(filled) == before
+
+
+def test_the_difference_to_another_measurement_is_named_with_both_ways_on(tmp_path: Path) -> None:
+    there = {"selection": records.Selection(limit=2), "dataset": records.DatasetRecord("d", "0123456789abcdef" * 4)}
+    with store.open_folder(tmp_path, replace(MANIFEST, **there), {}):
         pass
-    assert state(tmp_path / "run") == before
+    ways = "go on there with the old selection, or choose another folder"
+    reason = f"(selection limit is 2 there and 3 here); {ways}"
+    assert_refused(tmp_path, re.escape(reason), **{**there, "selection": records.Selection(limit=3)})
+    reason = "(dataset digest is 0123456789ab there and ffffffffffff here);"
+    assert_refused(tmp_path, re.escape(reason), **{**there, "dataset": records.DatasetRecord("d", "f" * 64)})
 
 
-@pytest.mark.parametrize(
-    ("there", "here", "reason"),
-    [
-        (
-            {"selection": Selection(limit=2)},
-            {"selection": Selection(limit=3)},
-            "(selection limit is 2 there and 3 here); go on there with the old selection, or choose another folder",
-        ),
-        (
-            {"dataset": DatasetRecord("d", "0123456789abcdef" * 4)},
-            {"dataset": DatasetRecord("d", "f" * 64)},
-            "(dataset digest is 0123456789ab there and ffffffffffff here);",
-        ),
-    ],
-)
-def test_the_difference_to_another_measurement_is_named_with_both_ways_on(
-    tmp_path: Path, there: dict[str, Any], here: dict[str, Any], reason: str
-) -> None:
-    with open_folder(tmp_path, manifest(**there), {}):
-        pass
-    with pytest.raises(StoreError, match=re.escape(reason)), open_folder(tmp_path, manifest(**here), {}):
-        pass
-
-
-def test_the_same_name_for_another_protocol_is_refused(tmp_path: Path) -> None:
-    fill(tmp_path / "run")
-    changed = manifest(protocols={"p": "another signature"})
-    with (
-        pytest.raises(StoreError, match="another protocol under the name p"),
-        open_folder(tmp_path / "run", changed, {}),
-    ):
-        pass
-
-
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_of_something_else_or_of_a_writer_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(StoreError, match="holds other files"), open_folder(tmp_path, manifest(), {}):
-        pass
+    assert_refused(tmp_path, "holds other files")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+    with store.open_folder(tmp_path / "run", MANIFEST, ROWS):
+        assert_refused(tmp_path / "run", "another process")
 
 
-def test_a_complete_folder_need_not_be_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(tmp_path / "run")
+def test_a_complete_folder_need_not_be_writable(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StoreError, match="can't be written"):
+        store.check_folder(filled.parent / ("x" * 300))  # no file system takes such a name
     monkeypatch.setattr("os.access", lambda *_: False)
-    check_folder(tmp_path / "run")
+    store.check_folder(filled)
     with pytest.raises(StoreError, match="can't be written"):
-        check_folder(tmp_path / "other" / "run")
+        store.check_folder(filled.parent / "other" / "run")
 
 
-def test_a_folder_that_no_file_system_takes_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="can't be written"):
-        check_folder(tmp_path / ("x" * 300))
-
-
-def test_a_second_writer_is_kept_out(tmp_path: Path) -> None:
-    with (
-        open_folder(tmp_path / "run", manifest(), ROWS),
-        pytest.raises(StoreError, match="another process"),
-        open_folder(tmp_path / "run", manifest(), ROWS),
-    ):
-        pass
-
-
-def test_a_killed_write_leaves_the_old_state(tmp_path: Path) -> None:
-    fill(tmp_path / "run")
-    before = state(tmp_path / "run")
-    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "run" / "blocks" / "00001") as partial:
-        (partial / "spans.parquet").write_bytes(b"half")
-        raise KeyboardInterrupt
-    assert state(tmp_path / "run") == before
-
-
-def test_leftovers_of_a_kill_are_removed_and_unlisted_blocks_do_not_count(tmp_path: Path) -> None:
-    fill(tmp_path / "run")
-    blocks = tmp_path / "run" / "blocks"
+def test_leftovers_of_a_kill_are_removed_and_unlisted_blocks_do_not_count(filled: Path) -> None:
+    blocks = filled / "blocks"
     (blocks / "00001.partial").mkdir()
-    write_block(tmp_path / "run", "00001", TABLES)  # written, but the kill came before the manifest
-    with open_folder(tmp_path / "run", manifest(), ROWS) as run:
+    tables.write_block(filled, "00001", TABLES)  # written, but the kill came before the manifest
+    with store.open_folder(filled, MANIFEST, ROWS) as run:
         assert run.missing("test", "s", 2, ["ask"]) == [(1, 2, ["ask"])]
-        run.add_block(("test", "s", 1, 2), ["ask"], TABLES)
+        run.add_block(NEXT, ["ask"], TABLES)
     assert sorted(path.name for path in blocks.iterdir()) == ["00000", "00001"]
 
 
 def test_a_first_start_that_was_killed_can_be_repeated(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    write_arrow(folder / "items.parquet", make_table(ITEMS, [ITEM]))
-    (folder / "manifest.json.partial").write_text("{")
-    fill(folder)
-    assert read_manifest(folder).complete
+    tables.write_arrow(tmp_path / "items.parquet", tables.make_table(records.ITEMS, [ITEM]))
+    (tmp_path / "manifest.json.partial").write_text("{")
+    fill(tmp_path)
+    assert store.read_manifest(tmp_path).complete
 
 
-def test_a_full_disk_says_so_and_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_errors_say_the_way_out_and_keep_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "manifest.json"
     write_text(path, "old")
 
@@ -260,124 +176,97 @@ def test_a_full_disk_says_so_and_keeps_what_was_there(tmp_path: Path, monkeypatc
     with pytest.raises(StoreError, match="disk is full .* free some space and run the same command again"):
         write_text(path, "new")
     assert path.read_text() == "old"
-
-
-def test_disk_errors_name_the_file_and_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"x can't be written.*another folder"), disk_errors(tmp_path / "x"):
         raise PermissionError(errno.EACCES, "Permission denied")
 
 
+def damage_file(path: Path, damage: str) -> None:
+    whole = path.read_bytes()
+    path.unlink()
+    if damage == "a folder":
+        path.mkdir()
+    elif damage == "another gold":
+        tables.write_arrow(path, tables.make_table(records.ITEMS, [ITEM._replace(gold=[0])]))
+    elif damage != "missing":
+        path.write_bytes({"truncated": whole[:-10], "foreign": b"PAR1", "another byte": whole[:-1] + b"?"}[damage])
+
+
 @pytest.mark.parametrize("damage", ["missing", "truncated", "foreign"])
-def test_a_damaged_block_is_named(tmp_path: Path, damage: str) -> None:
-    fill(tmp_path / "run")
-    path = tmp_path / "run" / "blocks" / "00000" / "observations.parquet"
-    if damage == "missing":
-        path.unlink()
-    else:
-        path.write_bytes(path.read_bytes()[:-10] if damage == "truncated" else b"PAR1")
+def test_a_damaged_block_is_named(filled: Path, damage: str) -> None:
+    damage_file(filled / "blocks" / "00000" / "observations.parquet", damage)
     with pytest.raises(StoreError, match=r"observations\.parquet"):
-        read_blocks(tmp_path / "run", read_manifest(tmp_path / "run").blocks, "observations")
-
-
-def damage_items(folder: Path, damage: str) -> None:
-    path = folder / "items.parquet"
-    match damage:
-        case "missing":
-            path.unlink()
-        case "truncated":
-            path.write_bytes(path.read_bytes()[:-10])
-        case "a folder":
-            path.unlink()
-            path.mkdir()
-        case "another gold":
-            write_arrow(path, make_table(ITEMS, [ITEM._replace(gold=[0])]))
+        tables.read_blocks(filled, store.read_manifest(filled).blocks, "observations")
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "a folder", "another gold"])
-def test_a_damaged_item_table_is_named_and_a_continued_run_writes_it_again(tmp_path: Path, damage: str) -> None:
-    fill(tmp_path)
-    found = read_manifest(tmp_path)
-    assert read_items(tmp_path, found).to_pylist() == [ITEM._asdict()]
-    damage_items(tmp_path, damage)
-    before = state(tmp_path)
-    advice = r"items\.parquet .*evaluate again into a new folder"
-    with pytest.raises(StoreError, match=advice):
-        read_items(tmp_path, found)
+def test_a_damaged_item_table_is_named_and_a_continued_run_writes_it_again(filled: Path, damage: str) -> None:
+    found = store.read_manifest(filled)
+    assert tables.read_items(filled, found).to_pylist() == [ITEM._asdict()]
+    damage_file(filled / "items.parquet", damage)
+    before = state(filled)
+    with pytest.raises(StoreError, match=r"items\.parquet .*evaluate again into a new folder"):
+        tables.read_items(filled, found)
     if damage == "a folder":
-        with (
-            pytest.raises(StoreError, match=r"items\.parquet can't be written"),
-            open_folder(tmp_path, manifest(), ROWS),
-        ):
-            pass
-        assert before.items() <= state(tmp_path).items()
+        assert_refused(filled, r"items\.parquet can't be written")
+        assert before.items() <= state(filled).items()
     else:
-        with open_folder(tmp_path, manifest(), ROWS) as run:
-            assert read_items(tmp_path, run.manifest).to_pylist() == [ITEM._asdict()]
+        with store.open_folder(filled, MANIFEST, ROWS) as run:
+            assert tables.read_items(filled, run.manifest).to_pylist() == [ITEM._asdict()]
 
 
-def damage_block(path: Path, damage: str) -> None:
-    if damage == "deleted":
-        shutil.rmtree(path)
-    else:
-        file = path / "spans.parquet"
-        file.write_bytes(file.read_bytes()[:-1] + (b"" if damage == "shorter" else b"?"))
-
-
-@pytest.mark.parametrize("damage", ["deleted", "shorter", "another byte"])
+@pytest.mark.parametrize("damage", ["deleted", "truncated", "another byte"])
 def test_a_damaged_block_is_asked_again_and_the_others_are_kept(tmp_path: Path, damage: str) -> None:
-    with open_folder(tmp_path, manifest(), ROWS) as run:
-        for place, asks in (
-            (PLACE, ["ask"]),
-            (("test", "s", 1, 2), []),
-            (("test", "s", 1, 2), ["ask"]),
-            (PLACE, ["b"]),
-        ):
+    def damage_block(name: str) -> None:
+        path = tmp_path / "blocks" / name
+        shutil.rmtree(path) if damage == "deleted" else damage_file(path / "spans.parquet", damage)
+
+    with store.open_folder(tmp_path, MANIFEST, ROWS) as run:
+        for place, asks in ((PLACE, ["ask"]), (NEXT, []), (NEXT, ["ask"]), (PLACE, ["b"])):
             run.add_block(place, asks, TABLES)
         run.finish()
-    damage_block(tmp_path / "blocks" / "00000", damage)
-    with open_folder(tmp_path, manifest(), ROWS) as run:
+    damage_block("00000")
+    with store.open_folder(tmp_path, MANIFEST, ROWS) as run:
         assert not run.manifest.complete
         assert run.missing("test", "s", 2, ["ask", "b"]) == [(0, 1, ["ask"]), (1, 2, ["b"])]
         run.add_block(PLACE, ["ask"], TABLES)
         assert [block.name for block in run.manifest.blocks] == ["00001", "00002", "00003", "00004"]
-    damage_block(tmp_path / "blocks" / "00001", damage)  # holds a part of what 00002 names
-    with open_folder(tmp_path, manifest(), ROWS) as run:
+    damage_block("00001")  # holds a part of what 00002 names
+    with store.open_folder(tmp_path, MANIFEST, ROWS) as run:
         assert [block.name for block in run.manifest.blocks] == ["00003", "00004"]
         assert run.missing("test", "s", 2, ["ask"]) == [(1, 2, ["ask"])]
 
 
-def test_an_edited_manifest_is_not_believed(tmp_path: Path) -> None:
-    fill(tmp_path)
-    path = tmp_path / "manifest.json"
+def test_an_edited_manifest_is_not_believed(filled: Path) -> None:
+    path = filled / "manifest.json"
     path.write_text(path.read_text().replace('"name": "m"', '"name": "GPT-9"'))
     with pytest.raises(StoreError, match="was changed after it was written"):
-        read_manifest(tmp_path)
+        store.read_manifest(filled)
 
 
-def test_an_item_table_that_the_manifest_does_not_list_is_refused(tmp_path: Path) -> None:
-    fill(tmp_path)
+def test_the_item_table_is_listed_with_size_and_sha256_or_refused(filled: Path, tmp_path: Path) -> None:
+    content = (filled / "items.parquet").read_bytes()
+    listed = {"items.parquet": records.FileRecord(len(content), hashlib.sha256(content).hexdigest())}
+    assert store.read_manifest(filled).files == listed
+    assert tables.write_items(tmp_path, [ITEM]) == listed
     with pytest.raises(StoreError, match=r"items\.parquet is not the file the manifest describes"):
-        read_items(tmp_path, replace(read_manifest(tmp_path), files={}))
-
-
-def test_the_item_table_is_listed_with_size_and_sha256(tmp_path: Path) -> None:
-    fill(tmp_path / "run")
-    content = (tmp_path / "run" / "items.parquet").read_bytes()
-    listed = {"items.parquet": FileRecord(len(content), hashlib.sha256(content).hexdigest())}
-    assert read_manifest(tmp_path / "run").files == listed
-    (tmp_path / "again").mkdir()
-    assert write_items(tmp_path / "again", [ITEM]) == listed
+        tables.read_items(filled, replace(store.read_manifest(filled), files={}))
 
 
 def test_a_table_is_read_only_with_the_fingerprint_and_schema_that_are_wanted(tmp_path: Path) -> None:
     path = tmp_path / "items.parquet"
-    write_arrow(path, make_table(ITEMS, [ITEM]))
-    assert read_table(path, ITEMS, fingerprint(path.read_bytes())).to_pylist() == [ITEM._asdict()]
-    for listed in (fingerprint(b""), None):
+    tables.write_arrow(path, tables.make_table(records.ITEMS, [ITEM]))
+    assert tables.read_table(path, records.ITEMS, tables.fingerprint(path.read_bytes())).to_pylist() == [ITEM._asdict()]
+    for listed in (tables.fingerprint(b""), None):
         with pytest.raises(StoreError, match="not the file"):
-            read_table(path, ITEMS, listed)
+            tables.read_table(path, records.ITEMS, listed)
     with pytest.raises(StoreError, match="another schema"):
-        read_table(path, SCHEMAS["spans"], fingerprint(path.read_bytes()))
+        tables.read_table(path, tables.SCHEMAS["spans"], tables.fingerprint(path.read_bytes()))
+    files = tables.write_block(tmp_path, "00000", TABLES)
+    block = records.BlockRecord("00000", "test", "s", 0, 1, ("ask",), {"spans.parquet": files["observations.parquet"]})
+    folder = tmp_path / "blocks" / "00000"
+    (folder / "observations.parquet").rename(folder / "spans.parquet")
+    with pytest.raises(StoreError, match="another schema"):
+        tables.read_blocks(tmp_path, [block], "spans")
 
 
 def test_a_killed_item_table_leaves_no_half_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,15 +276,21 @@ def test_a_killed_item_table_leaves_no_half_of_it(tmp_path: Path, monkeypatch: p
 
     with monkeypatch.context() as patched:
         patched.setattr("choicewise.util.tables.pq.ParquetWriter", killed)
-        with pytest.raises(KeyboardInterrupt), open_folder(tmp_path, manifest(), ROWS):
+        with pytest.raises(KeyboardInterrupt), store.open_folder(tmp_path, MANIFEST, ROWS):
             pass
     assert list(tmp_path.iterdir()) == []
     fill(tmp_path)
-    assert read_items(tmp_path, read_manifest(tmp_path)).to_pylist() == [ITEM._asdict()]
+    assert tables.read_items(tmp_path, store.read_manifest(tmp_path)).to_pylist() == [ITEM._asdict()]
 
 
-def test_a_new_file_replaces_the_old_one_only_when_complete(tmp_path: Path) -> None:
-    path = tmp_path / "file"
+def test_a_new_file_or_folder_is_there_only_when_complete(filled: Path, tmp_path: Path) -> None:
+    before = state(filled)
+    with pytest.raises(KeyboardInterrupt), new_folder(filled / "blocks" / "00001") as partial:
+        (partial / "spans.parquet").write_bytes(b"half")
+        raise KeyboardInterrupt
+    assert state(filled) == before
+    path = tmp_path / "folder" / "file"
+    path.parent.mkdir()
     path.write_text("old")
     with pytest.raises(KeyboardInterrupt), new_file(path) as partial:
         partial.write_text("ha")
@@ -403,16 +298,7 @@ def test_a_new_file_replaces_the_old_one_only_when_complete(tmp_path: Path) -> N
     assert path.read_text() == "old"
     with new_file(path) as partial:
         partial.write_text("new")
-    assert {found.name: found.read_text() for found in tmp_path.iterdir()} == {"file": "new"}
-
-
-def test_another_schema_is_refused_even_when_listed(tmp_path: Path) -> None:
-    files = write_block(tmp_path, "00000", TABLES)
-    block = BlockRecord("00000", "test", "s", 0, 1, ("ask",), {"spans.parquet": files["observations.parquet"]})
-    folder = tmp_path / "blocks" / "00000"
-    (folder / "observations.parquet").rename(folder / "spans.parquet")
-    with pytest.raises(StoreError, match="another schema"):
-        read_blocks(tmp_path, [block], "spans")
+    assert {found.name: found.read_text() for found in path.parent.iterdir()} == {"file": "new"}
 
 
 @pytest.mark.parametrize(
@@ -425,12 +311,15 @@ def test_another_schema_is_refused_even_when_listed(tmp_path: Path) -> None:
         ('{"format": "choicewise-run", "version": 2}', "has version 2 .*evaluate again into a new folder"),
         ('{"format": "choicewise-run"}', "has version None .*evaluate again into a new folder"),
         ('{"format": "choicewise-run", "version": 3}', "field model is missing"),
+        (None, "choicewise run"),
     ],
 )
-def test_a_manifest_that_cannot_be_used_is_refused(tmp_path: Path, content: str, reason: str) -> None:
-    (tmp_path / "manifest.json").write_text(content)
+def test_a_manifest_that_cannot_be_used_is_refused(tmp_path: Path, content: str | None, reason: str) -> None:
+    (tmp_path / "manifest.json" if content else tmp_path / "file").write_text(content or "")
+    with pytest.raises(StoreError, match="is not a run folder"):
+        store.read_manifest(tmp_path / "file")
     with pytest.raises(StoreError, match=reason):
-        read_manifest(tmp_path)
+        store.read_manifest(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -446,37 +335,92 @@ def test_a_manifest_that_cannot_be_used_is_refused(tmp_path: Path, content: str,
         (lambda content: content["dataset"]["categories"]["c"].update(b="s"), "field dataset.categories.c.b is 's'"),
     ],
 )
-def test_the_wrong_field_of_a_manifest_is_named(tmp_path: Path, change: Callable[[Any], Any], reason: str) -> None:
-    fill(tmp_path)
-    path = tmp_path / "manifest.json"
+def test_the_wrong_field_of_a_manifest_is_named(filled: Path, change: Callable[[Any], Any], reason: str) -> None:
+    path = filled / "manifest.json"
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
     with pytest.raises(StoreError, match=re.escape(f"{path} is damaged: {reason}")) as error:
-        read_manifest(tmp_path)
+        store.read_manifest(filled)
     assert str(error.value).endswith("; `choicewise doctor` puts back its copy; or evaluate again into a new folder")
 
 
-def test_a_manifest_is_read_back_as_written(tmp_path: Path) -> None:
-    with open_folder(tmp_path, manifest(selection=Selection(("s",), 3)), ROWS) as run:
+def test_a_manifest_is_plain_json_and_read_back_as_written(tmp_path: Path) -> None:
+    with store.open_folder(tmp_path, replace(MANIFEST, selection=records.Selection(("s",), 3)), ROWS) as run:
         run.describe(CHECK)
-        run.add_block(PLACE, ["ask"], TABLES, Spent(50, 10, 1.5))
-    assert read_manifest(tmp_path) == run.manifest
-
-
-def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="is not a run folder"):
-        read_manifest(tmp_path / "file")
-
-
-def test_a_folder_without_a_manifest_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="choicewise run"):
-        read_manifest(tmp_path)
-
-
-def test_the_manifest_is_plain_json(tmp_path: Path) -> None:
-    fill(tmp_path / "run")
-    content = json.loads((tmp_path / "run" / "manifest.json").read_text())
+        run.add_block(PLACE, ["ask"], TABLES, records.Spent(50, 10, 1.5))
+    assert store.read_manifest(tmp_path) == run.manifest
+    content = json.loads((tmp_path / "manifest.json").read_text())
     assert content["format"] == "choicewise-run"
     assert content["blocks"][0]["files"]["spans.parquet"]["bytes"] > 0
+
+
+def test_a_server_is_read_back_as_written_and_so_is_a_folder_from_before_servers(tmp_path: Path) -> None:
+    server = records.ServerRecord("org/m", "echo", "/weights", "vLLM 0.32", "org/m", {"ab": -1.5}, 1e-4, "its answers")
+    said = replace(MANIFEST, protocols={}, server=server, refused={"q": "no echo"})
+    store.write_manifest(tmp_path, said)
+    assert store.read_manifest(tmp_path) == said
+    store.write_manifest(tmp_path, MANIFEST)
+    path = tmp_path / "manifest.json"
+    content = json.loads(path.read_text())
+    for name in ("server", "refused"):
+        del content[name]
+    head = {name: content.pop(name) for name in ("format", "version", "sha256")}
+    path.write_text(json.dumps({**head, "sha256": json_digest(content), **content}))
+    assert store.read_manifest(tmp_path) == MANIFEST
+
+
+# Observations on their way to disk: every minute, at the end, and whatever ends the block
+
+
+def observed(folder: Path) -> list[str]:
+    return tables.read_blocks(folder, store.read_manifest(folder).blocks, "observations")["key"].to_pylist()
+
+
+def test_a_minute_is_the_most_that_a_kill_loses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(0, 10_000, 25))
+    monkeypatch.setattr(store, "perf_counter", lambda: float(next(now)))
+    model = SimpleNamespace(computed=None, requests=0)
+    with store.open_folder(tmp_path, MANIFEST, ROWS) as folder, store.BlockWriter(folder, PLACE, model) as writer:
+        for number, blocks in enumerate([0, 0, 1, 1, 1, 2]):
+            writer.add(OBSERVATION._replace(key=str(number)))
+            assert len(folder.manifest.blocks) == blocks
+        writer.write(["ask"])
+        assert observed(tmp_path) == ["0", "1", "2", "3", "4", "5"]
+        assert [block.asks for block in folder.manifest.blocks] == [(), (), ("ask",)]
+        assert folder.manifest.engine.spent is None
+
+
+def test_what_was_observed_before_an_error_is_kept_with_what_it_cost(tmp_path: Path) -> None:
+    model = SimpleNamespace(computed=100, requests=0)
+    with store.open_folder(tmp_path, MANIFEST, ROWS) as folder:
+        with pytest.raises(KeyboardInterrupt), store.BlockWriter(folder, PLACE, model) as writer:
+            writer.add(OBSERVATION)
+            model.computed += 7
+            raise KeyboardInterrupt
+        assert observed(tmp_path) == ["k"]
+        assert folder.missing("test", "s", 1, ["ask"]) == [(0, 1, ["ask"])]
+        with store.BlockWriter(folder, PLACE, model) as writer:
+            model.computed += 3
+            writer.write(["ask"], tokens_asked=50)
+        spent = folder.manifest.engine.spent
+        assert spent is not None
+        assert (spent.tokens_asked, spent.tokens_computed) == (50, 10)
+        assert folder.missing("test", "s", 1, ["ask"]) == []
+
+
+# keys that end in zeros are those that a careless comparison of fixed-width text confuses
+SHORT_KEY = st.binary(min_size=1, max_size=2).map(lambda start: start.ljust(store.KEY_BYTES, b"\0").hex())
+KEY_LISTS = st.lists(
+    SHORT_KEY | st.binary(min_size=store.KEY_BYTES, max_size=store.KEY_BYTES).map(bytes.hex), max_size=8
+)
+
+
+@given(st.lists(st.tuples(KEY_LISTS, KEY_LISTS), max_size=8))
+def test_keys_are_a_set(steps: list[tuple[list[str], list[str]]]) -> None:
+    keys, reference = store.Keys(), set[str]()
+    for added, asked in steps:
+        keys.add(added)
+        reference.update(added)
+        assert keys.without(asked) == [key for key in asked if key not in reference]
+    assert store.Keys(reference).without(sorted(reference)) == []

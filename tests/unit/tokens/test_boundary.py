@@ -1,41 +1,39 @@
-"""Boundary policies against a plain reference, with real tokenizers and random texts, and the window behind them."""
+"""Boundary policies against a plain reference, spans by their place in the text, and what readings ask of a request."""
 
+import re
 from collections.abc import Sequence
-from functools import cache
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
 
+from choicewise.data.items import Item
 from choicewise.errors import ModelError, ProtocolError
-from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.protocols.protocol import BOUNDARIES
-from choicewise.questions import Span
-from choicewise.tokens.boundary import ChoiceQuestion, choice_questions_batch, cut, fit_span
+from choicewise.questions import Cosine, Ids, MaskedLoss, Span
+from choicewise.requests.ask import ASKERS
+from choicewise.requests.render import render
+from choicewise.tokens.boundary import (
+    ChoiceQuestion,
+    char_spans,
+    choice_questions_batch,
+    cut,
+    ends_before,
+    fit_span,
+    package_spans,
+)
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer, common_prefix
-from tests.helpers.protocols import choice_questions
-from tests.paths import SHARED
+from tests.helpers.protocols import choice_questions, mmlu_protocol
+from tests.helpers.real_tokenizers import tokenizer_with_bos as tokenizer
 
 POLICIES = ["joint", "separate", "lcp", "last-token", "count", "moved-space"]
 TOKENIZERS = ["models/stories260K", "models/babyllama-tok105", "tokenizers/gpt2", "tokenizers/mistral-7b-v0.2"]
 SURROGATE_FREE = st.characters(exclude_categories=["Cs"])
 TEXT = st.text(st.one_of(st.sampled_from(" \n\tabetho.A你👍"), SURROGATE_FREE), max_size=12)
 Pair = tuple[list[int], list[int]]
-
-
-@cache
-def tokenizer(name: str) -> Tokenizer:
-    if name == "bytes":
-        return ByteTokenizer()
-    if not SHARED.is_dir():
-        pytest.skip(f"no shared data at {SHARED}")
-    pytest.importorskip("tokenizers")
-    found = HfTokenizer(SHARED / name)
-    if name.startswith("tokenizers/"):  # these folders name no special tokens
-        found.bos_id = {"gpt2": 50256}.get(name.split("/")[1], 1)
-    return found
 
 
 def plain_reference(tokens: Tokenizer, policy: str, bos: str, context: str, choices: Sequence[str]) -> list[Pair]:
@@ -64,9 +62,8 @@ def plain_reference(tokens: Tokenizer, policy: str, bos: str, context: str, choi
         bare = context if policy == "joint" else context.rstrip()
         return [(start(bare), whole(bare, context[len(bare) :] + choice)[len(start(bare)) :]) for choice in choices]
     texts = [start(context), *(whole(context, choice) for choice in choices)]
-    shared = next(
-        (n for n, column in enumerate(zip(*texts, strict=False)) if len(set(column)) > 1), min(map(len, texts))
-    )
+    columns = enumerate(zip(*texts, strict=False))
+    shared = next((n for n, column in columns if len(set(column)) > 1), min(map(len, texts)))
     return [((text[:shared] or start("")), text[shared:]) for text in texts[1:]]
 
 
@@ -74,7 +71,6 @@ def pairs(asked: Sequence[ChoiceQuestion]) -> list[Pair | None]:
     return [one.span and (one.span.context.tolist(), one.span.continuation.tolist()) for one in asked]
 
 
-@pytest.mark.costly("real tokenizers")
 @pytest.mark.parametrize("name", [*TOKENIZERS, "bytes"])
 @given(
     policy=st.sampled_from(POLICIES),
@@ -82,9 +78,9 @@ def pairs(asked: Sequence[ChoiceQuestion]) -> list[Pair | None]:
     context=TEXT | st.sampled_from(["", "<s>", "<s> a", "<|endoftext|>x", "  ", "Answer:\n\n"]),
     choices=st.lists(TEXT | st.sampled_from([" A", "A", "<s>", ""]), min_size=1, max_size=4),
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_spans_equal_the_plain_reference(name: str, policy: str, bos: str, context: str, choices: list[str]) -> None:
-    tokens = tokenizer(name)
+    tokens = ByteTokenizer() if name == "bytes" else tokenizer(name)
     asked = choice_questions(tokens, policy, bos, context, choices, [0])
     expected = plain_reference(tokens, policy, bos, context, choices)
     for one, found, wanted, choice in zip(asked, pairs(asked), expected, choices, strict=True):
@@ -98,12 +94,10 @@ def test_spans_equal_the_plain_reference(name: str, policy: str, bos: str, conte
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(context=TEXT, choices=st.lists(TEXT, min_size=1, max_size=3))
-@settings(deadline=None, max_examples=30)
 def test_what_the_policies_have_in_common(name: str, context: str, choices: list[str]) -> None:
     """Without a merge lcp is joint where every choice starts apart; joint is then the true tokens of the whole."""
     tokens = tokenizer(name)
-    joint = choice_questions(tokens, "joint", "default", context, choices, [])
-    lcp = choice_questions(tokens, "lcp", "default", context, choices, [])
+    joint, lcp = (choice_questions(tokens, policy, "default", context, choices, []) for policy in ("joint", "lcp"))
     for one, other, choice in zip(joint, lcp, choices, strict=True):
         if not context or one.span is None:
             continue
@@ -113,7 +107,6 @@ def test_what_the_policies_have_in_common(name: str, context: str, choices: list
             assert pairs([one]) == pairs([other])
 
 
-@pytest.mark.costly("real tokenizers")
 @given(context=TEXT, choices=st.lists(TEXT, min_size=1, max_size=3))
 def test_joint_equals_separate_without_merges(context: str, choices: list[str]) -> None:
     """Bytes never merge, so nothing but moved white space tells the policies apart."""
@@ -147,51 +140,38 @@ def test_spans_batch_shares_contexts_and_encodes_in_few_calls() -> None:
             return super().encode(texts, special=special)
 
     contexts, choices = [f"question {number}" for number in range(50)], [[" A", " B"]] * 50
-    asked = choice_questions_batch(
-        Encodings(Counting(), "default"), "separate", contexts, choices, [[number % 2] for number in range(50)]
-    )
+    gold = [[number % 2] for number in range(50)]
+    asked = choice_questions_batch(Encodings(Counting(), "default"), "separate", contexts, choices, gold)
     assert len(calls) <= 6
     assert max(calls, key=len).count("question 1 A") == 1
     for number, (first, second) in enumerate(asked):
-        assert first.span
-        assert second.span
         assert first.span.context is second.span.context
         assert (first.span.gold, second.span.gold) == (number % 2 == 0, number % 2 == 1)
-    one_by_one = [
-        choice_questions(ByteTokenizer(), "separate", "default", *rest, [])
-        for rest in zip(contexts, choices, strict=True)
-    ]
-    assert [pairs(request) for request in asked] == [pairs(request) for request in one_by_one]
+        one_by_one = choice_questions(ByteTokenizer(), "separate", "default", contexts[number], choices[number], [])
+        assert pairs([first, second]) == pairs(one_by_one)
 
 
 def test_published_boundaries() -> None:
     """GPT-2 and Mistral on the letters of MMLU: one token where the text continues, the dummy space where not."""
     gpt2, mistral = tokenizer("tokenizers/gpt2"), tokenizer("tokenizers/mistral-7b-v0.2")
-    (joint,) = pairs(choice_questions(gpt2, "joint", "default", "Answer:", [" A"], []))
-    assert joint == ([33706, 25], [317])
-    (joint,) = pairs(choice_questions(gpt2, "joint", "default", "Answer:\n", ["A"], []))
-    assert joint == ([33706, 25, 198], [32])
-    (moved,) = pairs(choice_questions(gpt2, "moved-space", "default", "Answer:\n\n", ["A"], []))
-    assert moved == ([33706, 25], [198, 198, 32])
-    (separate,) = choice_questions(mistral, "separate", "default", "Answer:", [" A"], [])
-    assert separate.span
-    assert [mistral.token_bytes[token] for token in separate.span.continuation] == [b" ", b" A"]
-    (last,) = choice_questions(mistral, "last-token", "default", "Answer:", ["A"], [])
-    assert last.span
-    assert [mistral.token_bytes[token] for token in last.span.continuation] == [b" A"]
+    for policy, context, choice, expected in (
+        ("joint", "Answer:", " A", ([33706, 25], [317])),
+        ("joint", "Answer:\n", "A", ([33706, 25, 198], [32])),
+        ("moved-space", "Answer:\n\n", "A", ([33706, 25], [198, 198, 32])),
+    ):
+        assert pairs(choice_questions(gpt2, policy, "default", context, [choice], [])) == [expected]
+    for policy, choice, spelled in (("separate", " A", [b" ", b" A"]), ("last-token", "A", [b" A"])):
+        (one,) = choice_questions(mistral, policy, "default", "Answer:", [choice], [])
+        assert [mistral.token_bytes[token] for token in one.span.continuation] == spelled
 
 
 def test_a_merge_is_flagged_and_lcp_undoes_it() -> None:
     tokens = tokenizer("tokenizers/gpt2")
     joint, other = choice_questions(tokens, "joint", "default", "the hell", ["o", "fire"], [0])
-    assert joint.merged
-    assert joint.span is None
+    assert (joint.merged, joint.span) == (True, None)
     assert "merge" in (joint.missing or "")
     hello, hellfire = choice_questions(tokens, "lcp", "default", "the hell", ["o", "fire"], [0])
-    assert hello.span
-    assert hellfire.span
-    assert tokens.decode(hello.span.continuation) == " hello"
-    assert tokens.decode(hellfire.span.continuation) == " hellfire"
+    assert [tokens.decode(one.span.continuation) for one in (hello, hellfire)] == [" hello", " hellfire"]
     assert other.merged == hellfire.merged
 
 
@@ -212,6 +192,8 @@ def test_an_empty_context_needs_a_prefix_token() -> None:
     tokens.eos_id = None
     with pytest.raises(ModelError, match="neither a BOS nor an EOS"):
         choice_questions(tokens, "joint", "none", "", ["a"], [])
+    with pytest.raises(ProtocolError, match="it must be one of joint, moved-space"):
+        choice_questions(tokens, "guess", "default", "a", ["b"], [])
 
 
 def test_a_tokenizer_that_appends_is_refused() -> None:
@@ -225,28 +207,17 @@ def test_a_tokenizer_that_appends_is_refused() -> None:
 def test_count_takes_the_tokens_before_it_from_the_whole_text() -> None:
     """After a merge joint feeds the context's own tokens, count the whole's; both lose the same characters."""
     tokens = tokenizer("models/stories260K")
-    context, choice = next(
-        (text[:cut], text[cut:])
-        for text in ("once upon a time there was", "because something happened")
-        for cut in range(1, len(text))
-        if (asked := choice_questions(tokens, "count", "default", text[:cut], [text[cut:]], [])[0]).merged
-        and asked.span
-    )
-    (counted,), (joint,) = (
-        choice_questions(tokens, policy, "default", context, [choice], []) for policy in ("count", "joint")
-    )
-    assert counted.span is not None
-    assert joint.span is not None
+    texts = ("once upon a time there was", "because something happened")
+    for context, choice in ((text[:end], text[end:]) for text in texts for end in range(1, len(text))):
+        (counted,), (joint,) = (
+            choice_questions(tokens, policy, "default", context, [choice], []) for policy in ("count", "joint")
+        )
+        if counted.merged and counted.span:
+            break
     (whole,) = Encodings(tokens, "default").contexts([context + choice])
     assert np.concatenate([counted.span.context, counted.span.continuation]).tolist() == whole.tolist()
-    assert not counted.noncanonical
-    assert joint.noncanonical
+    assert (counted.noncanonical, joint.noncanonical) == (False, True)
     assert counted.span.continuation.tolist() == joint.span.continuation.tolist()
-
-
-def test_an_unknown_policy_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="it must be one of joint, moved-space"):
-        choice_questions(ByteTokenizer(), "guess", "default", "a", ["b"], [])
 
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=6), min_size=1, max_size=4))
@@ -275,7 +246,6 @@ def test_fit_span(context: int, continuation: int, window: int) -> None:
         assert cut.span is None
         assert "does not fit" in (cut.missing or "")
         return
-    assert cut.span
     assert [*cut.span.context, *cut.span.continuation] == whole[-(window + 1) :]
     assert len(cut.span.continuation) == continuation
     assert cut.tokens_dropped == max(0, len(whole) - window - 1)
@@ -287,9 +257,113 @@ def test_fit_span_leaves_the_missing_alone() -> None:
     assert fit_span(asked, 2, cut_start=True) is asked
 
 
-@pytest.mark.parametrize(("limit", "kept"), [(9, 5), (5, 4), (3, 2), (1, 0), (0, 0)])
-def test_cut_end(limit: int, kept: int) -> None:
+def test_cut() -> None:
     context = np.arange(5, dtype=np.int32)
-    found, dropped = cut(context, limit - 1, start=False)
-    assert found.tolist() == list(range(kept))
-    assert dropped == 5 - kept
+    for space, left in ((8, 5), (4, 4), (2, 2), (0, 0), (-1, 0)):
+        for start, expected in ((False, [*range(left)]), (True, [*range(5 - left, 5)])):
+            found, dropped = cut(context, space, start=start)
+            assert (found.tolist(), dropped) == (expected, 5 - left)
+
+
+class Merging(ByteTokenizer):
+    """Bytes, and 257 for a colon with a quotation mark."""
+
+    def __init__(self, bos: int | None = 256) -> None:
+        super().__init__()
+        self.token_bytes = [*self.token_bytes, b':"']
+        self.bos_id = bos
+
+    def encode(self, texts: list[str], *, special: bool) -> list[Ids]:
+        start = [256] * (special and self.bos_id is not None)
+        plain = ([257 if piece == ':"' else list(piece.encode()) for piece in re.split('(:")', text)] for text in texts)
+        return [np.asarray([*start, *np.hstack(pieces)], dtype=np.int32) for pieces in plain]
+
+
+SOME_TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
+
+
+@given(context=SOME_TEXT, continuation=SOME_TEXT)
+def test_without_merges_a_char_span_is_the_tokens_of_the_continuation(context: str, continuation: str) -> None:
+    asked = char_spans(Encodings(ByteTokenizer(), "default"), context, continuation, True)
+    assert asked.span.context.tolist() == [256, *context.encode()]
+    assert asked.span.continuation.tolist() == list(continuation.encode())
+    assert (asked.merged, asked.span.gold) == (False, True)
+
+
+@given(context=SOME_TEXT, continuation=st.text("ab cé", min_size=1, max_size=5))
+def test_the_package_counts_a_second_bos_and_characters(context: str, continuation: str) -> None:
+    asked = package_spans(Encodings(ByteTokenizer(), "default"), context, continuation, None)
+    scored, text = asked.span.continuation.tolist(), continuation.encode()
+    assert asked.span.context.tolist()[:2] == [256, 256]  # one BOS is the tokenizer's, one the package's
+    # Of a character of several tokens the span begins with the last one, and ends with the first one.
+    first, last = (len(char.encode()) for char in (continuation[0], continuation[-1]))
+    expected = text[first - 1 :] if len(continuation) == 1 or last == 1 else text[first - 1 : -1]
+    assert bytes(scored) == (text[:1] if len(continuation) == 1 else expected)
+
+
+def test_a_token_across_the_boundary_is_scored_whole_and_flagged() -> None:
+    for find, bos in ((char_spans, [256]), (package_spans, [256, 256])):
+        asked = find(Encodings(Merging(), "default"), "say:", '"red"', None)
+        assert asked.span.context.tolist() == [*bos, *b"say"]
+        assert asked.span.continuation.tolist() == [257, *b'red"']
+        assert asked.merged
+
+
+def test_the_package_needs_a_bos_and_both_need_text() -> None:
+    assert package_spans(Encodings(Merging(None), "default"), "a", "b", None).missing == (
+        "the package surprisal needs a BOS, and the tokenizer names none"
+    )
+    for find in (char_spans, package_spans):
+        assert find(Encodings(Merging(), "default"), "a", "", None).missing
+
+    class Deaf(ByteTokenizer):
+        def encode(self, texts: list[str], *, special: bool) -> list[Ids]:
+            return super().encode([text.lower() for text in texts], special=special)
+
+    asked = char_spans(Encodings(Deaf(), "default"), "a", "B", None)
+    assert (asked.span, asked.missing) == (None, "the tokens do not spell 'B', so it has no character span")
+
+
+def test_choices_are_asked_one_by_one() -> None:
+    encodings = Encodings(Merging(), "default")
+    red, blue = char_spans(encodings, "say:", '"red"', False), char_spans(encodings, "say:", " blue", True)
+    assert (red.merged, blue.merged, red.span.gold, blue.span.gold) == (True, False, False, True)
+
+
+def test_ends_before_stands_in_the_place_of_every_token() -> None:
+    span = Span(*Encodings(ByteTokenizer(), "none").contexts(["ab", "cd"]))
+    found = [(end.context.tolist(), end.continuation.tolist()) for end in ends_before(span, 7)]
+    assert found == [([97, 98], [7]), ([97, 98, 99], [7])]
+
+
+ITEM = Item("1", "Q?", ("w", "x"), (1,))
+BASE = {"shots": 0, "choices": None, "question": "{question}\n", "proposal": "Is it {choice}?"}
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {"reading": "yes-no", "continuation": " Yes\n No"},
+        {"reading": "rating", "continuation": "1\n2\n3"},
+        {"reading": "noisy-channel"},
+        {"reading": "spellings", "continuation": " {letter}\n({letter}", "proposal": ""},
+        {"continuation": " {choice}\n.", "proposal": ""},
+        {"continuation": " so"},  # what is scored may be the same for all, after another proposal each
+    ],
+)
+def test_groups(axes: dict[str, str], snapshot: SnapshotAssertion) -> None:
+    protocol = mmlu_protocol(**{**BASE, **axes})
+    found = ASKERS[protocol.reading].groups(render(protocol, ITEM, ()), "Q?\n")
+    assert [f"{group.context!r} {group.continuations} {group.gold}" for group in found] == snapshot
+    assert all(group.own == bool(protocol.proposal) for group in found)
+    places = [place for group in found for place in group.places]
+    assert len(set(places)) == len(places)
+
+
+def test_masked_and_pair_are_questions_of_their_own() -> None:
+    left, right = Encodings(ByteTokenizer(), "none").contexts(["ab", "cd"])
+    span = Span(left, right)
+    assert MaskedLoss(span).key != span.key == Span(left, right, True).key
+    assert (span.inputs, MaskedLoss(span).inputs, Cosine(left, right).inputs) == (3, 4, 4)
+    assert Cosine(left, right).key != Cosine(right, left).key
+    assert Cosine(left, right).key == Cosine(left, right, True).key

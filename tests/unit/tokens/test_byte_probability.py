@@ -17,7 +17,7 @@ from choicewise.tokens.byte_coverings import (
     token_sizes,
 )
 from choicewise.tokens.tokenizer import ByteTokenizer, Vocabulary, vocabulary
-from tests.helpers.toy_tokenizers import ToyModel, ToyTokenizer
+from tests.helpers.toy_tokenizers import EndlessModel, ToyModel, ToyTokenizer
 
 TOY = ToyTokenizer()
 TEXT = st.text("ab", min_size=1, max_size=4).map(str.encode)
@@ -37,40 +37,18 @@ def total(model: ToyModel, question: ByteProbability) -> float:
     return float(seen.logprobs.sum(dtype=np.float64))
 
 
-class Stopping(ToyModel):
-    """Never ends a text: with BOS impossible, the sequences that brute force looks at have all the probability."""
-
-    def row(self, context):  # type: ignore[no-untyped-def]
-        weights = super().row(context)
-        weights[-1] = 0
-        return weights / weights.sum()
-
-
 @given(context=CONTEXT, text=TEXT)
 @settings(max_examples=25)
-def test_exact_bytes_equal_brute_force(context: list[int], text: bytes) -> None:
-    model = Stopping()
-    found = np.exp(total(model, probability(context, text, 0, len(text))))
-    assert found == pytest.approx(model.starts_with(context, text), rel=1e-4)
-
-
-@given(context=CONTEXT, text=TEXT)
-@settings(max_examples=25)
-def test_each_byte_has_its_own_probability(context: list[int], text: bytes) -> None:
-    model = Stopping()
+def test_probabilities_of_bytes_are_those_of_brute_force(context: list[int], text: bytes) -> None:
+    """Of all bytes together, of each after those before it, and of the next one, which is a or b."""
+    model = EndlessModel()
     ((_, seen),) = answer_with_bytes(model.answer, [probability(context, text, *range(len(text) + 1))], TOY)
     prefixes = [model.starts_with(context, text[:end]) for end in range(len(text) + 1)]
+    assert np.exp(total(model, probability(context, text, 0, len(text)))) == pytest.approx(prefixes[-1], rel=1e-4)
     assert np.exp(seen.logprobs) == pytest.approx(np.divide(prefixes[1:], prefixes[:-1]), rel=1e-4)
     assert seen.tokens.tolist() == list(text)
     assert seen.ranks.tolist() == [-1] * len(text)
-
-
-@given(context=CONTEXT, text=TEXT)
-@settings(max_examples=20)
-def test_the_next_byte_is_one_of_all(context: list[int], text: bytes) -> None:
-    following = [
-        total(Stopping(), probability(context, text + byte, len(text), len(text) + 1)) for byte in (b"a", b"b")
-    ]
+    following = [total(model, probability(context, text + byte, len(text), len(text) + 1)) for byte in (b"a", b"b")]
     assert np.exp(following).sum() == pytest.approx(1, rel=1e-5)
 
 
@@ -102,13 +80,11 @@ def test_spellings_are_all_there_are_and_counted(text: bytes) -> None:
 
 def test_given_spellings_give_less_and_the_empty_one_the_single_tokens() -> None:
     model, text = ToyModel(), b"aab"
-    whole = total(model, probability([6], text, 0, 3))
-    single = total(model, ByteProbability(ids(6), text, (0, 3), ((),)))
-    some = total(model, ByteProbability(ids(6), text, (0, 3), ((), (0,))))
+    single, some = (total(model, ByteProbability(ids(6), text, (0, 3), paths)) for paths in (((),), ((), (0,))))
     assert np.exp(single) == pytest.approx(model.row([6])[4], rel=1e-5)
     second = model.row([6])[0] * model.row([6, 0])[2]
     assert np.exp(some) == pytest.approx(model.row([6])[4] + second, rel=1e-5)
-    assert single < some < whole
+    assert single < some < total(model, probability([6], text, 0, 3))
 
 
 def test_bytes_of_a_byte_model_are_its_tokens() -> None:
@@ -119,13 +95,8 @@ def test_bytes_of_a_byte_model_are_its_tokens() -> None:
 
 
 def test_what_no_token_spells_is_impossible() -> None:
-    found = dict(
-        answer_with_bytes(
-            ToyModel().answer,
-            [probability([6], b"x", 0, 1), probability([6], b"ax", 0, 1, 2), probability([6], b"a", 0, 1)],
-            TOY,
-        )
-    )
+    asked = [probability([6], b"x", 0, 1), probability([6], b"ax", 0, 1, 2), probability([6], b"a", 0, 1)]
+    found = dict(answer_with_bytes(ToyModel().answer, asked, TOY))
     assert found[0].logprobs.tolist() == [-np.inf]
     assert found[1].logprobs[1] == -np.inf
     assert np.isfinite(found[2].logprobs).all()
@@ -143,45 +114,36 @@ def test_byte_probabilities_are_answered_with_spans_and_masses_in_bounded_groups
             calls.append(len(questions))
             return super().answer(questions)
 
-    asked = [
-        Span(ids(6), ids(0, 1)),
-        probability([6], b"abab", 0, 4),
-        Mass(ids(6), TokenSet([1, 2])),
-        probability([6], b"ba", 0, 2),
-    ]
-    whole = dict(answer_with_bytes(Counting().answer, asked, TOY))
+    def answered() -> dict[int, list[float]]:
+        asked = [Span(ids(6), ids(0, 1)), probability([6], b"abab", 0, 4)]
+        asked += [Mass(ids(6), TokenSet([1, 2])), probability([6], b"ba", 0, 2)]
+        return {index: seen.logprobs.tolist() for index, seen in answer_with_bytes(Counting().answer, asked, TOY)}
+
+    whole = answered()
     assert len(calls) == 1
     monkeypatch.setattr("choicewise.tokens.byte_coverings.PARTS", 3)
-    split = dict(answer_with_bytes(Counting().answer, asked, TOY))
+    assert answered() == whole
     assert len(calls) > 2
-    assert {index: seen.logprobs.tolist() for index, seen in split.items()} == {
-        index: seen.logprobs.tolist() for index, seen in whole.items()
-    }
 
 
 def test_keys_sizes_and_inputs() -> None:
     question = probability([6, 0], b"abab", 1, 2, 4)
-    keys = {
-        question.key,
-        probability([6], b"abab", 1, 2, 4).key,
-        probability([6, 0], b"abaa", 1, 2, 4).key,
-        probability([6, 0], b"abab", 1, 4).key,
-        ByteProbability(ids(6, 0), b"abab", (1, 2, 4), ((),)).key,
-    }
+    others = [probability([6], b"abab", 1, 2, 4), probability([6, 0], b"abaa", 1, 2, 4)]
+    others += [probability([6, 0], b"abab", 1, 4), ByteProbability(ids(6, 0), b"abab", (1, 2, 4), ((),))]
+    assert probability([6, 0], b"abab", 1, 2, 4).key == question.key
+    keys = {each.key for each in (question, *others)}
     assert len(keys) == 5
     assert without(question, 1).context.tolist() == [0]
     assert question.inputs == 5
     assert ByteProbability(ids(6, 0), b"abab", (0, 4), ((), (0,))).inputs == 3
     assert question.continuation.tolist() == list(b"bab")
-    nothing = TokenScores(ids(), np.empty(0, dtype=np.float32), ids())
-    bytes_of = token_sizes(TOY)
-    assert sizes(question, nothing, bytes_of).tolist() == [1, 2]
-    assert sizes(Span(ids(6), ids(2)), TokenScores(ids(2, 6), nothing.logprobs, ids()), bytes_of).tolist() == [2, 0]
-    beyond = len(TOY.token_bytes)
-    assert sizes(Span(ids(6), ids(2)), TokenScores(ids(2, beyond), nothing.logprobs, ids()), bytes_of).tolist() == [
-        2,
-        0,
-    ]
+    bytes_of, beyond = token_sizes(TOY), len(TOY.token_bytes)
+
+    def sized(asked: Span | ByteProbability, *seen: int) -> list[int]:
+        return sizes(asked, TokenScores(ids(*seen), np.empty(0, dtype=np.float32), ids()), bytes_of).tolist()
+
+    assert sized(question) == [1, 2]
+    assert sized(Span(ids(6), ids(2)), 2, 6) == sized(Span(ids(6), ids(2)), 2, beyond) == [2, 0]
 
 
 @given(text=st.binary(max_size=3), table=st.lists(st.binary(max_size=3), min_size=1, max_size=12))
@@ -197,17 +159,12 @@ def test_vocabulary_by_its_bytes(text: bytes, table: list[bytes]) -> None:
     assert set(words.unspaced.ids.tolist()) == {token for token, spelled in enumerate(table) if spelled} - starting
 
 
-@pytest.mark.parametrize(
-    ("table", "marks"),
-    [
-        ([b" a", b"b"], True),
-        ([b" ", b"a"], True),
-        ([b"a", b"b"], False),
-        ([b"low ", b"est", b" "], False),
-        ([b";\n", b" a"], True),
-    ],
-)
-def test_which_tokens_mark_words(table: list[bytes], marks: bool) -> None:
+WORDS = {(b" a", b"b"): True, (b" ", b"a"): True, (b"a", b"b"): False}
+WORDS |= {(b"low ", b"est", b" "): False, (b";\n", b" a"): True}
+
+
+@pytest.mark.parametrize(("table", "marks"), WORDS.items())
+def test_which_tokens_mark_words(table: tuple[bytes, ...], marks: bool) -> None:
     assert Vocabulary(ToyTokenizer(table)).marks_words is marks
     assert vocabulary(TOY) is vocabulary(TOY)
     assert len(table) in Vocabulary(ToyTokenizer([*table, b"", b""], eos=True)).spaced.ids

@@ -1,7 +1,6 @@
 """The policies heal, word and bytes: what they ask, what comes of it, and what they refuse."""
 
 from collections.abc import Sequence
-from functools import cache
 from itertools import product
 
 import numpy as np
@@ -10,21 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.errors import ModelError, ProtocolError
-from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.protocols.protocol import BOUNDARIES, CORRECTED
 from choicewise.protocols.readings import READINGS
-from choicewise.questions import Mass, Span
+from choicewise.questions import Mass
 from choicewise.tokens.boundary import CORRECTIONS, ChoiceQuestion, fit_span
 from choicewise.tokens.byte_coverings import ByteProbability, answer_with_bytes
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 from tests.helpers.protocols import choice_questions, mmlu_protocol
-from tests.helpers.toy_tokenizers import WORDS, ToyModel, ToyTokenizer
-from tests.paths import SHARED
+from tests.helpers.real_tokenizers import LOSSLESS, LOSSY
+from tests.helpers.real_tokenizers import tokenizer_with_bos as tokenizer
+from tests.helpers.toy_tokenizers import WORDS, EndlessModel, ToyModel, ToyTokenizer
 
-BYTE_LEVEL = ["tokenizers/gpt2", "tokenizers/gpt-neox-20b", "models/tiny-rwkv-4v0-660K"]
-PIECES = ["tokenizers/mistral-7b-v0.2", "models/stories260K", "models/aidreams260K"]
-LOSSLESS = [*BYTE_LEVEL, *PIECES]
-LOSSY = ["tokenizers/t5", "tokenizers/bert-base-uncased", "models/babyllama-tok105"]
 CASES = {
     "english": ("Once upon a ti", ["me", "ger", "me there was"]),
     "chinese": ("以下哪一个是正", ["确的", "常", "确"]),
@@ -33,17 +28,6 @@ CASES = {
 }
 MINICONS = [("retu", "rn"), ("collec", "tions"), ("The func", "tion name"), ("foo(", '") and')]
 WORDY = ToyTokenizer(WORDS, eos=False)
-
-
-@cache
-def tokenizer(name: str) -> Tokenizer:
-    if not SHARED.is_dir():
-        pytest.skip(f"no shared data at {SHARED}")
-    pytest.importorskip("tokenizers")
-    found = HfTokenizer(SHARED / name)
-    if found.bos_id is None and found.eos_id is None:  # folders of a tokenizer alone name no special tokens
-        found.bos_id = {"gpt2": 50256, "mistral-7b-v0.2": 1}.get(name.split("/")[1], 0)
-    return found
 
 
 def score(model: ToyModel, asked: Sequence[ChoiceQuestion]) -> list[float]:
@@ -66,7 +50,6 @@ def under(policy: str, context: str, choices: Sequence[str], tokens: Tokenizer |
 
 
 def scored_bytes(tokens: Tokenizer, one: ChoiceQuestion) -> bytes:
-    assert one.span is not None
     if isinstance(one.span, ByteProbability):
         return one.span.text
     return b"".join(tokens.token_bytes[token] for token in one.span.continuation)
@@ -82,63 +65,44 @@ def test_heal_divides_by_how_the_shared_tokens_may_go_on(context: str, choices: 
     model = ToyModel()
     plain, healed = under("lcp", context, choices), under("heal", context, choices)
     for one, other, before, after in zip(plain, healed, score(model, plain), score(model, healed), strict=True):
-        assert isinstance(one.span, Span)
-        assert isinstance(other.span, Span)
         assert one.span.continuation.tolist() == other.span.continuation.tolist()
         rest = scored_bytes(model.tokenizer, one)[: -len(choices[plain.index(one)].encode())]
         if other.before is None:
             assert after == before
             continue
-        known = {path for path, _ in _paths(model, other.before)}
-        mass = sum(model.probability(other.span.context, path) for path in known)
-        assert isinstance(other.before, ByteProbability)
+        mass = sum(model.probability(other.span.context, path) for path in coverings(model, other.before))
         assert other.before.text == rest
         assert after == pytest.approx(before - np.log(mass), abs=1e-4)
         assert after <= 1e-6
 
 
-def _paths(model: ToyModel, cover: Mass | ByteProbability | None) -> list[tuple[tuple[int, ...], bytes]]:
-    """Every covering sequence whose tokens but the last are a known path, and what it spells."""
-    assert isinstance(cover, ByteProbability)
-    assert cover.spellings is not None
-    table = model.tokenizer.token_bytes
-    found = []
+def coverings(model: ToyModel, cover: ByteProbability) -> set[tuple[int, ...]]:
+    """Every covering sequence whose tokens but the last are a known path."""
+    table, found = model.tokenizer.token_bytes, set()
     for path in cover.spellings:
         spelled = b"".join(table[token] for token in path)
         assert cover.text.startswith(spelled)
         rest = cover.text[len(spelled) :]
-        found += [((*path, token), spelled) for token, part in enumerate(table) if part and part.startswith(rest)]
+        found |= {(*path, token) for token, part in enumerate(table) if part and part.startswith(rest)}
     return found
 
 
 @given(context=TOY_TEXT, length=st.integers(1, 3))
 @settings(max_examples=15)
-def test_healed_probabilities_of_different_texts_sum_to_at_most_one(context: str, length: int) -> None:
+def test_probabilities_of_different_texts_sum_to_at_most_one_and_of_bytes_to_one_where_no_text_ends(
+    context: str, length: int
+) -> None:
     choices = ["".join(letters) for letters in product("ab", repeat=length)]
     assert np.exp(score(ToyModel(), under("heal", context, choices))).sum() <= 1 + 1e-5
-
-
-@given(context=TOY_TEXT, length=st.integers(1, 3))
-@settings(max_examples=15)
-def test_bytes_of_different_texts_sum_to_one_where_no_text_ends(context: str, length: int) -> None:
-    class Endless(ToyModel):
-        def row(self, context):  # type: ignore[no-untyped-def]
-            weights = super().row(context)
-            weights[-1] = 0
-            return weights / weights.sum()
-
-    choices = ["".join(letters) for letters in product("ab", repeat=length)]
-    assert np.exp(score(Endless(), under("bytes", context, choices))).sum() == pytest.approx(1, abs=1e-4)
+    assert np.exp(score(EndlessModel(), under("bytes", context, choices))).sum() == pytest.approx(1, abs=1e-4)
 
 
 @given(context=TOY_TEXT, choices=TOY_CHOICES)
 @settings(max_examples=25)
 def test_bytes_are_the_brute_force_share_of_what_continues(context: str, choices: list[str]) -> None:
     model = ToyModel()
-    for one, found, choice in zip(
-        under("bytes", context, choices), score(model, under("bytes", context, choices)), choices, strict=True
-    ):
-        assert isinstance(one.span, ByteProbability)
+    asked = under("bytes", context, choices)
+    for one, found, choice in zip(asked, score(model, asked), choices, strict=True):
         start, text = one.span.context.tolist(), one.span.text
         rest = text[: len(text) - len(choice)]
         assert one.span.offsets == tuple(range(len(rest), len(text) + 1))
@@ -169,13 +133,9 @@ def test_probabilities_of_all_words_sum_to_at_most_one(context: str, eos: bool) 
     assert all(one.missing is None for one in asked)
     sums, plain = np.exp(score(model, asked)), np.exp(score(model, under("lcp", context, words, model.tokenizer)))
     assert 0 < sums.sum() <= 1
-    assert (sums < plain / np.exp(score_before(model, asked))).all()
-
-
-def score_before(model: ToyModel, asked: Sequence[ChoiceQuestion]) -> list[float]:
     masses = [one.before for one in asked if isinstance(one.before, Mass)]
-    seen = dict(answer_with_bytes(model.answer, masses, model.tokenizer))
-    return [float(seen[place].logprobs[0]) for place in range(len(masses))]
+    begins = dict(answer_with_bytes(model.answer, masses, model.tokenizer))
+    assert (sums < plain / np.exp([float(begins[place].logprobs[0]) for place in range(len(masses))])).all()
 
 
 def test_word_is_the_formula() -> None:
@@ -208,27 +168,19 @@ def test_permuted_choices_have_permuted_scores(context: str, choices: list[str])
 @settings(max_examples=20)
 def test_every_policy_is_the_same_for_bytes(context: str, choices: list[str]) -> None:
     """Where every byte is a token nothing merges, and there is one way to spell a text."""
+    plain = under("lcp", context, choices, ByteTokenizer())
     for policy in ("heal", "bytes"):
-        for one, other in zip(
-            under(policy, context, choices, ByteTokenizer()),
-            under("lcp", context, choices, ByteTokenizer()),
-            strict=True,
-        ):
+        for one, other in zip(under(policy, context, choices, ByteTokenizer()), plain, strict=True):
             assert one.before is None
-            assert one.span is not None
-            assert other.span is not None
             assert one.span.continuation.tolist() == other.span.continuation.tolist()
 
 
-@pytest.mark.costly("real tokenizers")
 @pytest.mark.parametrize("name", LOSSLESS)
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_scored_is_the_text(name: str, case: str) -> None:
     """In every script: the rest of the context and the continuation, whole, whatever merges."""
     tokens, (context, choices) = tokenizer(name), CASES[case]
-    asked = {
-        policy: choice_questions(tokens, policy, "default", context, choices, []) for policy in ("lcp", "heal", "bytes")
-    }
+    asked = {policy: under(policy, context, choices, tokens) for policy in ("lcp", "heal", "bytes")}
     for place, choice in enumerate(choices):
         plain, healed, exact = (asked[policy][place] for policy in asked)
         assert (plain.missing, healed.missing) == (None, None)
@@ -242,7 +194,6 @@ def test_what_is_scored_is_the_text(name: str, case: str) -> None:
             assert (healed.before.text, healed.before.offsets) == (rest, (0, len(rest)))
         if exact.missing is None:
             assert scored_bytes(tokens, exact) == text
-            assert exact.span is not None
             assert exact.span.continuation.tolist() == list(choice.encode())
         else:
             assert "more than the 4096" in exact.missing
@@ -254,11 +205,11 @@ def test_what_other_tools_drop_is_scored_or_flagged(context: str, choice: str) -
     """Cases in which minicons 0.3.39 fails, or scores a part of the text without saying so."""
     tokens = tokenizer("tokenizers/gpt2")
     for policy in ("lcp", "heal", "bytes"):
-        (one,) = choice_questions(tokens, policy, "default", context, [choice], [])
+        (one,) = under(policy, context, [choice], tokens)
         assert one.missing is None
         assert one.merged == (context != "foo(")
         assert scored_bytes(tokens, one).endswith(choice.encode())
-    (joint,) = choice_questions(tokens, "joint", "default", context, [choice], [])
+    (joint,) = under("joint", context, [choice], tokens)
     assert joint.missing is not None or joint.noncanonical == joint.merged == one.merged
 
 
@@ -267,18 +218,13 @@ def test_what_other_tools_drop_is_scored_or_flagged(context: str, choice: str) -
 @settings(max_examples=15)
 def test_heal_of_an_unmerged_boundary_is_lcp(name: str, context: str, choice: str) -> None:
     tokens = tokenizer(name)
-    (plain,), (healed,) = (
-        choice_questions(tokens, policy, "default", context, [choice], []) for policy in ("lcp", "heal")
-    )
+    (plain,), (healed,) = (under(policy, context, [choice], tokens) for policy in ("lcp", "heal"))
     assert plain.merged == healed.merged
     if not plain.merged and healed.missing is None:
         assert healed.before is None
-        assert plain.span is not None
-        assert healed.span is not None
         assert plain.span.key == healed.span.key
 
 
-@pytest.mark.costly("real tokenizers")
 @pytest.mark.parametrize("name", LOSSY)
 def test_lost_text_is_never_silent(name: str) -> None:
     tokens = tokenizer(name)
@@ -294,31 +240,23 @@ def test_lost_text_is_never_silent(name: str) -> None:
     assert one.lossy
 
 
-def test_a_tokenizer_that_lowers_case_is_lossy() -> None:
-    tokens = tokenizer("tokenizers/bert-base-uncased")
-    upper, lower = choice_questions(tokens, "lcp", "none", "the capital is", [" Paris", " paris"], [])
-    assert (upper.lossy, lower.lossy) == (True, False)
-    upper, lower = choice_questions(tokens, "word", "none", "the capital is", [" Paris", " paris"], [])
-    assert (upper.missing is None, lower.missing is None) == (False, True)
-
-
-def test_unigram_pieces_and_word_pieces_are_scored_where_they_spell_the_text() -> None:
+def test_word_pieces_are_scored_where_they_spell_the_text_and_lossy_where_they_lower_its_case() -> None:
     for name in ("tokenizers/t5", "tokenizers/bert-base-uncased"):
         for policy in ("lcp", "heal", "word", "bytes"):
             (one,) = choice_questions(tokenizer(name), policy, "none", "the house is", [" blue"], [])
             assert (one.missing, one.lossy, one.unknown, one.merged) == (None, False, 0, False)
             assert scored_bytes(tokenizer(name), one) == b" blue"
+    bert, names = tokenizer("tokenizers/bert-base-uncased"), [" Paris", " paris"]
+    upper, lower = choice_questions(bert, "lcp", "none", "the capital is", names, [])
+    assert (upper.lossy, lower.lossy) == (True, False)
+    upper, lower = choice_questions(bert, "word", "none", "the capital is", names, [])
+    assert (upper.missing is None, lower.missing is None) == (False, True)
 
 
 @pytest.mark.parametrize(
     ("policy", "context", "choice", "reason"),
     [
-        (
-            "bytes",
-            "x",
-            " a continuation that is far too long to be spelled in every way there is",
-            "more than the 4096",
-        ),
+        ("bytes", "x", " a text that is far too long to be spelled in every way there is", "more than the 4096"),
         ("word", "retu", "rns", None),
         ("word", "The (", "x", "no word begins"),
         ("bytes", "x", "", "nothing to score"),
@@ -327,32 +265,29 @@ def test_unigram_pieces_and_word_pieces_are_scored_where_they_spell_the_text() -
 def test_what_a_policy_can_not_score_is_missing_with_the_reason(
     policy: str, context: str, choice: str, reason: str | None
 ) -> None:
-    (one,) = choice_questions(tokenizer("tokenizers/gpt2"), policy, "default", context, [choice], [])
+    (one,) = under(policy, context, [choice], tokenizer("tokenizers/gpt2"))
     assert (one.span is None) == (reason is not None)
     assert (reason or "") in (one.missing or "")
     assert one.span is not None or (one.before, one.after) == (None, None)
 
 
-def test_an_empty_choice_has_no_bytes_even_after_a_merge() -> None:
+def test_an_empty_choice_has_no_bytes_even_after_a_merge_and_tokens_that_mark_no_words_are_refused() -> None:
     empty, other = under("bytes", "aa", ["", "b"])
     assert empty.missing == "continuation '' leaves nothing to score: it has no tokens"
     assert other.missing is None
-
-
-def test_tokens_that_mark_no_words_are_refused() -> None:
     with pytest.raises(ModelError, match="do not mark where words begin"):
         under("word", "a", ["b"])
 
 
 def test_flags() -> None:
     gpt2, stories = tokenizer("tokenizers/gpt2"), tokenizer("models/stories260K")
-    (apart,) = choice_questions(gpt2, "separate", "default", "the hell", ["o"], [])
+    (apart,) = under("separate", "the hell", ["o"], gpt2)
     assert (apart.merged, apart.noncanonical, apart.lossy, apart.bos) == (True, True, False, 0)
-    (whole,) = choice_questions(gpt2, "lcp", "default", "the hell", ["o"], [])
+    (whole,) = under("lcp", "the hell", ["o"], gpt2)
     assert (whole.merged, whole.noncanonical) == (True, False)
-    (last,) = choice_questions(tokenizer("tokenizers/mistral-7b-v0.2"), "last-token", "default", "Answer:", ["A"], [])
+    (last,) = under("last-token", "Answer:", ["A"], tokenizer("tokenizers/mistral-7b-v0.2"))
     assert (last.noncanonical, last.lossy, last.bos) == (True, False, 1)
-    (twice,) = choice_questions(stories, "lcp", "default", "<s><s>a", [" b"], [])
+    (twice,) = under("lcp", "<s><s>a", [" b"], stories)
     assert (twice.bos, twice.lossy) == (2, False)
     (none,) = choice_questions(stories, "lcp", "none", "a", [" b"], [])
     assert none.bos == 0
@@ -373,16 +308,13 @@ def test_corrections_fit_the_window_with_their_span(policy: str) -> None:
         assert kept.context.tolist() == whole.context[1:].tolist()
 
 
-@pytest.mark.parametrize("boundary", CORRECTED)
-def test_only_likelihoods_are_corrected(boundary: str) -> None:
-    assert mmlu_protocol(boundary=boundary).boundary == boundary
+def test_only_likelihoods_are_corrected_and_bytes_have_no_rank() -> None:
     assert set(CORRECTED) < set(BOUNDARIES)
     assert "correction" not in READINGS["masked"].takes
-    with pytest.raises(ProtocolError, match="does not give"):
-        mmlu_protocol(boundary=boundary, reading="masked")
-
-
-def test_bytes_have_no_rank() -> None:
+    for boundary in CORRECTED:
+        assert mmlu_protocol(boundary=boundary).boundary == boundary
+        with pytest.raises(ProtocolError, match="does not give"):
+            mmlu_protocol(boundary=boundary, reading="masked")
     for axes in ({"score": "greedy"}, {"outside": "top100=-100"}):
         with pytest.raises(ProtocolError, match="no rank"):
             mmlu_protocol(boundary="bytes", **axes)  # type: ignore[arg-type]

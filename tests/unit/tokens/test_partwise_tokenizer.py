@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -11,68 +10,37 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.data.open import open_dataset
 from choicewise.errors import ModelError
 from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Ids
-from choicewise.tokens.encode import (
-    COMPARED,
-    NEWLINE_ENDS,
-    NEWLINE_STARTS,
-    SPLITS,
-    PartwiseTokenizer,
-    SplitRule,
-    find_split_rule,
-)
+from choicewise.tokens import encode
+from choicewise.tokens.encode import NEWLINE_ENDS, NEWLINE_STARTS, SPLITS, PartwiseTokenizer, SplitRule, find_split_rule
 from choicewise.tokens.tokenizer import ByteTokenizer
+from tests.helpers.mmlu_data import shared_mmlu
 from tests.helpers.protocols import requests
-from tests.paths import SHARED
+from tests.helpers.real_tokenizers import LOSSLESS, LOSSY, read_tokenizer
 
 tokenizers = pytest.importorskip("tokenizers")
 
-SPLIT = ["tokenizers/gpt2", "tokenizers/gpt-neox-20b", "tokenizers/mistral-7b-v0.2"]
-SPLIT += ["models/stories260K", "models/aidreams260K", "models/tiny-rwkv-4v0-660K"]
-UNSPLIT = ["tokenizers/t5", "tokenizers/bert-base-uncased", "models/babyllama-tok105"]
 TRAINED = [*SPLITS, "Metaspace", "hazards"]
 SUBJECTS = ["abstract_algebra", "high_school_computer_science"]
-PROTOCOLS = ["mmlu/original", "mmlu/helm", "mmlu/harness-v0"]
 
-NASTY = [
-    "\n",
-    "\n\n",
-    "\r\n",
-    " ",
-    "  ",
-    "\t",
-    "\u00a0",
-    "\x85",
-    "\u2028",
-    "\x1c",
-    "\x00",
-    "/",
-    "'",
-    "'s",
-    ".",
-    "?!",
-    "▁",
-]
-NASTY += ["a", "B", "12345", "é", "e\u0301", "\u0301", "\u212b", "\u037e", "你", "👩‍👩‍👧", "<0x0A>", "Ċ", "<s>", "</s>"]
-NASTY += ["Question: What", "A. one", "\nB: two", "\n(C) x", ") e", ": ", "Q.E.D. is"]
-NASTY += ["<|endoftext|>", "<mask>", "<word>", "?!", "▁", "Answer:", " A", "The answer is"]
+NASTY = ["\n", "\n\n", "\r\n", " ", "  ", "\t", "\u00a0", "\x85", "\u2028", "\x1c", "\x00", "/", "'", "'s", ".", "?!"]
+NASTY += ["▁", "a", "B", "12345", "é", "e\u0301", "\u0301", "\u212b", "\u037e", "你", "👩‍👩‍👧", "<0x0A>", "Ċ", "<s>"]
+NASTY += ["</s>", "Question: What", "A. one", "\nB: two", "\n(C) x", ") e", ": ", "Q.E.D. is"]
+NASTY += ["<|endoftext|>", "<mask>", "<word>", "Answer:", " A", "The answer is"]
 PIECE = st.sampled_from(NASTY) | st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
 TEXT = st.lists(PIECE, max_size=25).map("".join)
 
 
 @cache
 def tokenizer(name: str) -> HfTokenizer:
-    if name in TRAINED:
-        with TemporaryDirectory() as folder:
-            trained(name).save(f"{folder}/tokenizer.json")
-            return HfTokenizer(folder)
-    if not SHARED.is_dir():
-        pytest.skip(f"no shared data at {SHARED}")
-    return HfTokenizer(SHARED / name)
+    if name not in TRAINED:
+        return read_tokenizer(name)
+    with TemporaryDirectory() as folder:
+        trained(name).save(f"{folder}/tokenizer.json")
+        return HfTokenizer(folder)
 
 
 def trained(name: str) -> Any:
@@ -104,72 +72,38 @@ def same(found: Sequence[Ids], wanted: Sequence[Ids]) -> bool:
     )
 
 
-@pytest.mark.costly("real tokenizers")
-@pytest.mark.parametrize("name", [*SPLIT, *TRAINED])
-@given(start=TEXT, tails=st.lists(TEXT, min_size=1, max_size=5), special=st.booleans())
-@settings(deadline=None, max_examples=60)
-def test_texts_that_share_a_start_have_the_tokens_of_the_whole(
-    name: str, start: str, tails: list[str], special: bool
-) -> None:
+@pytest.mark.parametrize("name", [*LOSSLESS, *TRAINED, "tokenizers/t5"])
+@given(start=TEXT, ends=st.lists(TEXT | TEXT.map(" a{}".format), min_size=1, max_size=4), special=st.booleans())
+@settings(max_examples=25)
+def test_texts_in_parts_have_the_tokens_of_the_whole(name: str, start: str, ends: list[str], special: bool) -> None:
     inner = tokenizer(name)
     partwise = PartwiseTokenizer(inner, inner.cut)
-    assert partwise.rule is not None
-    texts = [start, *(start + tail for tail in tails), *tails]
+    assert (partwise.rule is None) == (name in LOSSY)
+    starts = [start, ends[0]]
+    continued = partwise.continued(starts, [ends] * 2, special=special)
+    for own, found in zip(starts, continued, strict=True):
+        if found is not None:
+            tail, rests = found
+            assert own.endswith(tail)
+            alone, *whole = inner.encode([own, *(own + end for end in ends)], special=special)
+            before = alone[: len(alone) - len(rests[0])]
+            assert same([np.concatenate([before, rest]) for rest in rests], [alone, *whole])
+    texts = [start, *(start + end for end in ends), *ends]
     assert same(partwise.encode(texts, special=special), inner.encode(texts, special=special))
 
 
-@pytest.mark.costly("real tokenizers")
-@pytest.mark.parametrize("name", [*SPLIT, *TRAINED, "tokenizers/t5"])
-@given(
-    starts=st.lists(TEXT, max_size=3),
-    ends=st.lists(TEXT | TEXT.map(" a{}".format), min_size=1, max_size=3),
-    special=st.booleans(),
-)
-@settings(deadline=None, max_examples=60)
-def test_what_goes_on_after_the_last_line_break_has_the_tokens_of_the_whole(
-    name: str, starts: list[str], ends: list[str], special: bool
-) -> None:
-    inner = tokenizer(name)
+@pytest.mark.parametrize("name", [*LOSSLESS, *LOSSY])
+def test_real_prompts_have_the_tokens_of_the_whole(name: str) -> None:
+    """And go on after their last line, where the tokenizer is one that splits texts."""
+    inner, data = tokenizer(name), shared_mmlu()
     partwise = PartwiseTokenizer(inner, inner.cut)
-    continued = partwise.continued(starts, [ends] * len(starts), special=special)
-    assert len(continued) == len(starts)
-    for start, found in zip(starts, continued, strict=True):
-        if found is not None:
-            tail, rests = found
-            assert start.endswith(tail)
-            alone, *whole = inner.encode([start, *(start + end for end in ends)], special=special)
-            suffix = len(partwise._frame[1]) if special else 0
-            alone, *whole = (tokens[: len(tokens) - suffix] for tokens in (alone, *whole))
-            before = alone[: len(alone) - len(rests[0])]
-            assert same([np.concatenate([before, rest]) for rest in rests], [alone, *whole])
-
-
-@pytest.mark.costly("real tokenizers")
-def test_prompts_go_on_after_their_last_line(shared_data: Path) -> None:
-    partwise = PartwiseTokenizer(tokenizer("tokenizers/gpt2"), tokenizer("tokenizers/gpt2").cut)
-    asked = list(
-        requests(resolve("mmlu/original")["mmlu/original"], open_dataset(str(shared_data / "mmlu")), SUBJECTS[0])
-    )
-    contexts, texts = [each.context() for each in asked], [each.continuations for each in asked]
-    assert all(rests is not None for rests in partwise.continued(contexts, texts, special=True))
-
-
-@pytest.mark.costly("real tokenizers")
-@pytest.mark.parametrize("name", [*SPLIT, *UNSPLIT])
-def test_real_prompts_have_the_tokens_of_the_whole(name: str, shared_data: Path) -> None:
-    inner, data = tokenizer(name), open_dataset(str(shared_data / "mmlu"))
-    partwise = PartwiseTokenizer(inner, inner.cut)
-    assert (partwise.rule is None) == (name in UNSPLIT)
-    distinct = {recipe.prompt_digest: recipe for recipe in resolve(*PROTOCOLS).values()}
-    assert len(distinct) == 3
-    for recipe in distinct.values():
-        for subject in SUBJECTS:
-            texts = [
-                request.context() + continuation
-                for request in list(requests(recipe, data, subject))[:3]
-                for continuation in ("", *request.continuations)
-            ]
-            assert same(partwise.encode(texts, special=True), inner.encode(texts, special=True))
+    protocols = resolve("mmlu/original", "mmlu/helm", "mmlu/harness-v0:acc").values()
+    for asked in (list(requests(recipe, data, subject, 3)) for recipe in protocols for subject in SUBJECTS):
+        contexts, continuations = [each.context() for each in asked], [each.continuations for each in asked]
+        continued = partwise.continued(contexts, continuations, special=True)
+        assert all((rests is None) == (name in LOSSY) for rests in continued)
+        texts = [each.context() + end for each in asked for end in ("", *each.continuations)]
+        assert same(partwise.encode(texts, special=True), inner.encode(texts, special=True))
 
 
 class Counting(ByteTokenizer):
@@ -196,7 +130,7 @@ def test_shared_parts_are_encoded_once() -> None:
     partwise.encode([start + str(number) for number in range(100)], special=False)
     assert first < 100 * len(start) / 10
     assert inner.characters == first
-    for _ in range(COMPARED // 100):
+    for _ in range(encode.COMPARED // 100):
         partwise.encode([start + str(number) for number in range(100)], special=False)
     assert inner.characters - first == len(start) + 2, "only the text that is compared"
 
@@ -219,20 +153,15 @@ class Crossing(ByteTokenizer):
         return super().encode([text.replace(self.late, "N") for text in texts], special=special)
 
 
-def test_a_probe_that_disagrees_leaves_every_text_whole() -> None:
+def test_a_probe_that_disagrees_leaves_every_text_whole_and_a_text_that_disagrees_later_is_an_error() -> None:
     inner = Crossing()
     inner.late = "e.\n"
     partwise = PartwiseTokenizer(inner, BYTES)
     assert partwise.rule is None
     assert same(partwise.encode(["e.\n"], special=True), inner.encode(["e.\n"], special=True))
-
-
-def test_a_text_that_disagrees_later_is_an_error() -> None:
-    inner = Crossing()
     inner.late = "q\nq"
-    partwise = PartwiseTokenizer(inner, BYTES)
     with pytest.raises(ModelError, match="has other tokens than as a whole"):
-        partwise.encode(["q\nq"], special=False)
+        PartwiseTokenizer(inner, BYTES).encode(["q\nq"], special=False)
 
 
 def test_the_wrapper_is_the_tokenizer_it_wraps() -> None:
@@ -246,28 +175,18 @@ def test_the_wrapper_is_the_tokenizer_it_wraps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("newline", "before", "parts"),
+    ("newline", "before", "parts", "head"),
     [
-        (NEWLINE_STARTS, True, ["one", "\n\ntwo \né\n x", "\n", ""]),
-        (NEWLINE_ENDS, False, ["one\n\n", "two \né\n x\n"]),
+        (NEWLINE_STARTS, True, ["one", "\n\ntwo \né\n x", "\n"], "a\n\nb"),
+        (NEWLINE_ENDS, False, ["one\n\n", "two \né\n x\n"], "a\n\nb\n\n"),
     ],
 )
-def test_parts(newline: Any, before: bool, parts: list[str]) -> None:
-    text = "one\n\ntwo \né\n x\n"
-    found = SplitRule(newline, before, prefixed=False, hazards=()).parts(text)
-    assert found == [part for part in parts if part]
-    assert "".join(found) == text
-
-
-@pytest.mark.parametrize(
-    ("newline", "before", "head"), [(NEWLINE_STARTS, True, "a\n\nb"), (NEWLINE_ENDS, False, "a\n\nb\n\n")]
-)
-def test_last_paragraph(newline: Any, before: bool, head: str) -> None:
+def test_parts_and_the_last_paragraph(newline: Any, before: bool, parts: list[str], head: str) -> None:
     rule = SplitRule(newline, before, prefixed=False, hazards=())
+    assert rule.parts("one\n\ntwo \né\n x\n") == parts
     text = "a\n\nb\n\nc\nd"
     assert text[: rule.last_paragraph(text)] == head
-    for nowhere in ("", "a\nb", "é\n\né", "\n\n é"):
-        assert rule.last_paragraph(nowhere) == 0
+    assert {rule.last_paragraph(nowhere) for nowhere in ("", "a\nb", "é\n\né", "\n\n é")} == {0}
 
 
 BPE = {"type": "BPE", "vocab": {"a": 0, "\n": 1, "Ċ": 2}, "merges": []}
@@ -285,17 +204,15 @@ def pipeline(pre: Any = LEVEL, normalizer: Any = None, added: Any = None, **mode
 
 
 def test_find_split_rule_where_it_is_proven() -> None:
-    assert find_split_rule(pipeline()) == SplitRule(NEWLINE_STARTS, True, False, (), words=True)
+    starts = SplitRule(NEWLINE_STARTS, True, False, (), words=True)
+    assert find_split_rule(pipeline()) == starts
     assert find_split_rule(pipeline([LLAMA3, BARE])) == SplitRule(NEWLINE_ENDS, False, False, (), words=True)
-    spaced = [{**PLAIN, "content": ") x"}]
-    assert find_split_rule(pipeline(added=spaced)) == SplitRule(NEWLINE_STARTS, True, False, ())
-    assert find_split_rule(pipeline(None, {"type": "Sequence", "normalizers": [PREPEND, SPACES]})) == SplitRule(
-        NEWLINE_STARTS, True, True, ()
-    )
+    assert find_split_rule(pipeline(added=[{**PLAIN, "content": ") x"}])) == starts._replace(words=False)
+    spaced = {"type": "Sequence", "normalizers": [PREPEND, SPACES]}
+    assert find_split_rule(pipeline(None, spaced)) == SplitRule(NEWLINE_STARTS, True, True, ())
     assert find_split_rule(pipeline(None, merges=[["\n", "\n"]])) is not None
-    assert find_split_rule(pipeline(added=[PLAIN, {**PLAIN, "content": "<y>", "rstrip": True}])) == SplitRule(
-        NEWLINE_STARTS, True, False, ("<y>",), words=True
-    )
+    stripping = [PLAIN, {**PLAIN, "content": "<y>", "rstrip": True}]
+    assert find_split_rule(pipeline(added=stripping)) == starts._replace(hazards=("<y>",))
     assert find_split_rule(pipeline(None, PREPEND, [{**PLAIN, "normalized": True}])) is not None
 
 

@@ -1,7 +1,6 @@
 """Token bytes and real tokenizers: the bytes of the tokens are the bytes of the text."""
 
 import json
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -12,28 +11,20 @@ from hypothesis import strategies as st
 from choicewise.errors import ModelError
 from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.tokens.tokenizer import byte_alphabet, token_bytes
+from tests.helpers.real_tokenizers import BYTE_LEVEL, LOSSLESS, LOSSY, PIECES
+from tests.helpers.real_tokenizers import read_tokenizer as tokenizer
 from tests.paths import SHARED
 
 NFC = pytest.importorskip("tokenizers.normalizers").NFC
 
-TEXTS = {
-    "english": "The quick brown fox, isn't it?  Two spaces; a tab\tand\r\nnew lines.\n\nQuestion: what?\nAnswer:",
-    "chinese": "你好，世界。以下哪一个是正确的？\n甲、乙、丙、丁",
-    "emoji": "family 👩‍👩‍👧‍👦 flag 🏳️‍🌈 skin 👍🏽 keycap 1️⃣",
-    "code": "def f(x):\n    if x > 1:\n\t\treturn {'a': x ** 2}  # café naïve\n",
-    "empty": "",
-}
-EXACT = ["models/stories260K", "models/aidreams260K", "models/tiny-rwkv-4v0-660K"]
-EXACT += ["tokenizers/gpt2", "tokenizers/gpt-neox-20b", "tokenizers/mistral-7b-v0.2"]
-LOSSY = ["models/babyllama-tok105", "tokenizers/t5", "tokenizers/bert-base-uncased"]
-DUMMY_SPACE = {"models/stories260K", "models/aidreams260K", "models/babyllama-tok105", "tokenizers/mistral-7b-v0.2"}
-
-
-@cache
-def tokenizer(name: str) -> HfTokenizer:
-    if not SHARED.is_dir():
-        pytest.skip(f"no shared data at {SHARED}")
-    return HfTokenizer(SHARED / name)
+TEXTS = [
+    "The quick brown fox, isn't it?  Two spaces; a tab\tand\r\nnew lines.\n\nQuestion: what?\nAnswer:",
+    "你好，世界。以下哪一个是正确的？\n甲、乙、丙、丁",
+    "family 👩‍👩‍👧‍👦 flag 🏳️‍🌈 skin 👍🏽 keycap 1️⃣",
+    "def f(x):\n    if x > 1:\n\t\treturn {'a': x ** 2}  # café naïve\n",
+    "",
+]
+DUMMY_SPACE = {*PIECES, "models/babyllama-tok105"}
 
 
 def spelled(name: str, text: str) -> bytes:
@@ -47,25 +38,18 @@ def spelled(name: str, text: str) -> bytes:
     return joined
 
 
-@pytest.mark.costly("real tokenizers")
-@pytest.mark.parametrize("name", EXACT)
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
-def test_token_bytes_spell_the_text(name: str, text: str) -> None:
-    assert spelled(name, text) == text.encode()
-
-
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("name", LOSSLESS)
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
-@settings(deadline=None, max_examples=25)
-def test_token_bytes_spell_random_text(name: str, text: str) -> None:
+@settings(max_examples=25)
+def test_token_bytes_spell_the_text(name: str, text: str) -> None:
     if name == "tokenizers/gpt-neox-20b":  # its normaliser composes characters, by its own Unicode version
         text = NFC().normalize_str(text)
     if name in DUMMY_SPACE:  # a ▁ in the text is a space to these, and the texts of specials are specials
         text = text.replace("▁", "_").replace("<", "(")
-    assert spelled(name, text) == text.encode()
+    for each in (text, *TEXTS):
+        assert spelled(name, each) == each.encode()
 
 
-@pytest.mark.costly("real tokenizers")
 def test_token_bytes_of_lossy_tokenizers() -> None:
     """English survives; what the vocabulary can't spell becomes the unknown token, which stands for no bytes."""
     assert spelled("tokenizers/t5", "A cat sat.") == b" A cat sat."
@@ -78,38 +62,31 @@ def test_token_bytes_of_lossy_tokenizers() -> None:
 
 
 def test_token_bytes_of_special_and_added_tokens() -> None:
-    assert tokenizer("tokenizers/gpt2").token_bytes[50256] == b""
-    assert tokenizer("tokenizers/gpt-neox-20b").token_bytes[50276] == b"  "
-    assert tokenizer("tokenizers/mistral-7b-v0.2").token_bytes[:3] == [b"", b"", b""]
-    assert tokenizer("tokenizers/mistral-7b-v0.2").token_bytes[3 + 0x0A] == b"\n"
+    names = ("tokenizers/gpt2", "tokenizers/gpt-neox-20b", "tokenizers/mistral-7b-v0.2")
+    gpt2, neox, mistral = (tokenizer(name).token_bytes for name in names)
+    assert (gpt2[50256], neox[50276], mistral[3 + 0x0A]) == (b"", b"  ", b"\n")
+    assert mistral[:3] == [b"", b"", b""]
 
 
-def test_token_bytes_of_word_endings_and_holes() -> None:
-    table = token_bytes(
-        {"model": {"vocab": {"low</w>": 0, "est": 3}}, "decoder": {"type": "BPEDecoder", "suffix": "</w>"}}
-    )
-    assert table == [b"low ", b"", b"", b"est"]
-
-
-@pytest.mark.parametrize("content", [{}, {"model": {"vocab": {"a": 0}}, "decoder": {"type": "CTC"}}])
-def test_token_bytes_refuses_what_it_does_not_know(content: dict) -> None:
-    with pytest.raises(ModelError, match=r"tokenizer\.json"):
-        token_bytes(content)
-
-
-def test_byte_alphabet_is_a_bijection() -> None:
+def test_token_bytes_of_files_made_up_here() -> None:
+    decoder = {"type": "BPEDecoder", "suffix": "</w>"}
+    table = token_bytes({"model": {"vocab": {"low</w>": 0, "est": 3}}, "decoder": decoder})
+    assert table == [b"low ", b"", b"", b"est"], "with word endings and holes"
+    for unknown in ({}, {"model": {"vocab": {"a": 0}}, "decoder": {"type": "CTC"}}):
+        with pytest.raises(ModelError, match=r"tokenizer\.json"):
+            token_bytes(unknown)
     alphabet = byte_alphabet()
     assert sorted(alphabet.values()) == [bytes([byte]) for byte in range(256)]
-    assert alphabet["Ġ"] == b" "
-    assert alphabet["Ċ"] == b"\n"
+    assert (alphabet["Ġ"], alphabet["Ċ"]) == (b" ", b"\n")
 
 
-@pytest.mark.parametrize("name", [*EXACT[:3], LOSSY[0]])
+@pytest.mark.costly("transformers is imported")
+@pytest.mark.parametrize("name", [*PIECES[1:], BYTE_LEVEL[2], LOSSY[0]])
 def test_hf_tokenizer_equals_the_tokenizers_own_call(name: str) -> None:
     transformers = pytest.importorskip("transformers")
     ours = tokenizer(name)
     theirs = transformers.AutoTokenizer.from_pretrained(SHARED / name)
-    texts = [*TEXTS.values(), " A", "<s> text that starts with the BOS"]
+    texts = [*TEXTS, " A", "<s> text that starts with the BOS"]
     for special in (True, False):
         for text, ids in zip(texts, ours.encode(texts, special=special), strict=True):
             assert ids.dtype == np.int32

@@ -15,17 +15,14 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_job_is_done_once_and_begun_in_order() -> None:
-    begun: list[int] = []
-    beats: list[int] = []
+    begun, beats = list[int](), list[int]()
     in_threads(20, 1, lambda number, ending: begun.append(number), lambda: beats.append(len(begun)))
     assert begun == list(range(20))
-    assert beats == sorted(beats)
-    assert beats[-1] == 20
+    assert (beats, beats[-1]) == (sorted(beats), 20)
 
 
 def test_one_that_fails_ends_the_others_and_begins_no_more() -> None:
-    begun: list[int] = []
-    before = active_count()
+    begun, before = list[int](), active_count()
 
     def job(number: int, ending: Ending) -> None:
         begun.append(number)

@@ -12,17 +12,10 @@ from choicewise.util.text import safe, visible
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("a b", "a b"),
-        (" a  b ", "␠a␠␠b␠"),
-        ("a \n b", "a␠⏎\n␠b"),
-        ("\ta", "␉a"),
-        ("\x1b[31mred", "\\x1b[31mred"),
-        ("\x9b31m", "\\x9b31m"),
-        ("right\u202eleft", "right\\u202eleft"),
-        ("\u2066x\u2069", "\\u2066x\\u2069"),
-        ("\r\x00\x7f", "\\x0d\\x00\\x7f"),
+        *(("a b", "a b"), (" a  b ", "␠a␠␠b␠"), ("a \n b", "a␠⏎\n␠b"), ("\ta", "␉a"), ("[bold]x[/]", "[bold]x[/]")),
+        *(("\x1b[31mred", "\\x1b[31mred"), ("\x9b31m", "\\x9b31m"), ("right\u202eleft", "right\\u202eleft")),
+        *(("\u2066x\u2069", "\\u2066x\\u2069"), ("\r\x00\x7f", "\\x0d\\x00\\x7f")),
         ("👩\u200d🚀 漢字", "👩\u200d🚀 漢字"),
-        ("[bold]x[/]", "[bold]x[/]"),
     ],
 )
 def test_visible_shows_white_space_and_disarms_controls(text: str, shown: str) -> None:

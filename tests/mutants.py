@@ -5,7 +5,7 @@
     python tests/mutants.py [--count 40] [--seed 26] [--coverage .coverage]
 
 A change swaps an operator, moves a constant by one or turns a branch round, in the rooms that compute numbers.  Each is
-made in a copy of the source, against which the tests run that run its line, or import its module.
+made in a copy of the source, against which the tests run that run its line.
 """
 
 import argparse
@@ -96,14 +96,15 @@ def annotations(node: ast.AST) -> list[ast.expr]:
 
 
 def tests_of(mutant: Mutant, data: CoverageData) -> list[str]:
-    """The tests that run the line of a mutant, and the files that import its module, which an import may run."""
+    """The tests that run the line of a mutant, or the files that import its module where an import alone runs it."""
     name = mutant.file.relative_to(ROOT / "src")
     (file,) = (each for each in data.measured_files() if each.endswith(str(name)))
     contexts = data.contexts_by_lineno(file).get(mutant.line, [])
+    if named := sorted({each.rpartition("|")[0] for each in contexts if each}):
+        return named
     module = ".".join(name.with_suffix("").parts)
     near = (each for folder in QUICK for each in sorted((ROOT / "tests" / folder).rglob("test_*.py")))
-    files = [str(each) for each in near if f"from {module} import" in each.read_text(encoding="utf-8")]
-    return [*sorted({each.rpartition("|")[0] for each in contexts if each}), *files]
+    return [str(each) for each in near if f"from {module} import" in each.read_text(encoding="utf-8")]
 
 
 def survives(mutant: Mutant, tests: list[str]) -> bool:

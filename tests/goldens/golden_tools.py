@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -32,6 +33,13 @@ def read_lines(file: Path) -> list[Row]:
 def write(file: Path, golden: Any, **options: Any) -> None:
     text = json.dumps(golden, indent=1, **{"ensure_ascii": False, **options})
     file.write_text(text + "\n", encoding="utf-8")
+
+
+def write_short(file: Path, golden: Any, lists: str, separator: str) -> None:
+    """JSON with the lists that ``lists`` matches on one line each."""
+    text = json.dumps(golden, indent=1)
+    short = re.sub(lists, lambda found: json.dumps(json.loads(found[0]), separators=(separator, ":")), text)
+    file.write_text(short + "\n", encoding="utf-8")
 
 
 def versions(*packages: str) -> dict[str, str]:

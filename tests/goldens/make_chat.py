@@ -36,22 +36,15 @@ TEMPLATES = {
     ),
 }
 WORDS = ("salt", "amber", "a red kite", "the third bell")
+JARS = " Which of the {} jars holds what the miller hid?  "
 LETTERED = [
-    {
-        "question": f" Which of the {number + 2} jars holds what the miller hid?  ",
-        "choices": [f"{word} of jar {number}" for word in WORDS],
-        "answer": (3 * number + 1) % 4,
-        "subject": "mill_lore",
-    }
+    {"question": JARS.format(number + 2), "choices": [f"{word} of jar {number}" for word in WORDS]}
+    | {"answer": (3 * number + 1) % 4, "subject": "mill_lore"}
     for number in range(6)
 ]
+PEARS = "Orla gave Wenna {} pears because _ was hungry in the evening."
 GAPS = [
-    {
-        "sentence": f"Orla gave Wenna {number + 2} pears because _ was hungry in the evening.",
-        "option1": "Orla",
-        "option2": "Wenna",
-        "answer": str(1 + number % 2),
-    }
+    {"sentence": PEARS.format(number + 2), "option1": "Orla", "option2": "Wenna", "answer": str(1 + number % 2)}
     for number in range(4)
 ]
 CHOSEN = "{{question.strip()}}\nA. {{choices[0]}}\nB. {{choices[1]}}\nC. {{choices[2]}}\nD. {{choices[3]}}\nAnswer:"
@@ -96,19 +89,9 @@ def task(kind: str, folder: Path) -> ConfigurableTask:
     files = {split: str(folder / f"{kind}-{split}.jsonl") for split in ("dev", "test")}
     for file, own in zip(files.values(), (rows[:-2], rows[-2:]), strict=True):
         Path(file).write_text("".join(json.dumps(row) + "\n" for row in own))
-    return ConfigurableTask(
-        config={
-            "task": kind,
-            "dataset_path": "json",
-            "dataset_kwargs": {"data_files": files},
-            "test_split": "test",
-            "fewshot_split": "dev",
-            "fewshot_config": {"sampler": "first_n"},
-            "output_type": "multiple_choice",
-            "metric_list": [{"metric": "acc"}],
-            **CONFIGS[kind],
-        }
-    )
+    config = {"task": kind, "dataset_path": "json", "dataset_kwargs": {"data_files": files}, "test_split": "test"}
+    config |= {"fewshot_split": "dev", "fewshot_config": {"sampler": "first_n"}, "output_type": "multiple_choice"}
+    return ConfigurableTask(config={**config, "metric_list": [{"metric": "acc"}], **CONFIGS[kind]})
 
 
 def case(

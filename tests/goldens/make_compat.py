@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 import yaml
-from golden_tools import GOLDENS, MODELS, Numbers, log_likelihood, read_lines, versions, weights
+from golden_tools import GOLDENS, MODELS, Numbers, log_likelihood, read_lines, versions, weights, write_short
 from golden_tools import table as table_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -88,17 +88,11 @@ def lm_eval(path: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         plain = [item for item in questions() if item["space"]]
         (Path(folder) / "plain.json").write_text("\n".join(json.dumps(item) for item in plain), encoding="utf-8")
-        task = {
-            "task": "plain",
-            "dataset_path": "json",
-            "dataset_kwargs": {"data_files": {"test": str(Path(folder) / "plain.json")}},
-            "test_split": "test",
-            "output_type": "multiple_choice",
-            "doc_to_text": "Question: {{question}}\nAnswer:",
-            "doc_to_choice": "choices",
-            "doc_to_target": "answer",
-            "metric_list": [{"metric": metric, "aggregation": "mean"} for metric in METRICS],
-        }
+        files = {"data_files": {"test": str(Path(folder) / "plain.json")}}
+        task = {"task": "plain", "dataset_path": "json", "dataset_kwargs": files, "test_split": "test"}
+        task |= {"output_type": "multiple_choice", "doc_to_text": "Question: {{question}}\nAnswer:"}
+        task |= {"doc_to_choice": "choices", "doc_to_target": "answer"}
+        task |= {"metric_list": [{"metric": metric, "aggregation": "mean"} for metric in METRICS]}
         (Path(folder) / "plain.yaml").write_text(yaml.safe_dump(task), encoding="utf-8")
         options = {"log_samples": True, "bootstrap_iters": 0, "cache_requests": False}
         tasks = TaskManager(include_path=folder, include_defaults=False)
@@ -174,25 +168,7 @@ def main() -> None:
         "weights": {name: weights(MODELS / name) for name in NAMES},
         "numbers": {name: {tool: ask(MODELS / name) for tool, ask in tools.items()} for name in NAMES},
     }
-    text = json.dumps(golden, indent=1)
-    (HERE / "numbers.json").write_text(_short(text) + "\n", encoding="utf-8")
-
-
-def _short(text: str) -> str:
-    """JSON with lists of numbers on one line."""
-    lines: list[str] = []
-    for line in text.splitlines():
-        bare = line.strip()
-        if lines and (lines[-1].endswith("[") or lines[-1][-1] in ",0123456789l") and _is_number(bare, lines[-1]):
-            lines[-1] += bare
-        else:
-            lines.append(line)
-    return "\n".join(lines)
-
-
-def _is_number(bare: str, before: str) -> bool:
-    inside = before.rpartition("[")[2]
-    return "[" in before and (bare[0] in "-0123456789n" or (bare[0] == "]" and "]" not in inside))
+    write_short(HERE / "numbers.json", golden, r"\[[^][{}]*\]", ",")
 
 
 if __name__ == "__main__":

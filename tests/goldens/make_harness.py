@@ -1,4 +1,4 @@
-"""Make tests/goldens/harness/{today,v1,digests}.json: what LM Evaluation Harness sends for the rows beside them.
+"""Make harness/{today,v1,digests}.json and exams/requests.json: what the harness sends for the rows beside them.
 
     pip install lm-eval==0.4.13 torch==2.13.0 transformers==5.23.0 accelerate
     git -C lm-evaluation-harness archive b281b0921b636bc36ad05c0b0b0763bd6dd43463 lm_eval/*.py lm_eval/tasks \\
@@ -6,6 +6,7 @@
     python tests/goldens/make_harness.py today
     python tests/goldens/make_harness.py digests FOLDER    # of rows with the Hub's field names, NAME.SPLIT*.jsonl
     python tests/goldens/make_harness.py v1 old
+    python tests/goldens/make_harness.py exams
 
 The rows are made up, in the field names of the Hub; ``datasets.load_dataset`` is replaced by one that reads them.  All
 else is the harness's own: its task files, its samplers, its evaluator (of 2023, with a model that notes what it is
@@ -14,6 +15,7 @@ asked), and today its model class HFLM, in float32, on a bundled model.
 
 import ast
 import hashlib
+import json
 import random
 import sys
 from collections.abc import Callable
@@ -191,5 +193,29 @@ class _Notebook:
         return [(-1.0, False)] * len(requests)
 
 
+EXAMS = {
+    "mmlu-pro/harness": ({"": "leaderboard_mmlu_pro"}, (5,)),
+    "mmlu-redux/harness": ({"abstract_algebra": "mmlu_redux_abstract_algebra_generative"}, (0,)),
+    "cmmlu/harness": ({"agronomy": "cmmlu_agronomy", "ancient_chinese": "cmmlu_ancient_chinese"}, (0, 2)),
+    "ceval/harness": ({"accountant": "ceval-valid_accountant"}, (0, 2)),
+    "swag/harness": ({"": "swag"}, (0, 2)),
+}
+"""Entry of the catalogue → the harness's task of each subject, and with how many shots it is asked."""
+
+
+def exams() -> None:
+    """The requests of every exam: by shots, by subject."""
+    folder = GOLDENS / "exams"
+    of_exam = json.loads((folder / "rows.json").read_text(encoding="utf-8"))
+    golden: dict[str, dict[str, dict[str, Sent]]] = {}
+    for name, (tasks, counts) in EXAMS.items():
+        for shots in counts:
+            for subject, task in tasks.items():
+                serve(of_exam[name.partition("/")[0]][subject])
+                by_subject = golden.setdefault(name, {}).setdefault(str(shots), {})
+                by_subject[subject] = requests_of(task_today(task, shots))
+    write(folder / "requests.json", {**versions("lm-eval"), "requests": golden})
+
+
 if __name__ == "__main__":
-    {"today": lambda *_: today(), "digests": digests, "v1": v1}[sys.argv[1]](*map(Path, sys.argv[2:]))
+    {"today": today, "digests": digests, "v1": v1, "exams": exams}[sys.argv[1]](*map(Path, sys.argv[2:]))

@@ -70,25 +70,16 @@ def answer(request: Any, seed: str) -> Any:
 def instances(subject: str) -> list[Any]:
     """Two train instances and five test instances, one of them also in a perturbed form, one with two equal texts."""
     from helm.benchmark.augmentations.perturbation_description import PerturbationDescription
-    from helm.benchmark.scenarios.scenario import (
-        CORRECT_TAG,
-        TEST_SPLIT,
-        TRAIN_SPLIT,
-        Input,
-        Instance,
-        Output,
-        Reference,
-    )
+    from helm.benchmark.scenarios import scenario as of
 
     made = []
     for number, (question, options, gold) in enumerate([*ROWS[:2], *ROWS]):
-        references = [
-            Reference(Output(text), [CORRECT_TAG] if place == gold else []) for place, text in enumerate(options)
-        ]
-        split = TRAIN_SPLIT if number < 2 else TEST_SPLIT
-        made.append(Instance(Input(f"{question} ({subject})"), references, split=split, id=f"id{number}"))
+        tags = [[of.CORRECT_TAG] if place == gold else [] for place in range(len(options))]
+        references = [of.Reference(of.Output(text), own) for text, own in zip(options, tags, strict=True)]
+        split = of.TRAIN_SPLIT if number < 2 else of.TEST_SPLIT
+        made.append(of.Instance(of.Input(f"{question} ({subject})"), references, split=split, id=f"id{number}"))
     loud = PerturbationDescription("uppercase", robustness=True)
-    return [*made, replace(made[3], input=Input(made[3].input.text.upper()), perturbation=loud)]
+    return [*made, replace(made[3], input=of.Input(made[3].input.text.upper()), perturbation=loud)]
 
 
 def run(name: str, spec: Any, given: list[Any], failed: int | None = None) -> None:
@@ -151,12 +142,8 @@ def main() -> None:
         run(f"town:subject={subject},method=multiple_choice_joint,model=made-up_words", joint, instances(subject))
     run("town:method=multiple_choice_separate_original,model=made-up_words", separate, instances("all"))
     run("town:method=multiple_choice_separate_calibrated,model=made-up_words", calibrated, instances("all"))
-    run(
-        "town:method=multiple_choice_separate_original,model=made-up_words,failed=one",
-        separate,
-        instances("few")[2:4],
-        5,
-    )
+    failed = "town:method=multiple_choice_separate_original,model=made-up_words,failed=one"
+    run(failed, separate, instances("few")[2:4], 5)
 
 
 if __name__ == "__main__":

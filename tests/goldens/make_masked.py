@@ -9,14 +9,13 @@ NaN.  minicons calls ``batch_encode_plus``, which tokenizers of transformers 5 n
 them here.
 """
 
-import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from golden_tools import GOLDENS, Numbers, log_likelihood, read_lines, table, versions
+from golden_tools import GOLDENS, Numbers, log_likelihood, read_lines, table, versions, write_short
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from tests.helpers.whole_text_models import ENCODER_DECODERS, MASKED, digest, save_model
@@ -84,22 +83,9 @@ def main() -> None:
             both = {"minicons": minicons, "lm-eval": lm_eval}
             tools = {"minicons": masked} if family in MASKED else both
             by_family[family] = {name: tool(path) for name, tool in tools.items()}
-    lines = [f"{json.dumps(family)}: {_rows(tools)}" for family, tools in by_family.items()]
     about = versions("lm-eval", "minicons", "tokenizers", "torch", "transformers")
-    head = json.dumps({"versions": about, "digests": digests}, indent=1)[:-2]
-    text = head + ',\n "numbers": {\n  ' + ",\n  ".join(lines) + "\n }\n}\n"
-    (HERE / "numbers.json").write_text(text, encoding="utf-8")
-
-
-def _rows(tools: dict[str, Any]) -> str:
-    """JSON with one kind of number on a line."""
-    inside = [
-        f"{json.dumps(tool)}: {{\n    "
-        + ",\n    ".join(f"{json.dumps(name)}: {json.dumps(each)}" for name, each in kinds.items())
-        + "\n   }"
-        for tool, kinds in tools.items()
-    ]
-    return "{\n   " + ",\n   ".join(inside) + "\n  }"
+    golden = {"versions": about, "digests": digests, "numbers": by_family}
+    write_short(HERE / "numbers.json", golden, r'\[[^{}"]*\]', ", ")
 
 
 if __name__ == "__main__":

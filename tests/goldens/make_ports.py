@@ -20,15 +20,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 HERE = Path(__file__).parent / "harness"
-LIGHTEVAL = {
-    "arc-challenge": "arc",
-    "hellaswag": "hellaswag_harness",
-    "winogrande": "winogrande",
-    "race": "race",
-    "sciq": "sciq",
-    "commonsenseqa": "commonsense_qa",
-    "siqa": "siqa",
-}
+LIGHTEVAL = {"arc-challenge": "arc", "hellaswag": "hellaswag_harness", "commonsenseqa": "commonsense_qa"}
+LIGHTEVAL |= {name: name for name in ("winogrande", "race", "sciq", "siqa")}
 """Benchmark → its prompt function."""
 
 HELM = ("hellaswag", "piqa", "siqa")

@@ -4,7 +4,6 @@ import hashlib
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from choicewise.results.measurement import Measurement
 from choicewise.running.evaluate import evaluate
 from choicewise.scoring.combine import compare
 from choicewise.scoring.decide import mc1, mc2
+from tests.helpers.imported_runs import write_lines
 from tests.helpers.protocols import requests
 from tests.paths import GOLDENS
 
@@ -55,14 +55,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows_of = tmp_path_factory.mktemp("rows")
     for name, subjects in ROWS.items():
         for subject, splits in subjects.items():
-            (rows_of / name / subject).mkdir(parents=True, exist_ok=True)
             for split, rows in splits.items():
-                write_rows(rows_of / name / subject / f"{split}.jsonl", rows)
+                write_lines(rows_of / name / subject / f"{split}.jsonl", rows)
     return rows_of
-
-
-def write_rows(file: Path, rows: list[dict[str, Any]]) -> None:
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def data(folder: Path, name: str) -> Dataset:
@@ -140,8 +135,10 @@ def measured(folder: Path, name: str) -> dict[str, Measurement]:
 
 
 @pytest.mark.parametrize(("name", "subject", "task"), LIKELIHOODS)
-def test_numbers_equal_those_of_the_harness(folder: Path, name: str, subject: str, task: str) -> None:
-    skip_for_another_model()
+def test_numbers_and_log_likelihoods_are_those_of_the_harness(folder: Path, name: str, subject: str, task: str) -> None:
+    weights = (MODEL / TODAY["model"] / "model.safetensors").read_bytes()
+    if hashlib.sha256(weights).hexdigest() != TODAY["weights"]:
+        pytest.skip(f"the goldens are of another {TODAY['model']}; make them again with make_benchmarks.py")
     golden = TODAY["benchmarks"][name][subject][task]
     of_task = measured(folder, name)[PROTOCOLS[task]]
     places = [place for place, own in enumerate(of_task.subjects) if own == subject]
@@ -152,30 +149,16 @@ def test_numbers_equal_those_of_the_harness(folder: Path, name: str, subject: st
         perplexity = measured(folder, name)["lambada/harness:perplexity"]
         assert perplexity.credit == pytest.approx([each["perplexity"] for each in golden["metrics"]], abs=1e-3)
         assert perplexity.values()["all"].value == pytest.approx(golden["means"]["perplexity"], rel=1e-4)
-
-
-@pytest.mark.parametrize(("name", "subject", "task"), LIKELIHOODS)
-def test_log_likelihoods_equal_those_of_the_harness(folder: Path, name: str, subject: str, task: str) -> None:
-    skip_for_another_model()
-    golden = TODAY["benchmarks"][name][subject][task]
-    of_task = measured(folder, name)[PROTOCOLS[task]]
     if of_task.protocol.score == "greedy" or task == "truthfulqa_mc1":
-        pytest.skip("its scores are no sums over the same choices; the test of its numbers holds it")
+        return  # its scores are no sums over the same choices
     assert of_task.scores is not None
     offsets = of_task.evidence.item_offsets
     lengths = 3 if name == "gpqa" and of_task.protocol.score == "char_mean_bare" else 1
-    places = [place for place, own in enumerate(of_task.subjects) if own == subject]
     for place, theirs, texts in zip(places, golden["loglikelihoods"], golden["sent"], strict=True):
         ours = of_task.scores[offsets[place] : offsets[place + 1]]
         if of_task.protocol.score == "char_mean_bare" and name != "gpqa":
             ours = ours * np.array([len(text.removeprefix(" ")) for _, text in texts])
         assert ours * lengths == pytest.approx(theirs, abs=1e-3)
-
-
-def skip_for_another_model() -> None:
-    weights = (MODEL / TODAY["model"] / "model.safetensors").read_bytes()
-    if hashlib.sha256(weights).hexdigest() != TODAY["weights"]:
-        pytest.skip(f"the goldens are of another {TODAY['model']}; make them again with make_benchmarks.py")
 
 
 def test_both_layouts_of_truthfulqa_give_the_same_items(tmp_path: Path) -> None:
@@ -188,7 +171,7 @@ def test_both_layouts_of_truthfulqa_give_the_same_items(tmp_path: Path) -> None:
         generation.append({"question": row["question"], "best_answer": row["mc1_targets"]["choices"][0], **texts})
     items: list[list[Item]] = []
     for name, rows in (("options", options), ("generation", generation)):
-        write_rows(tmp_path / f"{name}.jsonl", rows)
+        write_lines(tmp_path / f"{name}.jsonl", rows)
         items.append(list(open_dataset(tmp_path / f"{name}.jsonl").splits["test"]))
     for one, other in zip(*items, strict=True):
         assert (one.choices, one.gold) == (other.choices, other.gold)

@@ -97,30 +97,21 @@ def test_a_tools_numbers_come_out(protocol: str, name: str, folder: Path) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_harness_credits_and_values_come_out(name: str, folder: Path) -> None:
-    golden, measurements = GOLDEN["numbers"][name]["lm-eval"], measured(name, folder)[0].measurements
-    for metric, credits in golden["credits"].items():
-        credit = measurements[f"compat/lm-eval:{metric}"].decisions.credit
+def test_credits_values_and_greedy_choices_come_out_of_shared_observations(name: str, folder: Path) -> None:
+    """Where nothing merges, minicons and the harness score the same tokens, and so does select but for its extras."""
+    runs, numbers = measured(name, folder), GOLDEN["numbers"][name]
+    for metric, credits in numbers["lm-eval"]["credits"].items():
+        credit = runs[0].measurements[f"compat/lm-eval:{metric}"].decisions.credit
         assert credit.tolist() == credits, metric
-        assert credit.mean() == pytest.approx(golden["values"][metric], abs=1e-6)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_select_takes_the_same_choice_greedily(name: str, folder: Path) -> None:
-    ours, theirs = shown(measured(name, folder), GREEDY), GOLDEN["numbers"][name]["sglang-select"]
-    for question, mine, wanted in zip(QUESTIONS, ours, theirs["greedy_token_selection"], strict=True):
+        assert credit.mean() == pytest.approx(numbers["lm-eval"]["values"][metric], abs=1e-6)
+    theirs = numbers["sglang-select"]["greedy_token_selection"]
+    for question, mine, wanted in zip(QUESTIONS, shown(runs, GREEDY), theirs, strict=True):
         same = None in mine if wanted is None else mine[wanted] == 1.0 and 1.0 not in mine[:wanted]
         assert same != ((GREEDY, name, question["id"]) in DEPARTURES), f"{question['id']}: {mine}, SGLang: {wanted}"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_family_shares_its_observations(name: str, folder: Path) -> None:
-    """Where nothing merges, minicons and the harness score the same tokens, and so does select but for its extras."""
-    run = measured(name, folder)[0]
-    spans = run.tables.spans.to_pylist()
+    spans = runs[0].tables.spans.to_pylist()
 
     def keys(protocol: str) -> list[tuple[str, int, str]]:
-        of = {"prompt": run.protocols[protocol].prompt_digest, "null": None, "part": 0}
+        of = {"prompt": runs[0].protocols[protocol].prompt_digest, "null": None, "part": 0}
         rows = [row for row in spans if of.items() <= row.items()]
         return [(row["item"], row["choice"], row["key"]) for row in rows]
 

@@ -14,9 +14,8 @@ from choicewise.data.items import Item
 from choicewise.data.open import open_dataset
 from choicewise.data.splits import SPLITS
 from choicewise.errors import DataError
-from choicewise.protocols.catalogue import entry
+from choicewise.protocols.catalogue import one
 from choicewise.protocols.preparations import PREPARATIONS
-from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.shots import sample
 from choicewise.requests.render import render
 from tests.helpers.protocols import requests
@@ -26,10 +25,6 @@ HERE = GOLDENS / "exams"
 ROWS = json.loads((HERE / "rows.json").read_text(encoding="utf-8"))
 SENT = json.loads((HERE / "requests.json").read_text(encoding="utf-8"))["requests"]
 CASES = [(name, shots, subject) for name, each in SENT.items() for shots, of in each.items() for subject in of]
-
-
-def headline(name: str) -> Protocol:
-    return next(iter(entry(name).protocols.values()))
 
 
 def dataset(name: str, subject: str, folder: Path) -> Dataset:
@@ -44,7 +39,7 @@ def dataset(name: str, subject: str, folder: Path) -> Dataset:
 
 @pytest.mark.parametrize(("name", "shots", "subject"), CASES)
 def test_the_harness_sends_the_same(name: str, shots: str, subject: str, tmp_path: Path) -> None:
-    protocol = replace(headline(name), shots=int(shots))
+    protocol = replace(one(name).protocol, shots=int(shots))
     data = dataset(name.partition("/")[0], subject, tmp_path)
     asked = [request for each in data.subjects(protocol.split or "") for request in requests(protocol, data, each)]
     golden = SENT[name][shots][subject]
@@ -85,7 +80,7 @@ def test_the_harness_sends_the_same(name: str, shots: str, subject: str, tmp_pat
 def test_entries_without_a_golden_of_their_own_print_what_their_source_prints(
     name: str, subject: str, query: str, shot: str, continuation: str, tmp_path: Path
 ) -> None:
-    protocol, benchmark_name = replace(headline(name), shots=2), name.partition("/")[0]
+    protocol, benchmark_name = replace(one(name).protocol, shots=2), name.partition("/")[0]
     data = dataset(benchmark_name, subject if subject in ROWS[benchmark_name] else "", tmp_path)
     request = next(requests(protocol, data, subject))
     assert request.context().endswith(f"\n\n{shot}\n\n{query}")
@@ -94,7 +89,7 @@ def test_entries_without_a_golden_of_their_own_print_what_their_source_prints(
 
 def test_examples_of_the_leaderboard_are_the_same_for_every_subject(tmp_path: Path) -> None:
     data = dataset("mmlu-pro", "", tmp_path)
-    protocol = headline("mmlu-pro/harness")
+    protocol = one("mmlu-pro/harness").protocol
     shots = {sample(protocol, data, subject)[0] for subject in data.subjects("test")}
     assert len(data.subjects("test")) == 3
     assert [[item.id for item in own] for own in shots] == [["0", "1", "2", "3", "4"]]
@@ -106,7 +101,7 @@ def test_examples_of_the_leaderboard_are_the_same_for_every_subject(tmp_path: Pa
 
 @pytest.mark.parametrize("name", SENT)
 def test_a_benchmark_has_the_shots_of_its_task_and_the_splits_it_needs(name: str) -> None:
-    protocol = headline(name)
+    protocol = one(name).protocol
     assert protocol.shots == (5 if name == "mmlu-pro/harness" else 0)
     needed = {protocol.split, *([protocol.shot_split] if protocol.shot_split else [])}
     assert needed <= set(benchmark(protocol.benchmark).files) <= set(SPLITS.values())
@@ -121,17 +116,15 @@ def test_every_subject_has_its_name_in_chinese(exam: str, subjects: int) -> None
     assert all(not name.isascii() and name == name.strip() for name in names)
 
 
-def test_a_subject_that_the_exam_has_not_is_refused() -> None:
+def test_a_subject_that_the_exam_has_not_and_questions_with_an_error_are_refused() -> None:
     item = Item("1", "Q", ("a", "b", "c", "d"), (0,), "agronomie")
     with pytest.raises(DataError, match="subject 'agronomie', which cmmlu has not; did you mean agronomy"):
         PREPARATIONS["cmmlu-subjects"](item)
-    with pytest.raises(DataError, match="which ceval has not"):
-        render(headline("ceval/harness"), item, [])
-
-
-def test_questions_with_an_error_do_not_count() -> None:
-    item = Item("1", "Q", ("a", "b", "c", "d"), (0,))
     assert PREPARATIONS["redux-ok"](item) is item
     wrong = replace(item, fields={"error_type": "wrong_groundtruth"})
-    with pytest.raises(DataError, match="item 1 has the error_type 'wrong_groundtruth' and does not count"):
-        render(headline("mmlu-redux/harness"), wrong, [])
+    for name, refused, says in (
+        ("ceval/harness", item, "which ceval has not"),
+        ("mmlu-redux/harness", wrong, "item 1 has the error_type 'wrong_groundtruth' and does not count"),
+    ):
+        with pytest.raises(DataError, match=says):
+            render(one(name).protocol, refused, [])

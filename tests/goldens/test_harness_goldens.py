@@ -1,4 +1,4 @@
-"""The tasks of LM Evaluation Harness against itself: what tests/goldens/make_harness.py had from it."""
+"""Tasks of the harness, lighteval and HELM against their own code: what make_harness.py and make_ports.py had of it."""
 
 import hashlib
 import json
@@ -27,9 +27,8 @@ from tests.helpers.protocols import requests
 from tests.paths import GOLDENS
 
 FOLDER = GOLDENS / "harness"
-GOLDEN: dict[str, Any] = {
-    name: json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")) for name in ("today", "v1", "digests")
-}
+FILES = ("today", "v1", "digests", "ports")
+GOLDEN: dict[str, Any] = {name: json.loads((FOLDER / f"{name}.json").read_text("utf-8")) for name in FILES}
 VARIANTS = {"today": "harness", "v1": "harness-v1"}
 CASES = [
     (era, name, int(shots)) for era in VARIANTS for name, each in GOLDEN[era]["benchmarks"].items() for shots in each
@@ -120,3 +119,39 @@ def test_every_log_likelihood_comes_out(name: str, tmp_path: Path) -> None:
         scores = run.measurements[case].scores
         assert scores is not None
         assert np.asarray(scores) == pytest.approx([number for row in rows for number in row], abs=2e-4), case
+
+
+# What lighteval and HELM make of the same rows
+
+PORTS: dict[str, Any] = GOLDEN["ports"]
+
+
+def sent(selector: str) -> list[list[Any]]:
+    """Context and continuations of every request of an entry without shots."""
+    recipe = replace(one(selector).protocol, shots=0)
+    return [[each.context(), list(each.continuations)] for each in requests(recipe, data(recipe.benchmark), "")]
+
+
+@pytest.mark.parametrize("name", PORTS["lighteval"])
+def test_lighteval_asks_this(name: str) -> None:
+    assert sent(f"{name}/lighteval") == PORTS["lighteval"][name]
+
+
+@pytest.mark.parametrize("name", PORTS["helm"])
+def test_helm_scores_every_choice_after_this(name: str) -> None:
+    expected = [[question, [f" {answer}" for answer in answers]] for question, answers in PORTS["helm"][name]]
+    assert sent(f"{name}/helm" if name == "hellaswag" else f"{name}/helm-separate") == expected
+    assert sent(f"{name}/helm-separate-calibrated") == expected
+
+
+@pytest.mark.parametrize("name", PORTS["helm-joint"])
+def test_helm_lists_options_after_five_shots(name: str) -> None:
+    asked = requests(one(f"{name}/helm-joint").protocol, data(name), "")
+    assert [request.context() for request in asked] == PORTS["helm-joint"][name]
+
+
+def test_a_context_that_others_have_cleaned_is_shown_as_it_stands(tmp_path: Path) -> None:
+    row = {"ind": 7, "query": "Rowing:  She [sits]   down. she", "endings": ["rows  on. ", "sleeps."], "label": 0}
+    (tmp_path / "validation.jsonl").write_text(json.dumps(row))
+    (request,) = requests(one("hellaswag/harness").protocol, open_dataset(tmp_path), "")
+    assert (request.context(), request.continuations) == (row["query"], (" rows  on. ", " sleeps."))

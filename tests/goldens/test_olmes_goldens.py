@@ -15,7 +15,7 @@ from hypothesis import given, strategies
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.data.open import open_dataset
-from choicewise.protocols.catalogue import entry
+from choicewise.protocols.catalogue import entry, one
 from choicewise.protocols.protocol import Protocol
 from choicewise.requests.render import render
 from choicewise.requests.request import Request
@@ -25,10 +25,6 @@ Line = dict[str, Any]
 NULL = "Answer:"
 SHORT = {"mcf": "mc", "cf": "rc"}
 FIRST_REQUESTS = "goldens/olmes_requests/{}/{}_5shot.first.jsonl"
-
-
-def headline(name: str) -> Protocol:
-    return next(iter(entry(name).protocols.values()))
 
 
 def read(file: Path) -> list[Line]:
@@ -69,7 +65,7 @@ def arc_items(folder: Path) -> list[Item]:
 def test_every_published_request_of_arc_is_ours(task: str, choices: int, shared_data: Path) -> None:
     folder = shared_data / "goldens/olmes_requests" / task.replace("-", "_")
     items = arc_items(folder)
-    mcf, cf = headline(f"{task}/olmes-mcf"), entry(f"{task}/olmes-cf").protocols[f"{task}/olmes-cf:acc_uncond"]
+    mcf, cf = one(f"{task}/olmes-mcf").protocol, entry(f"{task}/olmes-cf").protocols[f"{task}/olmes-cf:acc_uncond"]
     assert cf.null == NULL
     listed, plain = ask(mcf, items), ask(cf, items)
     golden = read(folder / "test_mc_5shot/requests.jsonl.gz")
@@ -115,7 +111,7 @@ FIRST = {
 def test_the_first_published_request_is_ours(task: str, formulation: str, shared_data: Path) -> None:
     published_as, file, position = FIRST[task]
     golden = read(shared_data / FIRST_REQUESTS.format(published_as, SHORT[formulation]))
-    (request,) = ask(headline(f"{task}/olmes-{formulation}"), [row(shared_data, file, position)])
+    (request,) = ask(one(f"{task}/olmes-{formulation}").protocol, [row(shared_data, file, position)])
     assert lines(request, 0) == [published(line) for line in golden]
 
 
@@ -126,7 +122,7 @@ def test_boolq_shows_the_passage_with_its_title(formulation: str, shared_data: P
     passage, _, rest = golden[0]["doc"]["query"].partition("\nQuestion: ")
     question = rest.partition("?")[0]
     item = Item("3187", question, ("yes", "no"), (golden[0]["doc"]["gold"],), fields={"passage": passage})
-    (request,) = ask(headline(f"boolq/olmes-{formulation}"), [item])
+    (request,) = ask(one(f"boolq/olmes-{formulation}").protocol, [item])
     assert lines(request, 0) == [published(line) for line in golden]
 
 
@@ -139,7 +135,7 @@ def test_hellaswag_is_cleaned_as_published(formulation: str, shared_data: Path) 
     label, _, first = doc["query"].partition(": ")
     fields = {"activity_label": label, "ctx_a": first, "ctx_b": ""}
     item = Item(str(doc["ind"]), first, tuple(doc["choices"]), (doc["gold"],), fields=fields)
-    (request,) = ask(headline(f"hellaswag/olmes-{formulation}"), [item])
+    (request,) = ask(one(f"hellaswag/olmes-{formulation}").protocol, [item])
     assert lines(request, 0) == [published(line) for line in golden]
 
 
@@ -163,13 +159,13 @@ def test_options_cleaned_one_by_one_are_those_of_the_prompt_cleaned_at_once(
 ) -> None:
     fields = {"activity_label": label, "ctx_a": first, "ctx_b": second}
     item = Item("1", first, tuple(endings), (0,), fields=fields)
-    protocol = replace(headline("hellaswag/olmes-mcf"), shots=0)
+    protocol = replace(one("hellaswag/olmes-mcf").protocol, shots=0)
     assert render(protocol, item, []).context() == cleaned_prompt(item)
 
 
 @pytest.mark.parametrize("name", ["hellaswag/olmes-mcf", "hellaswag/olmes-cf"])
 def test_hellaswag_that_others_have_cleaned_is_asked_as_it_stands(name: str) -> None:
     item = Item("1", "Dogs: A dog  sits. he", ("runs", " sleeps", "[step] eats", "x"), (0,))
-    request = render(replace(headline(name), shots=0), item, [])
+    request = render(replace(one(name).protocol, shots=0), item, [])
     assert request.context().startswith("Dogs: A dog  sits. he")
     assert request.options == item.choices

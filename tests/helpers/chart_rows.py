@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from choicewise.results.outcomes import ranked
@@ -24,25 +25,16 @@ HOSTILE = [
 def row(model: str = "m", protocol: str = "mmlu/a", value: float = 0.5, **more: Any) -> Row:
     """A row about 100 items, its interval 10 points wide."""
     chance = more.pop("chance", 0.25)
-    texts = dict.fromkeys(("data", "i", "t", "r"), "#1") | {
-        "dataset": "quiz",
-        "selection": "",
-        "subject": "",
-        "metric": "acc",
-    }
+    texts = dict.fromkeys(("data", "i", "t", "r"), "#1")
+    texts |= {"dataset": "quiz", "selection": "", "subject": "", "metric": "acc"}
     counts = dict.fromkeys(("missing", "invalid", "ties", "near_ties", "skipped", "shots_dropped", "truncated"), 0)
     counts |= dict.fromkeys(("merged", "noncanonical", "lossy", "unknown"), 0)
     shares = {"value": value, "se": 0.05, "low": value, "high": value, "ci_low": value - 0.05, "ci_high": value + 0.05}
     about = {"signature": f"signature of {protocol}", "id": "#P000000", "family": "letters", "interval": "wilson"}
-    diagnosis = Diagnosis((), chance, *[math.nan] * 9, None, math.nan, None, *_lacking())
-    fields: dict[str, Any] = {"model": model, "protocol": protocol, "n": 0 if math.isnan(value) else 100, "noise": None}
-    return Row(**{**texts, **counts, **shares, **about, **fields, "diagnosis": diagnosis, **more})
-
-
-def _lacking() -> list[Any]:
-    from dataclasses import fields
-
-    return [math.nan if "float" in str(each.type) else None for each in fields(Diagnosis)[14:]]
+    lacking = [math.nan if "float" in str(each.type) else None for each in fields(Diagnosis)[14:]]
+    diagnosis = Diagnosis((), chance, *[math.nan] * 9, None, math.nan, None, *lacking)
+    own: dict[str, Any] = {"model": model, "protocol": protocol, "n": 0 if math.isnan(value) else 100, "noise": None}
+    return Row(**{**texts, **counts, **shares, **about, **own, "diagnosis": diagnosis, **more})
 
 
 def table(values: Mapping[str, Mapping[str, float]]) -> list[Row]:

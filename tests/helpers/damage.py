@@ -38,8 +38,6 @@ def relist(run: Path, path: Path) -> None:
     manifest, own = read_manifest(run), {path.name: file_record(path)}
     if path.parent == run:
         return write_manifest(run, replace(manifest, files={**manifest.files, **own}))
-    blocks = [
-        replace(each, files={**each.files, **own}) if each.name == path.parent.name else each
-        for each in manifest.blocks
-    ]
+    name = path.parent.name
+    blocks = (replace(each, files=each.files | own) if each.name == name else each for each in manifest.blocks)
     return write_manifest(run, replace(manifest, blocks=tuple(blocks)))

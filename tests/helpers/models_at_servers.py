@@ -4,18 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from choicewise.models.server.address import ServerAddress
 from choicewise.models.server.http import Client
 from choicewise.models.server.server_model import ServerModel
-from choicewise.questions import Ids
+from tests.helpers.answers import ids as ids
 from tests.helpers.misbehaving_server import Server, serving
 from tests.helpers.served_model import VLLM, Ability
-
-
-def ids(*tokens: int) -> Ids:
-    return np.asarray(tokens, dtype=np.int32)
 
 
 def model_at(

@@ -21,12 +21,8 @@ def outcome(
     """The outcome of these credits, NaN for missing; items are called by their numbers and of one subject."""
     values, codes = np.unique(np.asarray(credit, dtype=np.float64), return_inverse=True)
     count = len(codes)
-    items = pa.table(
-        {
-            "item": pa.array([str(number) for number in range(count)] if ids is None else ids, pa.string()),
-            "subject": pa.array(["all"] * count if subjects is None else subjects, pa.string()),
-        }
-    )
+    own = [[str(number) for number in range(count)] if ids is None else ids, subjects or ["all"] * count]
+    items = pa.table([pa.array(column, pa.string()) for column in own], ["item", "subject"])
     predicted = np.zeros(count, dtype=np.int64)
     return Outcome(name, protocol, {}, "", items, values, codes.astype(np.uint8), predicted, protocol.digest)
 

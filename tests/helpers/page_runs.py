@@ -41,9 +41,8 @@ def write_hostile_run(out: Path) -> Path:
     ]
     data = out.parent / "hostile.jsonl"
     data.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    choicewise.evaluate(
-        model="fake:hash", data=data, protocols=["options/cloze", "options/quoted-sum-forward"], out=out
-    )
+    protocols = ["options/cloze", "options/quoted-sum-forward"]
+    choicewise.evaluate(model="fake:hash", data=data, protocols=protocols, out=out)
     return renamed(out, "</script><script>window.harm = 1</script>\u202e\x1b[31m")
 
 

@@ -293,10 +293,8 @@ def _ranked(token: int, row: list[float] | None, top: int) -> JSON | None:
         return None
     order = _best(row, -1)
     shown = dict.fromkeys([token, *order[: TOKENS if top < 0 else top]])
-    return {
-        str(each): {"logprob": row[each], "rank": order.index(each) + 1, "decoded_token": spelled(each)}
-        for each in shown
-    }
+    numbers = {each: {"logprob": row[each], "rank": order.index(each) + 1} for each in shown}
+    return {str(each): {**about, "decoded_token": spelled(each)} for each, about in numbers.items()}
 
 
 def _chat_token(token: int, row: list[float], top: int) -> JSON:

@@ -183,24 +183,6 @@ def _tokens(change: Callable[[list[str]], list[str]]) -> Fault:
     return each_choice(changed)
 
 
-def without_letter(letter: str) -> Fault:
-    """``letter`` is not among the likeliest tokens that are named."""
-
-    def bare(entry: Any) -> Any:
-        if isinstance(entry, dict) and "top_logprobs" in entry:
-            return entry | {"top_logprobs": [each for each in entry["top_logprobs"] if each["token"] != letter]}
-        return {name: each for name, each in entry.items() if name != letter} if isinstance(entry, dict) else entry
-
-    def changed(choice: JSON) -> JSON:
-        lists = choice.get("logprobs") or {}
-        for name in ("top_logprobs", "content"):
-            if isinstance(lists.get(name), list):
-                return choice | {"logprobs": lists | {name: [bare(each) for each in lists[name]]}}
-        return choice
-
-    return each_choice(changed)
-
-
 def other_model(name: str = "another") -> Fault:
     return Fault(answer=lambda answer: answer | {"model": name} if "model" in answer else answer)
 

@@ -50,10 +50,8 @@ class ToyModel:
 
     def row(self, context: Sequence[int]) -> npt.NDArray[np.float64]:
         """Probabilities of all tokens after ``context``."""
-        digest = hashlib.shake_256(repr([int(token) for token in context]).encode()).digest(
-            len(self.tokenizer.token_bytes)
-        )
-        weights = 1.0 + np.frombuffer(digest, dtype=np.uint8)
+        text, size = repr([int(token) for token in context]).encode(), len(self.tokenizer.token_bytes)
+        weights = 1.0 + np.frombuffer(hashlib.shake_256(text).digest(size), dtype=np.uint8)
         return weights / weights.sum()
 
     def probability(self, context: Sequence[int], tokens: Sequence[int]) -> float:

@@ -95,7 +95,7 @@ def test_a_merge_by_hand() -> None:
     assert found == pytest.approx([one - rest for one in exact], abs=1e-4)
 
 
-def test_heal_by_hand() -> None:
+def test_heal_and_word_by_hand() -> None:
     model = real_model()
     context, choices = QUESTION
     start, table = encode(model, "Once upon a"), model.tokenizer.token_bytes
@@ -116,12 +116,7 @@ def test_heal_by_hand() -> None:
     lcp, heal = summed(model, context, choices, "lcp"), summed(model, context, choices, "heal")
     assert heal == pytest.approx([one - np.log(mass) for one in lcp], abs=1e-4)
     assert np.exp(heal[:2]).sum() <= 1 + 1e-6
-
-
-def test_word_by_hand() -> None:
-    model = real_model()
-    start = encode(model, "Once upon a")
-    table, eos = model.tokenizer.token_bytes, model.tokenizer.eos_id
+    eos = model.tokenizer.eos_id
     white = [token for token, spelled in enumerate(table) if spelled[:1].isspace()] + [eos]
     begins = np.logaddexp.reduce(softmax(model, start)[white])
     expected = []

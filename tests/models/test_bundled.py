@@ -50,29 +50,20 @@ def training(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return train
 
 
-def test_layout_and_counts() -> None:
+def test_the_benchmark_has_enough_short_questions_none_twice_with_even_gold_letters() -> None:
     dev, val, test = rows("dev"), rows("val"), rows("test")
     assert dev.keys() == val.keys() == test.keys()
     assert len(test) >= 6
     assert {len(questions) for questions in dev.values()} == {5}
     assert min(len(questions) for questions in val.values()) >= 10
     assert sum(len(questions) for questions in test.values()) >= 300
-
-
-def test_no_question_and_no_choice_comes_twice() -> None:
     assert {len(row) for row in EVERY} == {6}
     assert len({row[0] for row in EVERY}) == len(EVERY)
     assert all(len(set(row[1:5])) == 4 for row in EVERY)
-
-
-def test_gold_letters_are_valid_and_even() -> None:
-    for subject, questions in rows("test").items():
+    for subject, questions in test.items():
         counts = Counter(row[5] for row in questions)
         assert counts.keys() == set("ABCD"), subject
         assert max(counts.values()) - min(counts.values()) <= 1, subject
-
-
-def test_questions_fit_small_windows() -> None:
     assert max(len(row[0]) for row in EVERY) <= 120
     assert max(len(choice) for row in EVERY for choice in row[1:5]) <= 60
 
@@ -124,11 +115,8 @@ def test_what_is_bundled_has_names() -> None:
         open_dataset("bundled:x")
     with pytest.raises(ModelError, match="bundled:x is not a model; the bundled ones are bundled:merrow-bpe-2048, "):
         load_model("bundled:x")
-
-
-@pytest.mark.parametrize("folder", MODELS, ids=lambda folder: folder.name)
-def test_a_bundled_model_is_the_one_in_its_folder(folder: Path) -> None:
-    assert load_model(f"bundled:{folder.name}").digest == load_model(folder).digest
+    for folder in MODELS:
+        assert load_model(f"bundled:{folder.name}").digest == load_model(folder).digest
 
 
 FOLDERS = {folder.name: folder for folder in MODELS}
@@ -142,13 +130,19 @@ def tokenizer_of(training: ModuleType, recipe: Any) -> Any:
     return training.Tokenizer.from_file(str(FOLDERS[recipe.name] / "tokenizer.json"))
 
 
-def test_every_bundled_model_has_a_recipe_that_its_files_keep_to(training: ModuleType) -> None:
+def test_every_bundled_model_has_a_recipe_with_its_shape_and_its_documents(training: ModuleType) -> None:
+    from corpus import KINDS, documents, text
+
     assert {recipe.name for recipe in recipes(training)} == FOLDERS.keys()
     for recipe in recipes(training):
         config = AutoConfig.from_pretrained(FOLDERS[recipe.name])
         shape = config.hidden_size, config.intermediate_size, config.num_hidden_layers, config.num_attention_heads
         assert shape == (recipe.width, recipe.inner, recipe.layers, recipe.heads)
         assert (config.max_position_embeddings, config.vocab_size) == (recipe.window, recipe.vocabulary)
+        assert recipe.reads.keys() <= KINDS.keys()
+        first, again = ([text(each) for each in itertools.islice(documents("a", recipe.reads), 50)] for _ in range(2))
+        assert first == again
+        assert first != [text(each) for each in itertools.islice(documents("b", recipe.reads), 50)]
 
 
 def test_lessons_point_at_letters_and_choices(training: ModuleType) -> None:
@@ -221,16 +215,6 @@ def test_the_losses_of_the_lessons_are_mean_negative_log_likelihoods(training: M
         scores = plain.lm_head.weight @ (state / state.square().mean().sqrt())
         recall.append(-scores.log_softmax(-1)[words].mean().item())
     assert reached.recall.item() == pytest.approx(sum(recall) / len(recall), rel=1e-3)
-
-
-def test_the_same_seed_gives_the_same_documents_and_every_kind_comes(training: ModuleType) -> None:
-    from corpus import KINDS, documents, text
-
-    for recipe in recipes(training):
-        assert recipe.reads.keys() <= KINDS.keys()
-        first, again = ([text(each) for each in itertools.islice(documents("a", recipe.reads), 50)] for _ in range(2))
-        assert first == again
-        assert first != [text(each) for each in itertools.islice(documents("b", recipe.reads), 50)]
 
 
 @pytest.mark.costly("a network is trained, if for four steps")

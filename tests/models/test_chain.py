@@ -166,13 +166,7 @@ def test_draws_come_as_often_as_they_are_probable() -> None:
     assert np.bincount(drawn, minlength=4) / 4000 == pytest.approx(weights, abs=0.03)
 
 
-def test_a_chain_ends_before_the_token_that_spells_the_stop() -> None:
-    chain = Generation(ids(1), 5, (b"\n\n",), Sampling(b""))
-    table = [b"a\n", b"\nb", b"b"]
-    assert [chain.stopped(tokens, table) for tokens in ([0], [0, 2], [0, 1], [1, 0, 2])] == [False, False, True, False]
-
-
-def test_keys_tell_apart_whatever_changes_the_answer() -> None:
+def test_keys_tell_apart_whatever_changes_the_answer_and_a_chain_ends_before_its_stop() -> None:
     chain = Generation(ids(1, 2), 5, (b"\n\n",), Sampling.of(0, "item", 0))
     others = [
         *(replace(chain, context=ids(1, 3)), replace(chain, limit=6), replace(chain, stops=(b"\n",))),
@@ -184,6 +178,8 @@ def test_keys_tell_apart_whatever_changes_the_answer() -> None:
     assert Conclusion(chain, span).key != Conclusion(chain, replace(span, continuation=ids(5))).key
     assert Conclusion(chain, span).after(ids(8, 9)).context.tolist() == [1, 2, 8, 9, 3]
     assert (chain.inputs, Conclusion(chain, span).inputs) == (6, 8)
+    table = [b"a\n", b"\nb", b"b"]
+    assert [chain.stopped(tokens, table) for tokens in ([0], [0, 2], [0, 1], [1, 0, 2])] == [False, False, True, False]
 
 
 def test_marginal_and_vote_by_hand() -> None:
@@ -226,7 +222,7 @@ def test_a_model_that_samples_nothing_is_refused(tmp_path: Path) -> None:
         evaluate(model=Scorer(), data=QUIZ, protocols=SHORT, out=tmp_path)
 
 
-def test_a_chain_that_can_not_fit_is_missing_with_the_reason() -> None:
+def test_a_plan_counts_chains_at_their_full_length_and_those_that_can_not_fit_are_missing() -> None:
     model, protocol = HashModel(), SHORT[HEADLINE]
     request = render(protocol, ITEMS[1], ())
     needed = 1 + len(request.context() + request.proposals[0] + " (A)") + 12 - 1
@@ -236,11 +232,7 @@ def test_a_chain_that_can_not_fit_is_missing_with_the_reason() -> None:
         add_requests(asking, protocol, [request], model)
         assert [(row.missing or "")[:8] or None for row in asking.requests] == [reason]
         assert max((question.inputs for question in asking.wanted.values()), default=needed) == needed
-
-
-def test_a_plan_counts_chains_at_their_full_length() -> None:
-    asking, protocol, model = PreparedBlock(), SHORT[HEADLINE], HashModel()
-    request = render(protocol, ITEMS[1], ())
+    asking, model = PreparedBlock(), HashModel()
     add_requests(asking, protocol, [request], model)
     context, behind = 1 + len(request.context()), len(request.proposals[0] + " (")
     # The beginning once for all chains and once for all spans; each span reads its last input beside its siblings.

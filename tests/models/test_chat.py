@@ -117,16 +117,13 @@ def test_rendering_is_that_of_transformers() -> None:
 
 
 @pytest.mark.costly("each of three templates runs in a process of its own")
-def test_the_day_and_chance_are_fixed_and_a_system_text_that_is_ignored_or_refused_is_known() -> None:
+def test_the_day_and_chance_are_fixed_and_texts_that_are_ignored_or_refused_are_known() -> None:
     text = "{{ strftime_now('%d %b %Y') }} {{ range(1000) | random }} "
     template = ChatTemplate(text + "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}", {})
     first, second = (template.render([Message("user", word)]) for word in ("one", "two"))
     assert first.startswith("26 Jul 2024 ")
     assert first.removesuffix("one") == second.removesuffix("two")
     assert [each.takes_system for each in (template, template_of(REFUSING), CHATML)] == [False, False, True]
-
-
-def test_messages_that_a_template_refuses_are_an_error() -> None:
     template = template_of(REFUSING)
     with pytest.raises(ModelError, match="refuses the messages \\(Roles must alternate\\)"):
         template.render([Message("system", "s"), Message("assistant", "a"), Message("user", "u")])
@@ -151,7 +148,7 @@ def test_shots_that_do_not_fit_are_dropped_with_their_turns() -> None:
         assert row.context.count("<|im_start|>assistant") == row.shots + 1
 
 
-def test_views_and_proposals_render_the_whole_chat_again() -> None:
+def test_views_and_proposals_render_the_whole_chat_again_and_continuations_keep_their_space() -> None:
     views = mmlu_protocol(views="cyclic", shots=1, chat="message")
     (first, _) = requests(views, DATA["letters"], "mill_lore", template=CHATML)
     other = replace(first, query=first.views[0].query).context()
@@ -162,9 +159,6 @@ def test_views_and_proposals_render_the_whole_chat_again() -> None:
     shown = first.context(proposal=first.proposals[2])
     assert shown.endswith("Is it a red kite of jar 4?<|im_end|>\n<|im_start|>assistant\n")
     assert first.continuations == ("yes",) * 4
-
-
-def test_a_continuation_keeps_its_space_after_a_chain_of_thought() -> None:
     sampling = {"new_tokens": 4, "chains": 1, "seed": 1, "fit": "refuse", "chat": "turns", "shots": 0}
     chain = mmlu_protocol(reading="chain-of-thought", proposal="\nSo it is", score="vote", **sampling)
     (first, _) = requests(chain, DATA["letters"], "mill_lore", template=CHATML)

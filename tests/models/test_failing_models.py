@@ -20,18 +20,7 @@ from choicewise.models.local import plain
 from choicewise.models.local.local_model import LocalModel, nan_fallback
 from choicewise.models.model import SelfCheck
 from choicewise.protocols.catalogue import resolve
-from choicewise.questions import (
-    Cosine,
-    Generation,
-    Ids,
-    MaskedLoss,
-    Mass,
-    Question,
-    Sampling,
-    Span,
-    TokenScores,
-    TokenSet,
-)
+from choicewise.questions import Cosine, Generation, MaskedLoss, Mass, Question, Sampling, Span, TokenScores, TokenSet
 from choicewise.running.work import observe
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.helpers.answers import assert_same_scores, ids, in_order
@@ -74,10 +63,6 @@ def test_one_token_spoils_no_neighbour(network: Any, rung: str, monkeypatch: pyt
     said = in_order(model.answer([Generation(question.context, 2) for question in questions]))
     assert [bool(np.isnan(scores.logprobs).any()) for scores in said] == [True, False, False, False]
 
-
-@pytest.mark.parametrize("rung", RUNGS)
-def test_losses_and_states_of_neighbours(network: Any, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = loaded(network, rung, monkeypatch)
     spans = [Span(ids(1, DAMAGED), ids(4)), Span(ids(1, 2), ids(4))]
     pairs = [Cosine(ids(1, DAMAGED), ids(2), True), Cosine(ids(1, 2), ids(3), True)]
     values = [answer.value for answer in in_order(model.answer([*map(MaskedLoss, spans), *pairs]))]
@@ -86,16 +71,7 @@ def test_losses_and_states_of_neighbours(network: Any, rung: str, monkeypatch: p
     assert values[3] == pytest.approx(plain.cosine(network, pairs[1]), abs=1e-4)
 
 
-def test_a_chain_of_nan_is_greedy_nowhere(network: Any) -> None:
-    table = [b"%d " % token for token in range(VOCABULARY)]
-    sampled = Generation(ids(1, DAMAGED), 3, (b"x",), Sampling.of(0, "item", 0))
-    one, other = (way(network, VOCABULARY, sampled, [], table) for way in (plain.generate, sampling.sample))
-    assert one.tokens.tolist() == other.tokens.tolist()
-    assert np.isnan([*one.logprobs, *other.logprobs]).all()
-    assert one.ranks.tolist() == other.ranks.tolist() == [-1] * 3
-
-
-def test_a_generation_of_nan_says_nothing(network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_generation_of_nan_says_nothing_and_is_greedy_nowhere(network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model = loaded(network, "tree", monkeypatch)
     generations = {"bad": Generation(ids(1, DAMAGED), 1), "good": Generation(ids(1, 2), 1)}
     rows = {row.key: row for row in observe(model, generations)}
@@ -103,6 +79,12 @@ def test_a_generation_of_nan_says_nothing(network: Any, monkeypatch: pytest.Monk
     assert isinstance(rows["good"].text, str)
     masked = {"loss": MaskedLoss(Span(ids(1, DAMAGED), ids(4)))}
     assert np.isnan(next(observe(model, masked)).value)
+    table = [b"%d " % token for token in range(VOCABULARY)]
+    sampled = Generation(ids(1, DAMAGED), 3, (b"x",), Sampling.of(0, "item", 0))
+    one, other = (way(network, VOCABULARY, sampled, [], table) for way in (plain.generate, sampling.sample))
+    assert one.tokens.tolist() == other.tokens.tolist()
+    assert np.isnan([*one.logprobs, *other.logprobs]).all()
+    assert one.ranks.tolist() == other.ranks.tolist() == [-1] * 3
 
 
 def test_only_what_is_nan_is_asked_again() -> None:
@@ -148,7 +130,7 @@ def test_nan_in_a_correction_is_named_too(tmp_path: Path, monkeypatch: pytest.Mo
 class SlowTokenizer(ByteTokenizer):
     calls = 0
 
-    def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
+    def encode(self, texts: Sequence[str], *, special: bool) -> list[Any]:
         self.calls += 1
         time.sleep(0.1)
         return super().encode(texts, special=special)

@@ -192,17 +192,14 @@ def test_a_fake_is_its_name(name: str) -> None:
     assert loaded(recipe).digest == load_model(name).digest
 
 
-def test_what_only_this_process_or_a_server_has_is_not_loaded_elsewhere(server: Server) -> None:
-    assert HashModel(seed=3).recipe is None
-    assert load_model(server.address, tokenizer="bytes").recipe is None
-
-
-def test_a_bundled_model_is_its_name_with_the_options_that_were_given() -> None:
+def test_a_bundled_model_is_its_name_with_its_options_and_what_a_server_has_is_not_loaded_here(server: Server) -> None:
     assert load_model("bundled:merrow-byte").recipe == Recipe("bundled:merrow-byte")
     options = {"dtype": "auto", "device": "cpu", "window": 64, "rung": "plain", "batch_tokens": 100}
     recipe = load_model("bundled:merrow-byte", **options).recipe
     assert recipe == Recipe("bundled:merrow-byte", options)
     assert (loaded(recipe).window, loaded(recipe, window=32).window) == (64, 32)
+    assert HashModel(seed=3).recipe is None
+    assert load_model(server.address, tokenizer="bytes").recipe is None
 
 
 def test_a_name_on_the_hub_is_of_the_commit_that_was_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -239,7 +236,7 @@ TENSORS = {
 }
 
 
-def test_weights_are_counted_in_the_dtype_that_is_asked_and_quantised_ones_as_they_lie(tmp_path: Path) -> None:
+def test_weights_and_the_largest_layer_are_counted_in_the_dtype_that_is_asked_or_as_they_lie(tmp_path: Path) -> None:
     folder = write(tmp_path, TENSORS, dtype="bfloat16")
     sizes = {dtype: footprint(folder, dtype=dtype).weights for dtype in ("float32", "bfloat16", "auto")}
     assert sizes == {"float32": 2 * (4096 + 256) + 32, "bfloat16": 4096 + 256 + 32, "auto": 4096 + 256 + 32}
@@ -247,9 +244,6 @@ def test_weights_are_counted_in_the_dtype_that_is_asked_and_quantised_ones_as_th
     tensors = {**TENSORS, "model.layers.0.mlp.scale": ("F32", [8], 32), "model.layers.0.mlp.q": ("U8", [32], 32)}
     folder = write(tmp_path, tensors, quantization_config={"quant_method": "awq"})
     assert footprint(folder, dtype="float32").weights == footprint(folder).weights == 4096 + 256 + 32 + 32 + 32
-
-
-def test_what_no_device_shares_is_the_largest_layer_or_module(tmp_path: Path) -> None:
     assert footprint(write(tmp_path, TENSORS), dtype="bfloat16").layer == 4096
     larger = {**TENSORS, "model.layers.1.self_attn.weight": ("BF16", [64, 64], 8192)}
     assert footprint(write(tmp_path, larger), dtype="bfloat16").layer == 8192 + 128 + 32
@@ -262,33 +256,27 @@ def test_the_weights_of_a_model_are_what_torch_holds(folder: Path) -> None:
     assert footprint(folder, dtype="float32").weights == held
 
 
-def test_more_of_anything_needs_no_less() -> None:
-    options: dict[str, Any] = {"dtype": "bfloat16", "batch_tokens": 64, "window": 128}
-    least = footprint(SMALLEST, **options)
-    for more in ({"batch_tokens": 4096}, {"window": 2048}, {"generated": 64}, {"dtype": "float32"}):
-        assert footprint(SMALLEST, **options | more).workspace > least.workspace, more
-    assert footprint(SMALLEST, deepest=100).workspace < footprint(SMALLEST).workspace
-
-
-def test_a_gpu_has_a_context_and_leaves_main_memory_free() -> None:
+def test_a_gpu_has_a_context_and_leaves_main_memory_free_and_a_large_model_takes_several() -> None:
     on_gpu, on_cpu = footprint(SMALLEST, device="cuda"), footprint(SMALLEST, device="cpu")
     assert (on_gpu.context, on_cpu.context) == (CONTEXT["cuda"], 0)
     assert on_cpu.host == HOST["cpu"] + on_cpu.weights + on_cpu.workspace
     assert on_gpu.host == HOST["cuda"] + on_gpu.layer
     assert footprint(SMALLEST, device="xpu") == on_gpu  # another kind of device is taken for a GPU
-
-
-def test_a_large_model_takes_as_many_devices_as_hold_it() -> None:
-    """140 GB on devices of 80 GB: two hold the weights alone, three what computing takes too."""
+    # 140 GB on devices of 80 GB: two hold the weights alone, three what computing takes too.
     giant = Footprint(weights=140 * 10**9, workspace=12 * 10**9, context=10**9, layer=2 * 10**9, host=0)
     assert giant.on_each(1) == giant.device == 153 * 10**9
     assert [giant.devices(size * 10**9, 8) for size in (80, 200, 16)] == [3, 1, None]
 
 
-def test_a_loaded_model_says_what_it_needs() -> None:
+def test_a_loaded_model_says_what_it_needs_and_more_of_anything_needs_no_less() -> None:
     model = load_model(SMALLEST, device="cpu", window=100, batch_tokens=50)
     assert footprint_of(model) == footprint(SMALLEST, dtype="float32", window=100, batch_tokens=50)
     assert footprint_of(load_model("fake:hash")) == NOTHING
+    options: dict[str, Any] = {"dtype": "bfloat16", "batch_tokens": 64, "window": 128}
+    least = footprint(SMALLEST, **options)
+    for more in ({"batch_tokens": 4096}, {"window": 2048}, {"generated": 64}, {"dtype": "float32"}):
+        assert footprint(SMALLEST, **options | more).workspace > least.workspace, more
+    assert footprint(SMALLEST, deepest=100).workspace < footprint(SMALLEST).workspace
 
 
 def test_an_adapter_is_counted_in_float32_and_read_from_any_directory(

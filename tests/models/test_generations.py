@@ -156,12 +156,17 @@ def test_a_cache_that_is_wrong_is_not_used() -> None:
     assert sampling.sample(*asked).tokens.tolist() == plain.generate(*asked).tokens.tolist()
 
 
-def test_chains_of_one_context_compute_it_once() -> None:
+def test_generating_computes_contexts_once_and_then_one_token_a_step_and_so_do_chains() -> None:
     lm, context = network("llama"), RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
     samples = [Generation(context, 10, (), Sampling.of(0, "item", number)) for number in range(8)]
     planned = [lm.work.planned for _ in TreePath(lm, 4096).generate(samples, (), [b"x"] * VOCABULARY)]
     assert lm.computed == lm.work.planned == 30 + 8 * 9
     assert planned == [30 + 8 * 9] * 8
+    lm, shared = network("llama"), RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
+    generations = [Generation(np.append(shared, np.int32(last)), 5) for last in range(6)]
+    before = lm.computed
+    assert len(list(TreePath(lm, 4096).generate(generations, ()))) == 6
+    assert lm.computed - before == 30 + 6 + 4 * 6
 
 
 def test_planned_tokens_are_known_at_first_and_right_at_last() -> None:
@@ -178,14 +183,6 @@ def test_planned_tokens_are_known_at_first_and_right_at_last() -> None:
         lm = network("llama")
         assert len(list(path(lm, *[20][: path is TreePath]).generate([Generation(ids(1, 2), 6)], ends))) == 1
         assert lm.work.planned == lm.computed > 0
-
-
-def test_generating_computes_contexts_once_and_then_one_token_a_step() -> None:
-    lm, shared = network("llama"), RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
-    generations = [Generation(np.append(shared, np.int32(last)), 5) for last in range(6)]
-    before = lm.computed
-    assert len(list(TreePath(lm, 4096).generate(generations, ()))) == 6
-    assert lm.computed - before == 30 + 6 + 4 * 6
 
 
 def test_counting_adds_every_pass_of_the_undivided_model() -> None:

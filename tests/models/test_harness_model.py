@@ -19,21 +19,7 @@ from choicewise.errors import ModelError, UsageError
 from choicewise.integrations import lm_eval as register
 from choicewise.integrations.lm_eval import requests as asking
 from choicewise.integrations.lm_eval.engine import REFUSED, STAMP, read_arguments, stamp
-from choicewise.integrations.lm_eval.requests import (
-    GREEDY,
-    Asked,
-    Encoder,
-    Request,
-    Score,
-    StopRule,
-    ask_as_harness,
-    ask_with_boundary,
-    is_greedy,
-    portions,
-    read_settings,
-    score,
-    space_moved,
-)
+from choicewise.integrations.lm_eval.requests import Asked, Encoder, Request, Score, StopRule, ask_as_harness, score
 from choicewise.models.fake import HashModel
 from choicewise.questions import Answers, Span, TokenScores
 from choicewise.tokens.encode import Encodings
@@ -58,7 +44,7 @@ def encoder(add_bos: bool | None = None, apart: bool = False) -> Encoder:
     return Encoder(ByteTokenizer(), BYTES, "<s>", add_bos, apart)
 
 
-def test_arguments_arrive_as_the_harness_s_command_line_parses_them() -> None:
+def test_arguments_arrive_as_the_harness_s_command_line_parses_them_and_a_template_hears_of_thinking() -> None:
     given = {"pretrained": "org/name", "dtype": "half", "max_length": "512", "add_bos_token": "True", "device": None}
     arguments, notes = read_arguments({**given, "batch_size": 8, "think_end_token": "17", "parallelize": False})
     assert (arguments.dtype, arguments.max_length, arguments.add_bos_token) == ("float16", 512, True)
@@ -66,6 +52,8 @@ def test_arguments_arrive_as_the_harness_s_command_line_parses_them() -> None:
     (note,) = notes
     told = "all requests form one tree of tokens, computed in packs that fit (batch_tokens sets their size)"
     assert note == f"batch_size has no effect: {told}"
+    thinking = {"pretrained": "m", "enable_thinking": False, "chat_template_args": {"style": "short"}}
+    assert read_arguments(thinking)[0].template_arguments == {"style": "short", "enable_thinking": False}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -82,31 +70,18 @@ def test_everything_that_is_wrong_is_said_at_once_and_values_that_can_not_be_are
         read_arguments(wrong)
     assert len(raised.value.problems) == 5
     assert "did you mean revision?" in str(raised.value)
-    for value, complaint in (
-        ({"max_length": 0}, "at least 1"),
-        ({"boundary": "x"}, "harness, joint"),
-        ({"enable_thinking": True}, "needs"),
-    ):
+    complaints = {"max_length": "at least 1", "boundary": "harness, joint", "enable_thinking": "needs"}
+    for (name, complaint), value in zip(complaints.items(), (0, "x", True), strict=True):
         with pytest.raises(UsageError, match=complaint):
-            read_arguments({"pretrained": "m", **value})
+            read_arguments({"pretrained": "m", name: value})
 
 
-def test_a_template_hears_of_thinking() -> None:
-    given = {"pretrained": "m", "enable_thinking": False, "chat_template_args": {"style": "short"}}
-    assert read_arguments(given)[0].template_arguments == {"style": "short", "enable_thinking": False}
-
-
-LINES = (
-    *("run --model choicewise --model_args a=b,c=d -x -- --tasks t", "--help", "run -h"),
-    *("--model hf --tasks=x -L 5", ""),
-)
-
-
-@pytest.mark.parametrize("line", LINES)
-def test_every_argument_is_passed_on(line: str) -> None:
-    with patch.object(register, "run_harness") as run:
-        invoke(["lm-eval", *line.split()])
-    run.assert_called_once_with(line.split())
+def test_every_argument_is_passed_on() -> None:
+    long = "run --model choicewise --model_args a=b,c=d -x -- --tasks t"
+    for line in (long, "--help", "run -h", "--model hf --tasks=x -L 5", ""):
+        with patch.object(register, "run_harness") as run:
+            invoke(["lm-eval", *line.split()])
+        run.assert_called_once_with(line.split())
 
 
 def test_without_the_harness_the_line_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +92,7 @@ def test_without_the_harness_the_line_that_installs_it_is_named(monkeypatch: pyt
 
 @given(st.text(alphabet=" \n\tab\u00a0\u3000\x1f"), st.text(alphabet=" ab"))
 def test_white_space_that_ends_a_context_is_moved(context: str, continuation: str) -> None:
-    kept, moved = space_moved(context, continuation)
+    kept, moved = asking.space_moved(context, continuation)
     assert kept + moved == context + continuation
     assert not kept or not kept[-1].isspace()
 
@@ -178,7 +153,7 @@ class Stubborn(HashModel):
             yield index, scores
 
 
-def test_scores_are_sums_and_heard_of_as_they_come() -> None:
+def test_scores_are_sums_heard_of_as_they_come_and_what_has_no_number_is_refused_in_the_end() -> None:
     model, heard = HashModel(), dict[int, float]()
     asked = ask_as_harness(encoder(), [request("ab", "cd"), request("", "e"), request("ab", "cd")], 100, False)
     scores = score(model, asked, str, "loglikelihood", lambda index, each: heard.update({index: each.total}))
@@ -187,14 +162,11 @@ def test_scores_are_sums_and_heard_of_as_they_come() -> None:
     ((_, plain),) = model.answer([Span(np.asarray([BYTES, *b"ab"]), np.asarray([*b"cd"], np.int32))])
     assert scores[0].total == pytest.approx(float(plain.logprobs.sum()))
     assert scores[0].greedy == (not plain.ranks.any())
-
-
-def test_what_has_no_number_is_refused_in_the_end() -> None:
-    heard: list[int] = []
+    indices: list[int] = []
     asked = ask_as_harness(encoder(), [request("ab", "cd"), request("ab", "nd")], 100, False)
     with pytest.raises(ModelError, match=r"no number \(NaN\) for 1 of 2 requests, the first of request 1"):
-        score(Stubborn(), asked, lambda index: f"request {index}", "x", lambda index, _: heard.append(index))
-    assert heard == [0]
+        score(Stubborn(), asked, lambda index: f"request {index}", "x", lambda index, _: indices.append(index))
+    assert indices == [0]
 
 
 @given(window=st.integers(2, 12), continuation=st.text("ab", min_size=1, max_size=8))
@@ -214,7 +186,7 @@ def test_the_start_of_a_context_is_cut_as_in_the_harness(window: int, continuati
 def test_another_boundary_asks_the_choices_of_a_question_together(policy: str) -> None:
     requests = [request("xa", "b", 1), request("y", "b", 2), request("xa", "c", 1)]
     encodings = Encodings(ByteTokenizer(), "default")
-    asked = ask_with_boundary(encodings, policy, requests, 100)
+    asked = asking.ask_with_boundary(encodings, policy, requests, 100)
     expected = [each.total for each in scores_of(ask_as_harness(encoder(), requests, 100, False))]
     assert [each.total for each in scores_of(asked)] == pytest.approx(expected)
 
@@ -224,7 +196,7 @@ def test_too_many_tokens_for_one_tree_are_asked_in_portions(monkeypatch: pytest.
     texts = [("abc", "d"), ("xyz", "d"), ("abc", "e"), ("xyz", "f"), ("a" * 20, "b"), ("abc", "d")]
     asked = ask_as_harness(encoder(), [request(*pair) for pair in texts], 100, False)
     questions = [each.question for each in asked if each.question is not None]
-    groups = [*portions(questions, [question.inputs for question in questions])]
+    groups = [*asking.portions(questions, [question.inputs for question in questions])]
     assert sorted(index for group in groups for index in group) == [0, 1, 2, 3, 4, 5]
     assert len(groups) > 2
     scores = scores_of(asked)
@@ -232,24 +204,22 @@ def test_too_many_tokens_for_one_tree_are_asked_in_portions(monkeypatch: pytest.
     assert scores_of(asked) == scores
 
 
-def test_settings_are_read_as_the_harness_reads_them() -> None:
-    wanted = read_settings({"until": "\n", "max_tokens": 7, "do_sample": False, "temperature": 0.0}, "</s>")
+def test_settings_are_read_as_the_harness_reads_them_and_the_tree_gives_the_plainly_likeliest_tokens_alone() -> None:
+    wanted = asking.read_settings({"until": "\n", "max_tokens": 7, "do_sample": False, "temperature": 0.0}, "</s>")
     assert (wanted.stops, wanted.limit, wanted.settings) == (("\n", "</s>"), 7, {"do_sample": False})
-    drawn = read_settings({"temperature": 0.7, "max_length": 30}, None)
+    drawn = asking.read_settings({"temperature": 0.7, "max_length": 30}, None)
     assert (drawn.stops, drawn.limit, drawn.total) == ((), 256, 30)
     assert drawn.settings == {"temperature": 0.7, "do_sample": True}
     for wrong in ({"until": 3}, {"until": [3]}, {"max_gen_toks": 0}, {"do_sample": True}):
         with pytest.raises(UsageError):
-            read_settings(wrong, None)
-
-
-def test_only_the_plainly_likeliest_tokens_are_taken_from_the_tree() -> None:
-    assert is_greedy({"do_sample": False, "top_p": 0.9}, {"do_sample": True, "eos_token_id": [2], "temperature": 0.6})
-    assert all(is_greedy({name: value}, {}) for name, neutral in GREEDY.items() for value in neutral)
+            asking.read_settings(wrong, None)
+    own = {"do_sample": True, "eos_token_id": [2], "temperature": 0.6}
+    assert asking.is_greedy({"do_sample": False, "top_p": 0.9}, own)
+    assert all(asking.is_greedy({name: value}, {}) for name, neutral in asking.GREEDY.items() for value in neutral)
     for setting in ({"repetition_penalty": 1.1}, {"num_beams": 2}, {"do_sample": True}, {"suppress_tokens": [3]}):
-        assert not is_greedy(setting, {})
-    for own in ({"repetition_penalty": 1.05}, {"forced_bos_token_id": 0}, {"new_in_some_release": 1}):
-        assert not is_greedy({"do_sample": False}, own)
+        assert not asking.is_greedy(setting, {})
+    for other in ({"repetition_penalty": 1.05}, {"forced_bos_token_id": 0}, {"new_in_some_release": 1}):
+        assert not asking.is_greedy({"do_sample": False}, other)
 
 
 def naive_length(text: str, stops: list[str], extra: int = 2) -> int | None:

@@ -1,10 +1,12 @@
 """Every rung of the ladder gives the plain path's numbers, or is refused: on many families, broken ones among them.
 
-What rungs generate is in ``test_generations.py``.
+The probability of a set of tokens, too, and on a CUDA device where there is one.  What rungs generate is in
+``test_generations.py``.
 """
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,32 +14,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.engine import build, next_pack
+from choicewise.engine import FIRST_SET, build, next_pack
 from choicewise.errors import ModelError
-from choicewise.models.local import attention, plain
-from choicewise.models.local import paths as packed_path
+from choicewise.models.fake import AntiOracle, HashModel, Oracle
+from choicewise.models.local import attention, paths, plain
 from choicewise.models.local.attention import Reach, TreePass, tree_reach, visible
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.devices import to_device
-from choicewise.models.local.local_model import HiddenStates, answer_tokens
-from choicewise.models.local.paths import (
-    LADDER,
-    ComputePath,
-    FlexPath,
-    MaskPath,
-    PackedPath,
-    PlainPath,
-    PrefixPath,
-    SequencePath,
-    TreePath,
-    block_mask,
-    branches,
-    declared,
-    out_of_memory,
-    rungs,
-)
+from choicewise.models.local.local_model import HiddenStates, LocalModel, answer_tokens
+from choicewise.models.local.paths import LADDER, PlainPath, TreePath, declared, rungs
 from choicewise.models.local.selfcheck import check, probe
-from choicewise.questions import Cosine, Generation, MaskedLoss, Mass, Span, TokenScores, TokenSet
+from choicewise.questions import Cosine, Generation, Ids, MaskedLoss, Mass, Span, TokenScores, TokenSet
+from choicewise.tokens.boundary import without
+from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.helpers.answers import assert_same_scores, ids, in_order
 from tests.helpers.tiny_models import VOCABULARY, WINDOW, network, tiny
 
@@ -50,7 +39,7 @@ def plainly(lm: CausalLM, spans: Sequence[Span]) -> list[TokenScores]:
     return [plain.score(lm.model, lm.vocabulary, span) for span in spans]
 
 
-def assert_right(path: ComputePath, lm: CausalLM, spans: list[Span]) -> None:
+def assert_right(path: paths.ComputePath, lm: CausalLM, spans: list[Span]) -> None:
     assert_same_scores(in_order(path.score(spans)), plainly(lm, spans))
 
 
@@ -71,8 +60,6 @@ IN_SEQUENCE = [
     *((family, "prefix") for family in ("llama", "bloom", "rwkv", "mamba2")),
     *((family, "sequence") for family in ("llama", "mamba", "recurrent_gemma")),
 ]
-
-
 BY_A_RULE = [(family, "flex", 80) for family in ("llama", "mistral", "olmo3", "deepseek_v3")]
 
 
@@ -105,7 +92,7 @@ def test_tree_path_on_any_tree(spans: list[Span], budget: int, segment: int) -> 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(attention, "SEGMENT", segment)
             assert_same_scores(in_order(TreePath(lm, budget).score(spans)), truth)
-        for path in (PrefixPath(lm), SequencePath(lm)):
+        for path in (paths.PrefixPath(lm), paths.SequencePath(lm)):
             assert_same_scores(in_order(path.score(spans)), truth)
 
 
@@ -146,10 +133,12 @@ def test_the_attention_by_a_rule_passes_the_self_check() -> None:
     assert found.difference <= found.tolerance
 
 
-def test_the_rule_has_no_place_for_sinks_and_the_next_rung_is_taken() -> None:
+def test_the_rule_is_tried_where_it_gains_and_left_to_the_next_rung_where_it_has_no_place_for_sinks() -> None:
     found = check(network("gpt_oss"), {name: LADDER[name] for name in ("flex", "tree")})
     assert [trial.rung for trial in found.trials] == ["flex", "tree"]
     assert "sinks" in str(found.trials[0].refused)
+    assert "flex" not in rungs("cpu")
+    assert next(iter(rungs("cuda"))) == paths.FlexPath.name
 
 
 @pytest.mark.parametrize("reach", [Reach(), Reach(window=5), Reach(chunk=4)])
@@ -159,16 +148,11 @@ def test_the_rule_says_what_the_masks_say(reach: Reach) -> None:
     tree = build(spans)
     first = next_pack(tree, 0, ids(), len(tree) // 2)
     pack = next_pack(tree, first.stop, first.nodes()[first.keep], len(tree))
-    rule = block_mask(tree, pack, reach, torch.device("cpu")).mask_mod
+    rule = paths.block_mask(tree, pack, reach, torch.device("cpu")).mask_mod
     rows, places = np.arange(len(pack)), np.arange(len(pack.nodes()))
     none = torch.tensor(0)
     said = rule(none, none, torch.from_numpy(rows)[:, None], torch.from_numpy(places)[None, :]).numpy()
     assert np.array_equal(said, visible(tree, rows.astype(np.int32) + pack.start, pack.nodes(), reach))
-
-
-def test_only_a_device_that_gains_from_the_rule_tries_it() -> None:
-    assert "flex" not in rungs("cpu")
-    assert next(iter(rungs("cuda"))) == FlexPath.name
 
 
 HIDDEN = {
@@ -208,17 +192,22 @@ def test_every_unique_token_is_computed_once(monkeypatch: pytest.MonkeyPatch) ->
         return body(self, **inputs)
 
     monkeypatch.setattr(CausalLM, "body", counting)
-    for path in (TreePath(lm, 30), MaskPath(lm, 30)):
+    for path in (TreePath(lm, 30), paths.MaskPath(lm, 30)):
         computed = 0
         list(path.score(spans))
         assert computed == len(build(spans))
 
 
-def test_keys_and_values_are_kept_along_the_path_only() -> None:
+def test_a_pass_counts_its_calls_and_keeps_keys_and_values_along_the_path_only() -> None:
     lm, tree = network("llama"), build(probe(150, VOCABULARY))
     _, next_past = TreePath(lm, 100).forward(tree, next_pack(tree, 0, ids(), 100), [])
     assert len(next_past) == lm.layers
     assert {key.shape[2] for key, _ in next_past} == {int(tree.depth[100])}
+    lm, tree = network("llama"), build(probe(60, VOCABULARY))
+    tree_pass = TreePass(tree, next_pack(tree, 0, ids(), 60), [])
+    with lm.attention(attention.NAME), attention.running(tree_pass.attend), torch.inference_mode():
+        lm.body(input_ids=lm.tensor(tree.tokens[:60])[None], position_ids=lm.tensor(tree.depth[:60])[None])
+    assert tree_pass.calls == lm.layers == len(tree_pass.next_past)
 
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory")])
@@ -236,7 +225,7 @@ def test_out_of_memory_splits_the_pack_and_goes_on(error: Exception) -> None:
 
 
 def test_out_of_memory_at_one_token_is_an_error_and_other_errors_are_not_taken_for_it() -> None:
-    class Hopeless(PackedPath):
+    class Hopeless(paths.PackedPath):
         name = cost = "hopeless"
 
         def forward(self, tree, pack, past):  # type: ignore[no-untyped-def]
@@ -244,8 +233,8 @@ def test_out_of_memory_at_one_token_is_an_error_and_other_errors_are_not_taken_f
 
     with pytest.raises(ModelError, match="not enough memory for one token"):
         list(Hopeless(network("llama"), 64).score(probe(60, VOCABULARY)))
-    assert out_of_memory(RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory"))
-    assert not out_of_memory(RuntimeError("shape mismatch"))
+    assert paths.out_of_memory(RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory"))
+    assert not paths.out_of_memory(RuntimeError("shape mismatch"))
 
 
 def test_an_abandoned_iterator_leaves_the_model_as_it_was() -> None:
@@ -259,7 +248,7 @@ def test_an_abandoned_iterator_leaves_the_model_as_it_was() -> None:
 
 
 def test_packs_shorten_as_their_path_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_path, "PAIRS", 2000)
+    monkeypatch.setattr(paths, "PAIRS", 2000)
     monkeypatch.setattr(attention, "SEGMENT", 9)
     sizes = []
 
@@ -300,17 +289,9 @@ def test_head_scales_and_caps_as_the_model_does(family: str) -> None:
 
 def test_branches_cover_the_tree() -> None:
     tree = build(probe(120, VOCABULARY))
-    runs = branches(tree)
+    runs = paths.branches(tree)
     assert (runs[0][0], runs[-1][1]) == (0, len(tree))
     assert all(np.diff(tree.depth[start:stop]).tolist() == [1] * (stop - start - 1) for start, stop in runs)
-
-
-def test_a_pass_counts_its_calls() -> None:
-    lm, tree = network("llama"), build(probe(60, VOCABULARY))
-    tree_pass = TreePass(tree, next_pack(tree, 0, ids(), 60), [])
-    with lm.attention(attention.NAME), attention.running(tree_pass.attend), torch.inference_mode():
-        lm.body(input_ids=lm.tensor(tree.tokens[:60])[None], position_ids=lm.tensor(tree.depth[:60])[None])
-    assert tree_pass.calls == lm.layers == len(tree_pass.next_past)
 
 
 def test_the_plain_path_counts_what_it_computes() -> None:
@@ -322,3 +303,128 @@ def test_the_plain_path_counts_what_it_computes() -> None:
     questions = [Generation(context, 3), Generation(context, 1), Span(context, ids(3))]
     assert len(list(answer_tokens(PlainPath(lm), questions, (), []))) == 3
     assert lm.computed - before == 7 + 6 + (6 + 7 + 8) + 6 + 6
+
+
+IDS = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=6).map(lambda tokens: ids(*tokens))
+SETS = st.sets(st.integers(0, VOCABULARY - 1), min_size=1, max_size=VOCABULARY).map(lambda some: TokenSet(sorted(some)))
+
+
+@pytest.fixture(scope="module")
+def lm() -> CausalLM:
+    return network("llama")
+
+
+@given(context=IDS, members=SETS)
+@settings(max_examples=20)
+def test_plain_mass_is_the_log_of_a_sum(lm: CausalLM, context: Ids, members: TokenSet) -> None:
+    with torch.inference_mode():
+        logits = lm.model(torch.from_numpy(context.astype(np.int64))[None]).logits[0, -1].double().numpy()
+    weights = np.exp(logits - logits.max())
+    seen = plain.score(lm.model, VOCABULARY, Mass(context, members))
+    assert np.exp(seen.logprobs.astype(float)) == pytest.approx([weights[members.ids].sum() / weights.sum()], rel=1e-4)
+    likeliest = members.ids[logits[members.ids].argmax()]
+    assert (seen.tokens.tolist(), seen.ranks.tolist()) == ([likeliest], [(logits > logits[likeliest]).sum()])
+
+
+@pytest.mark.parametrize("rung", [name for name in rungs("cpu") if name != "plain"])
+@given(asked=st.lists(st.tuples(IDS, SETS | IDS), min_size=1, max_size=8))
+@settings(max_examples=5)
+def test_every_rung_reads_masses_and_spans_from_one_tree(lm: CausalLM, rung: str, asked: list) -> None:
+    questions = [Mass(one, two) if isinstance(two, TokenSet) else Span(one, two) for one, two in asked]
+    generation = Generation(asked[0][0], 2)
+    answers = in_order(answer_tokens(LADDER[rung](lm, 7), [*questions, generation], (), []))
+    truth = [plain.score(lm.model, VOCABULARY, question) for question in questions]
+    assert_same_scores(answers, [*truth, plain.generate(lm.model, VOCABULARY, generation, ())], atol=1e-4)
+
+
+def test_a_mass_is_one_more_row_to_read_and_no_more_to_compute() -> None:
+    span = Span(ids(1, 2), ids(3, 4))
+    every = TokenSet(range(9))
+    tree = build([span, Mass(ids(1, 2), every), Mass(ids(1, 2), TokenSet([5])), Mass(ids(1, 2), TokenSet(range(9)))])
+    assert tree.tokens.tolist() == build([span]).tokens.tolist() == [1, 2, 3]
+    assert len(tree.sets) == 2
+    assert sorted(tree.targets.tolist()) == [FIRST_SET - 1, FIRST_SET, 3, 4]
+    assert tree.span_of[1] == tree.span_of[3]
+
+
+def test_token_sets_are_what_they_hold_and_unknown_members_have_no_probability(lm: CausalLM) -> None:
+    assert TokenSet([3, 1, 3]).ids.tolist() == [1, 3]
+    assert TokenSet([3, 1]).digest == TokenSet([1, 3]).digest != TokenSet([1]).digest
+    context, longer = ids(1, 2), ids(1, 2, 3)
+    keys = {Mass(tokens, TokenSet(members)).key for tokens in (context, longer) for members in ([1], [2], [1, 2])}
+    assert len(keys) == 6
+    assert Mass(context, TokenSet([1])).key != Span(context, ids(1)).key
+    assert without(Mass(longer, TokenSet([1])), 1).context.tolist() == [2, 3]
+    assert (Mass(longer, TokenSet([1])).inputs, without(Span(longer, ids(1)), 2).inputs) == (3, 1)
+    few = plain.score(lm.model, VOCABULARY, Mass(ids(1), TokenSet([5, 6])))
+    more = plain.score(lm.model, VOCABULARY, Mass(ids(1), TokenSet([5, 6, VOCABULARY, 999])))
+    assert few.logprobs.tolist() == more.logprobs.tolist()
+    assert TokenSet([5, VOCABULARY]).known(VOCABULARY).tolist() == [5]
+    with pytest.raises(ModelError, match="belongs to another model"):
+        TokenSet([VOCABULARY]).known(VOCABULARY)
+
+
+@given(context=IDS, members=SETS)
+def test_the_hash_model_adds_its_tokens_up(context: Ids, members: TokenSet) -> None:
+    spans = [Span(context, members.ids[place : place + 1]) for place in range(len(members.ids))]
+    seen = dict(HashModel().answer([Mass(context, members), *spans]))
+    parts = [float(np.exp(seen[place + 1].logprobs[0], dtype=np.float64)) for place in range(len(spans))]
+    assert float(np.exp(seen[0].logprobs[0], dtype=np.float64)) == pytest.approx(sum(parts), rel=1e-5)
+    assert seen[0].ranks[0] == min(int(seen[place + 1].ranks[0]) for place in range(len(spans)))
+
+
+def test_the_oracles_know_which_mass_belongs_to_a_right_choice() -> None:
+    questions = [Mass(ids(1), TokenSet([2]), gold) for gold in (True, None, False)]
+    for model, sign in ((Oracle(), 1), (AntiOracle(), -1)):
+        right, unknown, wrong = (seen.logprobs[0] for _, seen in model.answer(questions))
+        assert sign * right > sign * wrong
+        assert min(right, wrong) < unknown < max(right, wrong)
+
+
+CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+def on_cuda(family: str, dtype: torch.dtype, rung: str = "auto") -> LocalModel:
+    found = tiny(family).to(device="cuda", dtype=dtype)
+    return LocalModel(found, ByteTokenizer(), name=family, digest="0" * 64, window=512, rung=rung)
+
+
+def shared_spans() -> list[Span]:
+    draw = np.random.default_rng(0)
+    shared = draw.integers(3, VOCABULARY, 120).astype(np.int32)
+    contexts = [np.concatenate([shared, draw.integers(3, VOCABULARY, 20).astype(np.int32)]) for _ in range(12)]
+    return [Span(some, draw.integers(3, VOCABULARY, 1 + n).astype(np.int32)) for some in contexts for n in range(4)]
+
+
+@CUDA
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gpt2", "bloom", "mamba", "gpt_oss"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-3), (torch.bfloat16, 0.5)])
+def test_the_chosen_path_on_cuda_equals_the_plain_one(family: str, dtype: torch.dtype, tolerance: float) -> None:
+    asked = shared_spans()
+    fast, slow = (in_order(on_cuda(family, dtype, rung).answer(asked)) for rung in ("auto", "plain"))
+    sums = [[float(scores.logprobs.sum(dtype=np.float64)) for scores in found] for found in (fast, slow)]
+    assert np.abs(np.subtract(*sums)).max() < tolerance
+
+
+@CUDA
+def test_generations_on_cuda_are_equal() -> None:
+    prompts = [Generation(span.context, 4) for span in shared_spans()[::4]]
+    fast, slow = (in_order(on_cuda("llama", torch.float32, rung).answer(prompts)) for rung in ("auto", "plain"))
+    assert [scores.tokens.tolist() for scores in fast] == [scores.tokens.tolist() for scores in slow]
+
+
+@CUDA
+def test_running_out_of_memory_on_cuda_makes_packs_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answering = shared_spans(), on_cuda("llama", torch.float32, "tree")
+    answering.check(answering.window)
+    forward, failures = TreePath.forward, iter([True, False, True])
+
+    def scarce(*arguments: Any) -> Any:
+        if next(failures, False):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(*arguments)
+
+    monkeypatch.setattr(TreePath, "forward", scarce)
+    found, expected = (in_order(each.answer(asked)) for each in (answering, on_cuda("llama", torch.float32, "plain")))
+    assert next(failures, None) is None
+    assert_same_scores(found, expected, atol=1e-3)

@@ -81,9 +81,9 @@ def forward(item: Item, choice: str) -> float:
     return after(f"Question: {item.question}\nAnswer:", f' "{choice}"')
 
 
-def forward_tokens(item: Item, choice: str) -> int:
+def mean_forward(item: Item, choice: str) -> float:
     context = f"Question: {item.question}\nAnswer:"
-    return len(ids(f'{context} "{choice}"')) - len(ids(context))
+    return forward(item, choice) / (len(ids(f'{context} "{choice}"')) - len(ids(context)))
 
 
 def package(item: Item, choice: str) -> float:
@@ -93,7 +93,8 @@ def package(item: Item, choice: str) -> float:
     return float(logprobs([bos, *tokens], forbidden=eos)[start:].sum()) / len(f'"{choice}"')
 
 
-def spelled(item: Item, letter: str) -> float:
+def spelled(item: Item, choice: str) -> float:
+    letter = "ABCD"[item.choices.index(choice)]
     lines = "".join(f"{label}. {choice}\n" for label, choice in zip("ABCD", item.choices, strict=False))
     context = f"Question: {item.question}\n{lines}Answer:"
     start = ids(context)
@@ -134,8 +135,8 @@ def alike(item: Item, choice: str) -> float:
 
 PLAIN: dict[str, Callable[[Item, str], float]] = {
     "quoted-sum-forward": forward,
-    "quoted-mean-forward": lambda item, choice: forward(item, choice) / forward_tokens(item, choice),
-    "quoted-mean-masked": lambda item, choice: forward(item, choice) / forward_tokens(item, choice),
+    "quoted-mean-forward": mean_forward,
+    "quoted-mean-masked": mean_forward,
     "quoted-sum-surprisal": package,
     "surprisal": forward,
     "yes-no": said_yes,
@@ -145,20 +146,12 @@ PLAIN: dict[str, Callable[[Item, str], float]] = {
 }
 
 
-@pytest.mark.costly("plain lines run the network for every option")
-@pytest.mark.parametrize("name", PLAIN)
-def test_a_reading_is_what_a_few_plain_lines_compute(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "plainly"), [*PLAIN.items(), ("spellings", spelled)], ids=[*PLAIN, "spellings"])
+def test_a_reading_is_what_a_few_plain_lines_compute(name: str, plainly: Any, tmp_path: Path) -> None:
     found = scores(run(f"options/{name}", tmp_path))
     for item in ITEMS:
         for index, choice in enumerate(item.choices):
-            assert found[item.id, index] == pytest.approx(PLAIN[name](item, choice), abs=1e-4)
-
-
-def test_spellings_add_up_what_the_label_may_look_like(tmp_path: Path) -> None:
-    found = scores(run("options/spellings", tmp_path))
-    for item in ITEMS:
-        for index in range(len(item.choices)):
-            assert found[item.id, index] == pytest.approx(spelled(item, "ABCD"[index]), abs=1e-4)
+            assert found[item.id, index] == pytest.approx(plainly(item, choice), abs=1e-4)
 
 
 def test_the_models_own_loss_times_the_tokens_is_minus_the_sum(tmp_path: Path) -> None:
@@ -182,15 +175,6 @@ def test_permuting_the_options_permutes_the_scores(tmp_path: Path) -> None:
     last = {item.id: len(item.choices) - 1 for item in ITEMS}
     one, other = tables
     assert one == {(name, item, last[item] - index): score for (name, item, index), score in other.items()}
-
-
-def test_an_empty_choice_is_like_nothing() -> None:
-    (protocol,) = resolve("options/embedding").values()
-    block = PreparedBlock()
-    add_requests(block, protocol, [render(protocol, Item("1", "Why?", ("", "so"), (0,)), ())], HashModel())
-    empty, other = block.spans
-    assert (empty.key, other.missing) == (None, None)
-    assert empty.missing == "an empty choice has no hidden state of its own to compare"
 
 
 def test_generated_scores_are_the_forward_scores_of_the_same_tokens(tmp_path: Path) -> None:
@@ -284,7 +268,6 @@ class Broken(HashModel):
                     yield index, replace(answer, logprobs=bad)
 
 
-@pytest.mark.costly("all protocols for any data")
 def test_a_model_without_numbers_gives_none(tmp_path: Path) -> None:
     found = evaluate(model=Broken(), data=QUIZ, protocols=["options"], out=tmp_path)
     rows = {row.protocol: row for row in found.rows()}
@@ -295,7 +278,7 @@ def test_a_model_without_numbers_gives_none(tmp_path: Path) -> None:
     assert (rows["options/free-simple-evals"].n, rows["options/free-simple-evals"].value) == (3, 0.0)
 
 
-def test_a_span_as_long_as_the_window_has_a_loss_and_a_longer_one_is_missing() -> None:
+def test_a_span_as_long_as_the_window_has_a_loss_and_a_longer_or_empty_one_is_missing() -> None:
     protocol = mmlu_protocol(reading="masked", shots=0, choices=None, question="{question}", continuation="{choice}")
     model = HashModel()
     for window, missing in ((12, None), (11, "do not fit the window")):
@@ -305,6 +288,12 @@ def test_a_span_as_long_as_the_window_has_a_loss_and_a_longer_one_is_missing() -
         add_requests(asking, protocol, [request], model)  # BOS and eight bytes, then three
         reasons = [row.missing for row in (*asking.requests, *asking.spans) if row.missing]
         assert (not reasons) == (missing is None)
+    (embedding,) = resolve("options/embedding").values()
+    block = PreparedBlock()
+    add_requests(block, embedding, [render(embedding, Item("1", "Why?", ("", "so"), (0,)), ())], HashModel())
+    empty, other = block.spans
+    assert (empty.key, other.missing) == (None, None)
+    assert empty.missing == "an empty choice has no hidden state of its own to compare"
 
 
 def test_observe_gives_a_row_per_question() -> None:

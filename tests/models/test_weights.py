@@ -167,18 +167,15 @@ def test_a_model_folder_with_an_adapter_in_it_is_refused(tmp_path: Path) -> None
             load_model(folder)
 
 
-def test_a_fake_has_no_use_for_an_adapter() -> None:
-    line = ("score", "--model", "fake:hash", "--context", "a", "--choice", "b", "--adapter", "x")
-    assert "no use for --adapter" in choicewise(*line, code=UsageError.exit_code).stderr
-
-
-def test_a_model_of_a_sweep_has_its_adapter(tmp_path: Path) -> None:
+def test_a_model_of_a_sweep_has_its_adapter_and_a_fake_has_no_use_for_one(tmp_path: Path) -> None:
     models = [{"name": str(BASE), "adapter": "mine"}, str(BASE)]
     data = [str(write_mmlu(tmp_path / "data"))]
     first, second = job_of({"models": models, "data": data, "protocols": ["mmlu/original"]}).choices
     assert first.options == {"adapter": "mine"}
     assert second.options == {}
     assert first.label != second.label
+    line = ("score", "--model", "fake:hash", "--context", "a", "--choice", "b", "--adapter", "x")
+    assert "no use for --adapter" in choicewise(*line, code=UsageError.exit_code).stderr
 
 
 @pytest.mark.costly("three commands, and a network is loaded")
@@ -192,8 +189,6 @@ def test_a_ladder_takes_an_adapter(lora: Path, tmp_path: Path) -> None:
 
 
 BLOCK = 32
-
-
 GROUPS = {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}
 
 

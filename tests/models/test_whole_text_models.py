@@ -172,9 +172,6 @@ def test_score_says_how_it_read_and_leaves_out_what_has_no_meaning(saved_model: 
         score(folder, "What?", [" a"], boundary="heal")
     with pytest.raises(ProtocolError, match="no reading of texts is called 'pll'"):
         score(folder, "What?", [" a"], reading="pll")
-
-
-def test_score_reads_with_the_encoder(saved_model: Saved) -> None:
     folder = saved_model("t5")
     (row,) = score(folder, "What do herons catch?", [" small fishes"]).to_pylist()
     expected = decoded_plainly(folder, "What do herons catch?", " small fishes")
@@ -278,14 +275,18 @@ def test_questions_that_the_model_would_answer_wrongly_are_refused(
         list(FolderModel(saved_model(family), device="cpu").answer([question]))
 
 
-def test_a_text_without_room_is_missing_with_its_reason(saved_model: Saved, tmp_path: Path) -> None:
+def test_a_text_or_continuation_without_room_is_missing_with_its_reason(saved_model: Saved, tmp_path: Path) -> None:
     long = Dataset("long", {"test": (*ITEMS[:1], Item("2", "frog " * 300, ("fish", "dog"), (0,)))})
-    run = evaluate(model=saved_model("bert"), data=long, protocols=["masked-lm/minicons"], out=tmp_path)
+    run = evaluate(model=saved_model("bert"), data=long, protocols=["masked-lm/minicons"], out=tmp_path / "text")
     assert {row.missing for row in run.rows()} == {1}
     (reason,) = {reason.reason for row in run.rows() for reason in row.missing_reasons}
     assert "too long" in reason
     with pytest.raises(ModelError, match=r"tokens do not fit the window"):
         score(saved_model("bert"), "frog " * 300, [" fish"])
+    data = Dataset("long", {"test": (Item("1", "heron", ("fish " * 200, "dog"), (0,)),)})
+    run = evaluate(model=saved_model("t5"), data=data, protocols=["encoder-decoder/minicons"], out=tmp_path / "end")
+    assert {(row.n, row.missing) for row in run.rows()} == {(0, 1)}
+    assert "does not fit the window" in str([row.missing_reasons for row in run.rows()])
 
 
 @pytest.mark.parametrize(("room", "missing"), [(0, 1), (1, 0)])
@@ -316,13 +317,6 @@ def test_a_long_source_is_cut_at_its_start_or_missing(saved_model: Saved, tmp_pa
     assert {row["tokens_dropped"] for row in run.observations().to_pylist() if row["key"]} >= {len(source) - 6}
 
 
-def test_a_continuation_without_room_is_missing(saved_model: Saved, tmp_path: Path) -> None:
-    data = Dataset("long", {"test": (Item("1", "heron", ("fish " * 200, "dog"), (0,)),)})
-    run = evaluate(model=saved_model("t5"), data=data, protocols=["encoder-decoder/minicons"], out=tmp_path)
-    assert {(row.n, row.missing) for row in run.rows()} == {(0, 1)}
-    assert "does not fit the window" in str([row.missing_reasons for row in run.rows()])
-
-
 @pytest.fixture
 def copied(saved_model: Saved, tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     """A copy of a model's folder, which a test may change."""
@@ -334,15 +328,12 @@ def rewrite(file: Path, **changes: Any) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), **changes}), encoding="utf-8")
 
 
-def test_a_model_without_a_start_is_refused(copied: Saved) -> None:
+def test_a_model_without_a_start_and_a_tokenizer_without_a_mask_are_refused(copied: Saved) -> None:
     folder = copied("t5")
     rewrite(folder / "config.json", decoder_start_token_id=None)
     (folder / "generation_config.json").unlink(missing_ok=True)
     with pytest.raises(ModelError, match="names no decoder_start_token_id"):
         score(folder, "What?", [" fish"])
-
-
-def test_a_tokenizer_without_a_mask_is_refused(copied: Saved) -> None:
     folder = copied("roberta")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         text = (folder / name).read_text(encoding="utf-8").replace("mask", "musk")
@@ -417,17 +408,18 @@ def test_windows_are_the_positions_that_are_left_and_distances_are_no_limit(save
         FolderModel(saved_model("bart"), window=2048)
 
 
+BERTS = "BertForMaskedLM", "BertForPreTraining"
+OTHERS = {"llama": "LlamaForCausalLM", "gpt2": "GPT2LMHeadModel", "llava": "LlavaForConditionalGeneration"}
+
+
 @pytest.mark.parametrize(
     ("config", "kind"),
     [
-        ({"architectures": ["BertForMaskedLM"], "model_type": "bert"}, MASKED),
-        ({"architectures": ["BertForPreTraining"], "model_type": "bert"}, MASKED),
+        *(({"architectures": [name], "model_type": "bert"}, MASKED) for name in BERTS),
         ({"architectures": ["BertLMHeadModel"], "model_type": "bert", "is_decoder": True}, CAUSAL),
-        ({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, CAUSAL),
-        ({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}, CAUSAL),
+        *(({"architectures": [name], "model_type": kind}, CAUSAL) for kind, name in OTHERS.items()),
         ({"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}, ENCODER_DECODER),
         ({"architectures": ["BartForCausalLM"], "is_encoder_decoder": True}, CAUSAL),
-        ({"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava"}, CAUSAL),
         ({"model_type": "modernbert"}, MASKED),
         ({"architectures": None, "model_type": "llama"}, CAUSAL),
         ({}, CAUSAL),

@@ -1,4 +1,4 @@
-"""A task asked by the released harness with its own backend, and by us: log-likelihoods, credits and numbers."""
+"""The released harness and us: its model and ours on a folder in float32, and a task asked by both."""
 
 import json
 import logging
@@ -9,23 +9,59 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from lm_eval import simple_evaluate
+from lm_eval.api.instance import Instance
+from lm_eval.models.huggingface import HFLM
+from lm_eval.tasks import TaskManager
 
 import choicewise
 from choicewise.bundled import MODELS
+from choicewise.integrations.lm_eval.model import ChoicewiseLM
 from choicewise.interchange.harness_tasks.as_protocols import HarnessTask, load_harness_tasks
+from choicewise.requests.ask import rendered_line
+from choicewise.requests.blocks import request_source
+from choicewise.requests.request import Request
 from choicewise.results.run import Run
+from tests.helpers.imported_runs import write_lines
 
-MODEL = next(folder for folder in MODELS if folder.name == "merrow-bpe-512")
-"""A model of two layers that the package comes with."""
+TOLERANCE = 1e-4
+"""Nats by which a log-likelihood may differ in float32."""
 
-CLOSE = 1e-4
-"""Nats by which a log-likelihood may differ."""
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "models"
+FOLDERS = {folder.name: folder for folder in sorted(MODELS)}
+FOLDERS |= {name: SHARED / name for name in ("stories260K", "aidreams260K", "babyllama-tok105")}
+MODEL = "merrow-bpe-512"
+NAMES = [name for name, folder in FOLDERS.items() if folder.is_dir()]
+
+
+@cache
+def theirs(name: str, **arguments: Any) -> HFLM:
+    """The harness's model, without the shortcut whose numbers can be another request's."""
+    return HFLM(pretrained=str(FOLDERS[name]), dtype="float32", device="cpu", logits_cache=False, **arguments)
+
+
+@cache
+def ours(name: str, **arguments: Any) -> ChoicewiseLM:
+    """Ours."""
+    return ChoicewiseLM(pretrained=str(FOLDERS[name]), dtype="float32", device="cpu", **arguments)
+
+
+def requests(kind: str, texts: list[Any]) -> list[Instance]:
+    """Requests of one task, a document each."""
+    return [
+        Instance(kind, {}, arguments if isinstance(arguments, tuple) else (arguments,), 0, metadata=("made", index, 1))
+        for index, arguments in enumerate(texts)
+    ]
+
+
+def near(own: float, other: float) -> bool:
+    """Whether two log-likelihoods are the same number, as float32 sums of many tokens may differ."""
+    return own == pytest.approx(other, rel=2e-6, abs=TOLERANCE)
 
 
 def write_rows(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
-    path = folder / f"{name}.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_lines(folder / f"{name}.jsonl", list(map(dict, rows)))
 
 
 def write_task(folder: Path, name: str, splits: Mapping[str, Sequence[Mapping[str, Any]]], text: str) -> Path:
@@ -44,36 +80,17 @@ def shipped(relative: str) -> Path:
     return Path(lm_eval.tasks.__file__).parent / relative
 
 
-@cache
-def harness_model() -> Any:
-    """The model by the harness's own backend, in float32 on the CPU."""
-    from lm_eval.models.huggingface import HFLM
-
-    return HFLM(pretrained=str(MODEL), device="cpu", batch_size=8, dtype="float32")
-
-
 def by_harness(task: str, include: Sequence[Path] = (), shots: int | None = None, iterations: int = 0) -> Any:
     """What ``simple_evaluate`` gives, with samples; standard errors where ``iterations`` is not 0."""
-    from lm_eval import simple_evaluate
-    from lm_eval.tasks import TaskManager
-
     logging.getLogger("lm_eval").setLevel(logging.CRITICAL)
     manager = TaskManager(include_path=[str(folder) for folder in include], include_defaults=False)
-    return simple_evaluate(
-        model=harness_model(),
-        tasks=[task],
-        num_fewshot=shots,
-        task_manager=manager,
-        log_samples=True,
-        bootstrap_iters=iterations,
-    )
+    options = {"num_fewshot": shots, "log_samples": True, "bootstrap_iters": iterations}
+    return simple_evaluate(model=theirs(MODEL, batch_size=8), tasks=[task], task_manager=manager, **options)
 
 
 def write_logs(model: Any, tasks: Sequence[str], include: Path, out: Path, **options: Any) -> dict[str, Any]:
     """The results of the harness, which writes them and its samples to ``out`` as its command does."""
-    from lm_eval import simple_evaluate
     from lm_eval.loggers import EvaluationTracker
-    from lm_eval.tasks import TaskManager
 
     tracker = EvaluationTracker(output_path=str(out))
     manager = TaskManager(include_path=str(include), include_defaults=False)
@@ -89,8 +106,6 @@ def write_logs(model: Any, tasks: Sequence[str], include: Path, out: Path, **opt
 
 def texts_by_harness(task: str, include: Sequence[Path] = (), shots: int | None = None) -> dict[str, list[Any]]:
     """The arguments of every request, by task, as ``build_all_requests`` makes them."""
-    from lm_eval.tasks import TaskManager
-
     loaded = TaskManager(include_path=[str(folder) for folder in include], include_defaults=False).load(task)
     texts = {}
     for name, each in loaded["tasks"].items():
@@ -104,10 +119,6 @@ def texts_by_harness(task: str, include: Sequence[Path] = (), shots: int | None 
 
 def texts_here(task: HarnessTask, protocol: str) -> list[tuple[str, str]]:
     """(context, continuation) of every request under one of the task's protocols."""
-    from choicewise.requests.ask import rendered_line
-    from choicewise.requests.blocks import request_source
-    from choicewise.requests.request import Request
-
     recipe = task.protocols[protocol]
     source = request_source(recipe, task.data, task.rendered)
     pairs = []
@@ -122,7 +133,9 @@ def texts_here(task: HarnessTask, protocol: str) -> list[tuple[str, str]]:
 
 def by_us(task: HarnessTask, out: Path) -> Run:
     """The run of all protocols of a task on the same model."""
-    return choicewise.evaluate(model=MODEL, data=task.data, protocols=task.protocols, rendered=task.rendered, out=out)
+    return choicewise.evaluate(
+        model=FOLDERS[MODEL], data=task.data, protocols=task.protocols, rendered=task.rendered, out=out
+    )
 
 
 def compare(
@@ -146,11 +159,11 @@ def compare(
                 own = [row["score"] for row in scores if row["item"] == item]
                 if recipe.score == "sum":
                     expected = [float(answer[0]) for answer in sample["filtered_resps"]][: len(own)]
-                    np.testing.assert_allclose(own, expected, atol=CLOSE, rtol=0)
+                    np.testing.assert_allclose(own, expected, atol=TOLERANCE, rtol=0)
                     assert len(own) == len(expected)
                 if metric not in sample:  # it is ours alone
                     continue
-                near = CLOSE if recipe.metric == "perplexity" else 1e-5
+                near = TOLERANCE if recipe.metric == "perplexity" else 1e-5
                 assert math.isclose(credits[item], float(sample[metric]), abs_tol=near), (name, item)
         total = theirs["results"].get(name_there) or next(iter(theirs["results"].values()))
         if f"{metric},none" in total:

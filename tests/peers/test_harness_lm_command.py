@@ -19,7 +19,7 @@ from choicewise.errors import UsageError
 from choicewise.integrations.lm_eval import register
 from choicewise.integrations.lm_eval.model import ChoicewiseLM
 
-from .harness_models import NAMES, near, ours, requests, theirs
+from .harness_compared import NAMES, near, ours, requests, theirs
 from .test_harness_lm_tasks import TASKS, alike
 from .test_harness_lm_tasks import tasks as tasks
 
@@ -95,13 +95,10 @@ def test_an_error_is_a_line_and_an_exit_code(tasks: Path) -> None:
     assert "--no_such_option" in unknown.stderr
 
 
-def test_releases_that_look_for_the_model_find_it() -> None:
+def test_releases_that_look_for_the_model_find_it_and_the_harness_s_own_stay_known() -> None:
     declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     path = declared["entry-points"]["lm_eval.models"]["choicewise"]
     assert EntryPoint("choicewise", path, "lm_eval.models").load() is ChoicewiseLM
-
-
-def test_the_harness_s_own_models_stay_known() -> None:
     register()
     register()
     assert get_model("choicewise") is ChoicewiseLM
@@ -220,17 +217,13 @@ def test_unknown_settings_and_no_room_for_a_context_are_refused() -> None:
         ours(NAMES[0], max_length=24).generate_until(written_after("Who?", {"max_gen_toks": 24}))
 
 
-def test_a_special_token_is_a_stop_as_well() -> None:
-    """Its text is in no token's bytes; the harness finds it in the text with special tokens."""
+def test_a_stop_may_be_a_special_token_or_within_a_token() -> None:
+    """The text of a special one is in no token's bytes; the harness finds it in the text with special tokens."""
     own, hf = ours(NAMES[0]), theirs(NAMES[0])
     stop = own.tokenizer.convert_ids_to_tokens(own.tokenizer.bos_token_id)
     asked = written_after("Who?", {"max_gen_toks": 12, "until": [stop]})
     assert own.tok_encode(own.generate_until(written_after("Who?", {"max_gen_toks": 12}))[0])
     assert own.generate_until(asked) == hf.generate_until(asked, disable_tqdm=True)
-
-
-def test_a_stop_within_a_token_leaves_what_is_before_it() -> None:
-    own, hf = ours(NAMES[0]), theirs(NAMES[0])
     (free,) = own.generate_until(written_after("The harbour of", {"max_gen_toks": 16}))
     stops = [free[place : place + 2] for place in range(1, 24, 3)]
     asked = written_after("The harbour of", *({"max_gen_toks": 16, "until": [stop]} for stop in stops))

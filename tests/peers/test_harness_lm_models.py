@@ -16,7 +16,7 @@ from choicewise.integrations.lm_eval.model import ChoicewiseLM
 from tests.helpers.tiny_models import FAMILIES, tiny
 from tests.helpers.whole_text_models import ENCODER_DECODERS, save_model
 
-from .harness_models import SHARED, near, requests
+from .harness_compared import SHARED, near, requests
 
 BASE = max(MODELS)
 PAIRS = [
@@ -96,11 +96,6 @@ def test_a_model_without_bos_and_eos_needs_a_prefix() -> None:
             getattr(alone, kind)(requests(kind, [text]))
 
 
-def test_a_masked_model_is_refused(folders: Path) -> None:
-    with pytest.raises(ModelError, match="masked language model"):
-        ChoicewiseLM(pretrained=str(save_model("bert", folders / "bert")))
-
-
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -120,23 +115,23 @@ def test_arguments_that_can_t_hold_are_refused(arguments: dict[str, Any], compla
         ChoicewiseLM(**arguments)
 
 
-def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_are_refused_and_what_is_ignored_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"batch_size": "auto", "max_batch_size": 8, "device": "cpu"}
+    ChoicewiseLM.create_from_arg_obj({"pretrained": str(BASE), "logits_cache": False}, given)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.count("batch_size and max_batch_size have no effect") == 1
+    assert told.err.count("logits_cache has no effect") == 1
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UsageError, match="one process"):
         ChoicewiseLM(pretrained=str(BASE))
 
 
-def test_what_is_ignored_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    ChoicewiseLM.create_from_arg_obj(
-        {"pretrained": str(BASE), "logits_cache": False}, {"batch_size": "auto", "max_batch_size": 8, "device": "cpu"}
-    )
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.count("batch_size and max_batch_size have no effect") == 1
-    assert told.err.count("logits_cache has no effect") == 1
-
-
-def test_a_model_that_gives_no_numbers_is_not_scored(folders: Path) -> None:
+def test_masked_models_and_ones_that_give_no_numbers_are_refused(folders: Path) -> None:
+    with pytest.raises(ModelError, match="masked language model"):
+        ChoicewiseLM(pretrained=str(save_model("bert", folders / "bert")))
     model = tiny("llama", vocab_size=2048)
     with torch.no_grad():
         model.model.embed_tokens.weight[200:] = float("nan")

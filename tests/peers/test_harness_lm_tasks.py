@@ -9,7 +9,7 @@ import pytest
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
-from .harness_models import NAMES, ours, theirs
+from .harness_compared import NAMES, ours, theirs
 
 ABOUT_A_MODEL = {"config", "total_evaluation_time_seconds", "date", "model_source", "model_name", "samples"}
 """What a results file says of more than the tasks."""

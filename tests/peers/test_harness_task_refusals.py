@@ -72,41 +72,19 @@ def test_code_that_is_allowed(key: str, shots: int, tmp_path: Path) -> None:
     assert bool(task.rendered) == ("doc_to_text" in key)
 
 
-def test_a_metric_by_code_that_we_recognise(tmp_path: Path) -> None:
+def test_a_metric_by_code_is_recognised_or_not_computed(tmp_path: Path) -> None:
     text = PLAIN.replace("{{options}}", "{{options[:2]}}").replace("{{label}}", "{{label % 2}}")
     path = with_code(tmp_path, text + "process_results: !function own.credit\n")
     (task,) = load_harness_tasks(f"lm-eval:{path}", allow_code=True)
     assert {item.gold for item in task.data.splits["test"]} == {(0,)}
     assert any("acc_norm is not computed here" in note for note in task.notes)
     compare(str(path), tmp_path / "run", allow_code=True)
-
-
-def test_a_metric_by_code_that_we_do_not_know(tmp_path: Path) -> None:
     path = with_code(tmp_path, PLAIN + "process_results: !function own.odd\n")
     (task,) = load_harness_tasks(f"lm-eval:{path}", allow_code=True)
     assert list(task.protocols) == ["lm-eval:roads:sum"]
     assert any("sum, which is asked instead, is no metric of its own" in note for note in task.notes)
     with pytest.raises(ProtocolError, match="metric acc is not computed here"):
         load_harness_tasks(f"lm-eval:{path}:acc", allow_code=True)
-
-
-OTHER_CODE = {
-    "a loading script": ("dataset_kwargs: {trust_remote_code: true}", "dataset_kwargs.trust_remote_code"),
-    "pickles": ("dataset_path: pandas", "dataset_path: pandas"),
-    "a script": ("dataset_path: /tmp/x.py", "dataset_path: /tmp/x.py"),
-    "another format": ("dataset_path: webdataset", "dataset_path: webdataset"),
-    "a metric of evaluate": ("metric_list: [{metric: acc, hf_evaluate: true}]", "metric_list: acc: a script"),
-    "a metric by a path": ("metric_list: [{metric: /tmp/x.py}]", "metric_list: /tmp/x.py"),
-}
-
-
-@pytest.mark.parametrize("name", OTHER_CODE)
-def test_code_that_no_function_names(name: str, tmp_path: Path) -> None:
-    text, says = OTHER_CODE[name]
-    path = tmp_path / "roads.yaml"
-    path.write_text(f"task: roads\ndataset_path: json\noutput_type: multiple_choice\ntest_split: test\n{text}\n")
-    with pytest.raises(ProtocolError, match=says):
-        load_harness_tasks(f"lm-eval:{path}")
 
 
 CHOICE = "task: a\noutput_type: multiple_choice\n"
@@ -138,6 +116,15 @@ WRONG = {
     "loglikelihood_rolling": ("task: a\noutput_type: loglikelihood_rolling\n", "output type loglikelihood_rolling"),
     "no output type": ("task: a\n", "generate_until; .*it says none"),
 }
+OTHER_CODE = {
+    "dataset_kwargs: {trust_remote_code: true}": "dataset_kwargs.trust_remote_code",
+    **{f"dataset_path: {path}": f"dataset_path: {path}" for path in ("pandas", "/tmp/x.py", "webdataset")},
+    "metric_list: [{metric: acc, hf_evaluate: true}]": "metric_list: acc: a script",
+    "metric_list: [{metric: /tmp/x.py}]": "metric_list: /tmp/x.py",
+}
+"""Code that no function names."""
+
+WRONG |= {key: (f"{CHOICE}dataset_path: json\ntest_split: test\n{key}\n", says) for key, says in OTHER_CODE.items()}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -149,13 +136,7 @@ def test_a_file_that_is_no_task_here(name: str, tmp_path: Path) -> None:
         load_harness_tasks(f"lm-eval:{tmp_path / 'a.yaml'}")
 
 
-def test_a_broken_file_is_named_where_its_task_is_asked_for(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("task: my_own\ninclude: gone\n")
-    with pytest.raises(ProtocolError, match="task my_own: .*a.yaml, line 2: include names gone"):
-        load_harness_tasks("lm-eval:my_own", include_path=[tmp_path])
-
-
-def test_names_that_are_none(tmp_path: Path) -> None:
+def test_names_that_are_none_or_of_a_broken_file(tmp_path: Path) -> None:
     path, none = (write_task(tmp_path, f"t{n}", SPLITS, f"{PLAIN}num_fewshot: {n}") for n in (1, 0))
     for named, says in {
         "arc_eazy": "'arc_eazy'; did you mean arc_easy",
@@ -168,6 +149,9 @@ def test_names_that_are_none(tmp_path: Path) -> None:
             load_harness_tasks(f"lm-eval:{named}")
     with pytest.raises(UsageError, match="is no folder"):
         load_harness_tasks("lm-eval:arc_easy", include_path=[tmp_path / "gone"])
+    (tmp_path / "a.yaml").write_text("task: my_own\ninclude: gone\n")
+    with pytest.raises(ProtocolError, match="task my_own: .*a.yaml, line 2: include names gone"):
+        load_harness_tasks("lm-eval:my_own", include_path=[tmp_path])
 
 
 def test_data_that_are_not_there(tmp_path: Path) -> None:
@@ -219,15 +203,7 @@ def test_templates_are_bounded(name: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert templates.fill("{{ question }}", {"question": "why"}) == "why"
 
 
-def test_the_harness_has_its_own_environment_again(tmp_path: Path) -> None:
-    from lm_eval import utils
-
-    before = utils.env
-    load_harness_tasks(f"lm-eval:{write_task(tmp_path, 'roads', SPLITS, PLAIN)}")
-    assert utils.env is before
-
-
-def test_templates_fill_as_the_harness_does() -> None:
+def test_templates_fill_as_the_harness_does_whose_environment_stays(tmp_path: Path) -> None:
     from lm_eval import utils
 
     doc = {"a": 1, "b": None, "c": [1, "x"], "d": {"text": ["é\n", "{{a}}"], "n": 1.5}, "e": True, "f": "  x \r\n"}
@@ -237,6 +213,9 @@ def test_templates_fill_as_the_harness_does() -> None:
     templates = TaskTemplates()
     for text in texts:
         assert templates.fill(text, doc) == utils.apply_template(text, doc)
+    before = utils.env
+    load_harness_tasks(f"lm-eval:{write_task(tmp_path, 'roads', SPLITS, PLAIN)}")
+    assert utils.env is before
 
 
 def test_code_of_a_shipped_task_runs_and_that_of_a_file_over_it_does_not(tmp_path: Path) -> None:

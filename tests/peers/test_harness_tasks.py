@@ -1,5 +1,7 @@
-"""Harness tasks that we invent, asked by the released harness and by us: the same texts and the same numbers."""
+"""Harness tasks and groups that we invent, asked by the released harness and by us: the same texts and numbers."""
 
+import json
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -9,12 +11,12 @@ import pytest
 from choicewise.errors import DataError, ProtocolError
 from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks
 from choicewise.protocols.protocol import parse_signature, signature
-from tests.peers.harness_compared import compare, texts_by_harness, texts_here, write_task
+from choicewise.results.run import open_run
+from tests.peers.harness_compared import by_harness, compare, texts_by_harness, texts_here, write_rows, write_task
 
 METRICS = "metric_list:\n  - metric: acc\n  - metric: acc_norm\n"
 
-PLAIN = (
-    """output_type: multiple_choice
+PLAIN = """output_type: multiple_choice
 training_split: train
 test_split: test
 doc_to_text: "Question: {{question}}\\nAnswer:"
@@ -22,8 +24,7 @@ doc_to_target: "{{label}}"
 doc_to_choice: "{{options}}"
 metadata: {version: 2.5}
 """
-    + METRICS
-)
+PLAIN += METRICS
 
 
 def rows(count: int, seed: int = 0, **more: Any) -> list[dict[str, Any]]:
@@ -109,13 +110,6 @@ def test_shapes_are_rendered_by_a_protocol_or_kept_as_rendered(name: str, shots:
     assert any("kept as the harness renders them" in note for note in task.notes)
 
 
-@pytest.mark.parametrize("shots", [0, 4])
-def test_the_texts_are_those_of_the_harness(shots: int, tmp_path: Path) -> None:
-    path = write_task(tmp_path, "roads", {"train": rows(40, 7), "test": rows(60, 8)}, PLAIN)
-    (task,) = load_harness_tasks(f"lm-eval:{path}@shots={shots}")
-    assert texts_here(task, next(iter(task.protocols))) == texts_by_harness(str(path), shots=shots)["roads"]
-
-
 def listed(rows: list[dict[str, Any]], gold: Any) -> list[dict[str, Any]]:
     return [{**row, "label": gold(number, row)} for number, row in enumerate(rows)]
 
@@ -151,20 +145,17 @@ def test_several_right_answers(tmp_path: Path) -> None:
     assert [item.gold for item in task.data.splits["test"]][:2] == [(1,), (0, 2)]
 
 
-def test_one_target_to_continue_with(tmp_path: Path) -> None:
-    text = """output_type: loglikelihood
-training_split: train
-test_split: test
-doc_to_text: "{{question.split(' ')[:-1]|join(' ')}}"
-doc_to_target: "{{' ' + question.split(' ')[-1]}}"
-metric_list:
-  - metric: perplexity
-  - metric: acc
-"""
+@pytest.mark.parametrize(("asked", "shots"), [("", (0, 2)), ("{% set words = question.split(' ') %}", (0,))])
+def test_one_target_to_continue_with(asked: str, shots: tuple[int, ...], tmp_path: Path) -> None:
+    """After a text that is a template's value, or one of statements, which is kept."""
+    words = "words[:-1]" if asked else "question.split(' ')[:-1]"
+    text = "output_type: loglikelihood\ntest_split: test\n" + "training_split: train\n" * (not asked)
+    text += f"doc_to_text: \"{asked}{{{{{words}|join(' ')}}}}\"\n"
+    text += "doc_to_target: \"{{' ' + question.split(' ')[-1]}}\"\nmetric_list: [{metric: perplexity}, {metric: acc}]\n"
     path = write_task(tmp_path, "roads", {"train": rows(20, 11), "test": rows(9, 12)}, text)
-    for shots in (0, 2):
-        task = compare(str(path), tmp_path / f"run-{shots}", shots=shots)
-        assert task.rendered == (), task.notes
+    for count in shots:
+        task = compare(str(path), tmp_path / f"run-{count}", shots=count if len(shots) > 1 else None)
+        assert len(task.rendered) == bool(asked), task.notes
 
 
 def test_test_rows_as_shots_contain_the_answer_and_that_is_said(tmp_path: Path) -> None:
@@ -191,9 +182,8 @@ def test_shots_from_every_split(keys: str, splits: tuple[str, str], tmp_path: Pa
 
 
 def test_samples_written_in_the_file(tmp_path: Path) -> None:
-    text = PLAIN + "fewshot_config:\n  sampler: first_n\n  samples:\n"
-    for row in rows(4, 16):
-        text += f"    - {row!r}\n"
+    samples = "".join(f"    - {row!r}\n" for row in rows(4, 16))
+    text = f"{PLAIN}fewshot_config:\n  sampler: first_n\n  samples:\n{samples}"
     path = write_task(tmp_path, "roads", {"train": rows(5, 17), "test": rows(5, 18)}, text)
     compare(str(path), tmp_path / "run", shots=3)
 
@@ -236,14 +226,134 @@ def test_digits_are_an_index_as_in_the_harness_and_that_is_said(tmp_path: Path) 
     assert any("of 6 rows" in note and "index of another" in note for note in task.notes) or task.notes
 
 
-def test_one_target_after_a_text_that_is_kept(tmp_path: Path) -> None:
-    text = """output_type: loglikelihood
-test_split: test
-doc_to_text: "{% set words = question.split(' ') %}{{words[:-1]|join(' ')}}"
-doc_to_target: "{{' ' + question.split(' ')[-1]}}"
-metric_list:
-  - metric: perplexity
+# Groups and tags: one dataset with a subject for each task, or a dataset for each
+
+TEMPLATE = "dataset_path: json\noutput_type: multiple_choice\ntest_split: test\nfewshot_split: dev\n"
+TEMPLATE += 'doc_to_text: "{{question.strip()}}\\nAnswer:"\ndoc_to_target: label\ndoc_to_choice: options\n' + METRICS
+
+
+def write_group(folder: Path, group: str, sampler: str = "first_n") -> Path:
+    """A group of tasks ``town_a``, ``town_b`` and ``town_c`` of different sizes, which include one template."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "_template").write_text(TEMPLATE + f"fewshot_config: {{sampler: {sampler}}}\n")
+    for number in range(3):
+        name = f"town_{'abc'[number]}"
+        test = write_rows(folder, f"{name}-test", rows(4 + 5 * number, number))
+        dev = write_rows(folder, f"{name}-dev", rows(6, 50 + number))
+        files = json.dumps({"data_files": {"test": str(test), "dev": str(dev)}})
+        text = f"include: _template\ntask: {name}\ntask_alias: {name[-1]}\ntag: towns_tag\ndataset_kwargs: {files}\n"
+        text += f'description: "Questions about town {number}.\\n\\n"\n'
+        (folder / f"{name}.yaml").write_text(text)
+    (folder / "group.yaml").write_text(group)
+    return folder
+
+
+MICRO = """group: towns
+task: [town_a, town_b, town_c]
+aggregate_metric_list:
   - metric: acc
+    weight_by_size: true
+  - metric: acc_norm
+    weight_by_size: false
+metadata: {version: 3}
 """
-    task = compare(str(write_task(tmp_path, "roads", {"test": rows(9, 12)}, text)), tmp_path / "run")
-    assert len(task.rendered) == 1
+
+
+@pytest.mark.parametrize("sampler", ["first_n", "default"])
+@pytest.mark.parametrize("shots", [None, 2])
+def test_a_group_is_one_dataset_with_its_tasks_as_subjects(sampler: str, shots: int | None, tmp_path: Path) -> None:
+    folder = write_group(tmp_path / "tasks", MICRO, sampler=sampler)
+    task = compare("towns", tmp_path / "run", [folder], shots)
+    acc, norm = task.protocols.values()
+    assert (acc.aggregation, norm.aggregation) == ("micro", "macro")
+    assert task.data.subjects("test") == ("town_a", "town_b", "town_c")
+    assert task.rendered == ()
+    assert acc.header == "{task description}"
+    assert task.data.read_with.startswith("lm-eval 0.4.13: group of 3 tasks towns, version 3")
+    if (sampler, shots) == ("first_n", None):  # that over rows the harness pools, which leaves out how tasks differ
+        error = by_harness("towns", [folder], iterations=2)["results"]["towns"]["acc_norm_stderr,none"]
+        norm = open_run(tmp_path / "run").measurements["lm-eval:towns:acc_norm"]
+        assert math.isclose(norm.values()["all"].se, error, rel_tol=1e-6)
+
+
+def test_nested_groups_average_over_all_their_tasks(tmp_path: Path) -> None:
+    nested = """group: county
+task:
+  - group: inner
+    task: [town_a, town_b]
+    aggregate_metric_list: [{metric: acc, weight_by_size: true}]
+  - town_c
+aggregate_metric_list: [{metric: acc, weight_by_size: false}]
+"""
+    folder = write_group(tmp_path / "tasks", nested)
+    task = compare("county", tmp_path / "run", [folder])
+    assert {name: each.aggregation for name, each in task.protocols.items()}["lm-eval:county:acc"] == "macro"
+    assert any("how acc_norm is averaged" in note for note in task.notes)
+
+
+def test_overrides_of_a_group_and_tasks_that_it_spells_out(tmp_path: Path) -> None:
+    folder = write_group(tmp_path / "tasks", "")
+    row = rows(5, 77)
+    files = json.dumps({"data_files": {"test": str(write_rows(folder, "own", row))}})
+    (folder / "group.yaml").write_text(
+        f"""group: mixed
+num_fewshot: 1
+task:
+  - town_a
+  - task: town_b
+    num_fewshot: 2
+  - task: own
+    dataset_path: json
+    dataset_kwargs: {files}
+    output_type: multiple_choice
+    test_split: test
+    doc_to_text: "{{{{question}}}}"
+    doc_to_target: label
+    doc_to_choice: options
+    metric_list: [{{metric: acc}}]
+    num_fewshot: 0
+aggregate_metric_list: [{{metric: acc}}]
+"""
+    )
+    (task,) = load_harness_tasks("lm-eval:mixed", include_path=[folder])
+    theirs = texts_by_harness("mixed", [folder])
+    assert list(theirs) == ["town_a", "town_b", "mixed::own"]
+    assert task.data.subjects("test") == tuple(theirs)
+    assert texts_here(task, "lm-eval:mixed:acc") == [pair for pairs in theirs.values() for pair in pairs]
+    assert any("acc_norm is not computed here" in note and "mixed::own" in note for note in task.notes)
+    assert any("differ in" in note for note in task.notes)
+
+
+def test_a_tag_is_a_dataset_for_each_task_and_a_named_folder_comes_first(tmp_path: Path) -> None:
+    folder = write_group(tmp_path / "tasks", MICRO.replace("towns", "mmlu"))
+    tasks = load_harness_tasks("lm-eval:towns_tag:acc", include_path=[folder])
+    assert [task.name for task in tasks] == ["lm-eval:town_a", "lm-eval:town_b", "lm-eval:town_c"]
+    assert [list(task.protocols) for task in tasks] == [[f"{task.name}:acc"] for task in tasks]
+    assert tasks[0].data.subjects("test") == ("",)
+    (task,) = load_harness_tasks("lm-eval:mmlu", include_path=[folder])
+    assert task.data.subjects("test") == ("town_a", "town_b", "town_c")
+
+
+CIRCLE, GENERATED = (
+    "group: two\ntask: [town_a, one]\n",
+    "task: town_b\ninclude: _template\noutput_type: generate_until\n",
+)
+REFUSED = {
+    "a circle": ("one", "group: one\ntask: [two]\n", CIRCLE, "one holds two holds one: groups in a circle"),
+    "a task that generates": ("towns", MICRO, GENERATED, "task town_b has output type generate_until"),
+    "a name that is none": (
+        "towns",
+        "group: towns\ntask:\n  - town_a\n  - town_x\n",
+        "task: other\n",
+        r"group.yaml, line 2: group towns: no task.*'town_x'; did you mean town_",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_group_that_can_not_be_asked_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    group, text, further, says = REFUSED[name]
+    folder = write_group(tmp_path / "tasks", text)
+    (folder / ("town_b.yaml" if further == GENERATED else "further.yaml")).write_text(further)
+    with pytest.raises(ProtocolError, match=says):
+        load_harness_tasks(f"lm-eval:{group}", include_path=[folder])

@@ -6,6 +6,7 @@ Each is asked in both ways: the same texts with and without shots, and the same 
 import json
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,33 +21,17 @@ WORDS = "the mill road of Merrowick ends at a grey pier where no tower stands in
 Row = dict[str, Any]
 
 
-def said(draw: random.Random, least: int = 4, most: int = 9) -> str:
-    """Some words as a sentence without its end."""
-    return " ".join(draw.choice(WORDS) for _ in range(draw.randint(least, most))).capitalize()
+def said(draw: random.Random, least: int = 4, most: int = 9, end: str = "") -> str:
+    """Some words as a sentence."""
+    return " ".join(draw.choice(WORDS) for _ in range(draw.randint(least, most))).capitalize() + end
 
 
-def texts(draw: random.Random, count: int) -> list[str]:
+def texts(draw: random.Random, count: int = 4) -> list[str]:
     return [said(draw, 1, 5) for _ in range(count)]
 
 
-def sentence(draw: random.Random) -> str:
-    return said(draw) + "."
-
-
-def question(draw: random.Random) -> str:
-    return said(draw) + "?"
-
-
-def short(draw: random.Random) -> str:
-    return said(draw, 1, 3)
-
-
-def long(draw: random.Random) -> str:
-    return said(draw, 10, 20)
-
-
-def four(draw: random.Random) -> list[str]:
-    return texts(draw, 4)
+short, long = partial(said, least=1, most=3), partial(said, least=10, most=20)
+sentence, question = partial(said, end="."), partial(said, end="?")
 
 
 def arc(draw: random.Random) -> Row:
@@ -68,7 +53,7 @@ def winogrande(draw: random.Random) -> Row:
 
 
 def race(draw: random.Random) -> Row:
-    asked = {"question": lambda draw: said(draw) + draw.choice(["?", "  _  ."]), "answer": "ABCD", "options": four}
+    asked = {"question": lambda draw: said(draw) + draw.choice(["?", "  _  ."]), "answer": "ABCD", "options": texts}
     return {"article": said(draw, 20, 40), "problems": repr([filled(asked, draw) for _ in range(2)])}
 
 
@@ -131,7 +116,7 @@ ROWS: dict[str, Shape] = {
     "glue/sst2/default.yaml": {"sentence": said, "label": range(2)},
     "glue/cola/default.yaml": {"sentence": said, "label": range(2)},
     "sciq/sciq.yaml": SUPPORT | dict.fromkeys(("distractor1", "distractor2", "distractor3", "correct_answer"), short),
-    "logiqa/logiqa.yaml": {"context": long, "question": question, "options": four, "label": "abcd"},
+    "logiqa/logiqa.yaml": {"context": long, "question": question, "options": texts, "label": "abcd"},
     "swag/swag.yaml": {"startphrase": said, **{f"ending{number}": said for number in range(4)}, "label": range(4)},
     "commonsense_qa/default.yaml": commonsense,
     "headqa/headqa_en.yaml": headqa,
@@ -141,7 +126,7 @@ ROWS: dict[str, Shape] = {
     "crows_pairs/crows_pairs_english.yaml": {"sent_more": said, "sent_less": said}
     | {"stereo_antistereo": ["stereo", "antistereo"], "bias_type": ["age"]},
     "blimp/adjunct_island.yaml": {"sentence_good": sentence, "sentence_bad": sentence},
-    "mmlu/default/mmlu_anatomy.yaml": {"question": lambda draw: said(draw) + " ", "choices": four, "answer": range(4)},
+    "mmlu/default/mmlu_anatomy.yaml": {"question": lambda draw: said(draw) + " ", "choices": texts, "answer": range(4)},
     "lambada/lambada_openai.yaml": {"text": long},
     "lambada/lambada_standard.yaml": {"text": long},
     "asdiv/default.yaml": {"body": said, "question": said, "answer": lambda draw: f"{draw.randrange(90)} (km)"},

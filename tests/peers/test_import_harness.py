@@ -13,10 +13,9 @@ from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks
 from choicewise.results.compare import comparisons
 from choicewise.results.run import Run
 
-from .harness_compared import write_logs
-from .harness_models import NAMES, theirs
+from .harness_compared import NAMES, theirs, write_logs
 from .test_harness_lm_tasks import tasks
-from .test_harness_task_groups import MICRO, write_group
+from .test_harness_tasks import MICRO, write_group
 
 __all__ = ["tasks"]
 
@@ -71,7 +70,7 @@ def numbers(run: Run) -> dict[str, Any]:
 
 
 @pytest.mark.filterwarnings("ignore:left out")
-def test_the_harness_s_numbers_follow_from_its_logs(logged: Path, tmp_path: Path) -> None:
+def test_the_harness_s_numbers_follow_from_its_logs_item_by_item(logged: Path, tmp_path: Path) -> None:
     runs = {run.manifest.dataset.name: run for run in import_log(logged, tmp_path / "runs")}
     assert runs.keys() == set(ASKED) - {"answers"}
     totals = json.loads(next(logged.rglob("results_*.json")).read_text(encoding="utf-8"))["results"]
@@ -91,13 +90,7 @@ def test_the_harness_s_numbers_follow_from_its_logs(logged: Path, tmp_path: Path
             error = totals[task].get(f"{metric}_stderr,none", "N/A")
             if metric != "perplexity" and error != "N/A" and not math.isnan(row["se"]):
                 assert row["se"] == pytest.approx(error, abs=1e-9), (task, metric)
-
-
-@pytest.mark.filterwarnings("ignore:left out")
-def test_two_models_logs_are_compared_item_by_item(logged: Path, tmp_path: Path) -> None:
-    runs = import_log(logged, tmp_path / "runs")
-    again = import_log(logged, tmp_path / "more", model="another")
-    for one, other in zip(runs, again, strict=True):
+    for one, other in zip(runs.values(), import_log(logged, tmp_path / "more", model="another"), strict=True):
         assert one.manifest.protocols == other.manifest.protocols
         assert one.report().column("i").equals(other.report().column("i"))
 
@@ -137,21 +130,14 @@ def test_the_group_has_the_harness_s_own_numbers(runs: tuple[Run, Run], folders:
     assert ours["acc_norm"] == pytest.approx(group["acc_norm,none"])
 
 
-def test_the_sums_of_every_choice_agree(runs: tuple[Run, Run]) -> None:
-    sums = []
-    for run in runs:
-        name = next(name for name, each in run.protocols.items() if each.score == "sum" and each.metric == "acc")
-        measured = run.measurements[name]
-        sums.append((list(measured.evidence.ids), measured.scores.tolist()))
-    assert sums[0][0] == sums[1][0]
-    assert sums[0][1] == pytest.approx(sums[1][1], abs=1e-4)
-
-
-def test_they_are_comparable(runs: tuple[Run, Run]) -> None:
+def test_the_sums_of_every_choice_agree_and_they_are_comparable(runs: tuple[Run, Run]) -> None:
     logged, own = runs
-    name = next(name for name, each in own.protocols.items() if each.score == "sum")
+    name = next(name for name, each in own.protocols.items() if each.score == "sum" and each.metric == "acc")
     (compared,) = comparisons(logged, own, ["towns:sum", name])
     assert compared.agree.i
     assert compared.verdict == "comparable"
+    first, second = logged.measurements["towns:sum"], own.measurements[name]
+    assert [*first.evidence.ids] == [*second.evidence.ids]
+    assert first.scores.tolist() == pytest.approx(second.scores.tolist(), abs=1e-4)
     (other,) = comparisons(logged, own, ["towns:char_mean_bare", name])
     assert other.verdict == "not comparable"

@@ -5,6 +5,7 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,7 +39,9 @@ def logs(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_every_protocol_is_a_log_with_its_number(run: Run, logs: Path) -> None:
+def test_every_protocol_is_a_log_and_a_line_of_a_data_frame_with_its_number(run: Run, logs: Path) -> None:
+    from inspect_ai.analysis import evals_df, samples_df
+
     read = [log_files.read_eval_log(info, header_only=True) for info in log_files.list_eval_logs(str(logs))]
     rows = {row.protocol: row for row in run.rows()}
     assert {log.eval.task_display_name for log in read} == {*rows}
@@ -56,9 +59,16 @@ def test_every_protocol_is_a_log_with_its_number(run: Run, logs: Path) -> None:
         assert log.eval.metadata["P"] == row.id
         assert log.eval.task_args["shots"] == run.protocols[row.protocol].shots
         assert (log.eval.model, log.eval.dataset.name) == ("fake:hash", "tides")
+    evals, samples = evals_df(str(logs)).set_index("task_name"), samples_df(str(logs))
+    for row in run.rows():
+        assert evals.loc[row.protocol.replace("/", ":"), "score_headline_value"] == row.value
+        assert evals.loc[row.protocol.replace("/", ":"), "task_arg_score"] == run.protocols[row.protocol].score
+    assert len(samples) == 12 * len(PROTOCOLS)
+    mean = sum(row.value for row in run.rows()) / len(PROTOCOLS)
+    assert samples["score_choicewise"].astype(float).mean() == pytest.approx(mean)
 
 
-def test_a_sample_holds_the_prompt_the_choice_and_the_log_likelihoods(run: Run, logs: Path) -> None:
+def test_a_sample_holds_the_prompt_the_choice_or_text_and_the_log_likelihoods(run: Run, logs: Path) -> None:
     (path,) = logs.glob("*cloze*.eval")
     log = log_files.read_eval_log(str(path))
     told = {(row["item"], row["choice"]): row for row in run.scores("mmlu/cloze:sum").to_pylist()}
@@ -84,32 +94,13 @@ def test_a_sample_holds_the_prompt_the_choice_and_the_log_likelihoods(run: Run, 
     assert sum(sample.scores["choicewise"].as_float() for sample in log.samples if sample.scores) / 12 == pytest.approx(
         run.measurements["mmlu/cloze:sum"].overall
     )
-
-
-def test_data_frames_hold_the_numbers(run: Run, logs: Path) -> None:
-    from inspect_ai.analysis import evals_df, samples_df
-
-    evals = evals_df(str(logs)).set_index("task_name")
-    for row in run.rows():
-        assert evals.loc[row.protocol.replace("/", ":"), "score_headline_value"] == row.value
-        assert evals.loc[row.protocol.replace("/", ":"), "task_arg_score"] == run.protocols[row.protocol].score
-    samples = samples_df(str(logs))
-    assert len(samples) == 12 * len(PROTOCOLS)
-    assert samples["score_choicewise"].astype(float).mean() == pytest.approx(
-        sum(row.value for row in run.rows()) / len(PROTOCOLS)
-    )
-
-
-def test_generated_text_is_the_output(run: Run, logs: Path) -> None:
     (path,) = logs.glob("*helm*.eval")
     log = log_files.read_eval_log(str(path))
     assert log.samples
     texts = {str(sample.id): sample.output.completion for sample in log.samples}
-    tables = run.tables
-    helm = run.protocols["mmlu/helm"].prompt_digest
+    tables, helm = run.tables, run.protocols["mmlu/helm"].prompt_digest
     observed = dict(zip(tables.observations["key"].to_pylist(), tables.observations["text"].to_pylist(), strict=True))
-    own = {row["item"]: observed[row["key"]] for row in tables.spans.to_pylist() if row["prompt"] == helm}
-    assert texts == own
+    assert texts == {row["item"]: observed[row["key"]] for row in tables.spans.to_pylist() if row["prompt"] == helm}
 
 
 def test_a_second_export_has_the_same_logs_and_ids(run: Run, logs: Path, tmp_path: Path) -> None:
@@ -167,15 +158,9 @@ def inspect_ai() -> Any:
     inspect_ai = pytest.importorskip("inspect_ai")
     import tiktoken
 
-    tiktoken.get_encoding = tiktoken.encoding_for_model = lambda *_: Bytes()
+    of_bytes = SimpleNamespace(encode=lambda text, **_: list(text.encode()))
+    tiktoken.get_encoding = tiktoken.encoding_for_model = lambda *_: of_bytes
     return inspect_ai
-
-
-class Bytes:
-    """A tokenizer of bytes."""
-
-    def encode(self, text: str, **_: Any) -> list[int]:
-        return list(text.encode())
 
 
 @pytest.mark.parametrize("form", ["eval", "json"])

@@ -27,3 +27,12 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
     monkeypatch.chdir(tmp_path)
     with hub_of_this_process(monkeypatch, tmp_path / "home") as server:
         yield server
+
+
+@pytest.fixture
+def reading_here(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Boards of the test read runs in its own process; those that a fixture of a module started do not."""
+    from tests.helpers.board import read_runs_here
+
+    read_runs_here(monkeypatch)
+    return monkeypatch

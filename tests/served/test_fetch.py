@@ -42,16 +42,14 @@ def declare(monkeypatch: pytest.MonkeyPatch, revision: str, **files: str) -> Non
     monkeypatch.setattr("choicewise.running.fetch.benchmarks", lambda: known)
 
 
-def test_a_benchmark_is_read_from_the_hub(hub: Hub) -> None:
-    dataset = open_benchmark("sums")
-    assert {split: len(items) for split, items in dataset.splits.items()} == {"dev": 1, "test": 3}
-    assert dataset.name == "sums"
-    assert dataset.source == f"org/sums@{hub.repositories['datasets', 'org/sums'].refs['main']}"
-    assert "all/extra-00000-of-00001.parquet" not in hub.downloads()
-
-
-def test_what_was_fetched_is_read_without_the_hub(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_benchmark_is_read_from_the_hub_and_without_it_once_it_was_fetched(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     there = open_benchmark("sums")
+    assert {split: len(items) for split, items in there.splits.items()} == {"dev": 1, "test": 3}
+    assert there.name == "sums"
+    assert there.source == f"org/sums@{hub.repositories['datasets', 'org/sums'].refs['main']}"
+    assert "all/extra-00000-of-00001.parquet" not in hub.downloads()
     first = fetch_benchmark("sums", tmp_path / "data")
     assert (first.files, first.new, first.source) == (3, 3, there.source)
     shutil.rmtree(tmp_path / "home")
@@ -139,16 +137,13 @@ def test_splits_that_are_not_there_are_named(hub: Hub, tmp_path: Path, monkeypat
         fetch_benchmark("sums", tmp_path)
 
 
-def test_a_subject_without_a_file_is_named(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subjects_come_from_paths_and_one_without_a_file_is_named(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.add("datasets", "org/sums", {"add.jsonl": jsonl(1), "more.jsonl": jsonl(2)})
     declare(monkeypatch, "main", test="{subject}.jsonl")
     sums = replace(declared.benchmark("sums"), subjects=("add", "sub"))
     monkeypatch.setattr(declared, "benchmarks", lambda: {"sums": sums})
     with pytest.raises(DataError, match=r"no files of sums for test of sub \({subject}.jsonl\)"):
         open_benchmark("sums")
-
-
-def test_subjects_come_from_paths(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.add("datasets", "org/sums", {f"{name}/test-0.parquet": parquet(1) for name in ("add", "sub")})
     declare(monkeypatch, "main", test="{subject}/test-*.parquet")
     assert open_benchmark("sums").subjects("test") == ("add", "sub")

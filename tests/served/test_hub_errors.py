@@ -1,25 +1,33 @@
-"""All that goes wrong between here and the Hub: what users read, and what is never shown to anybody."""
+"""All that goes wrong between here and the Hub: what users read, and what is never shown to anybody.
+
+A Hub out of reach is asked once, quickly.
+"""
 
 import logging
 import os
 import re
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from choicewise.data import hub as hub_access
+from choicewise.data.benchmarks import open_benchmark
+from choicewise.data.hub import DATASET, HubName, explained
 from choicewise.data.open import open_dataset
-from choicewise.errors import DataError, ModelError, StoreError
+from choicewise.errors import DataError, MissingData, ModelError, StoreError
 from choicewise.models.load import load_model
 from choicewise.results.run import open_run
 from choicewise.results.summary import keep_summary
 from choicewise.running.evaluate import evaluate
 from tests.helpers import hub_server
 from tests.helpers.hub_files import MODEL, jsonl, parquet
-from tests.helpers.hub_server import Hub
+from tests.helpers.hub_server import PATIENCE, Hub
 
 constants = pytest.importorskip("huggingface_hub.constants")
 SECRET = "hf_notforanybody"
@@ -104,15 +112,6 @@ def test_a_cache_that_cannot_be_written_is_named(hub: Hub, tmp_path: Path, monke
     (tmp_path / "taken").write_text("")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "taken"))
     assert re.search("taken/.* can't be written or read: .*; set HF_HOME", refused("datasets", "org/sums"))
-
-
-def test_a_hub_that_nobody_reaches_is_named(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    nowhere = "http://user:password@127.0.0.1:1"
-    monkeypatch.setattr(constants, "ENDPOINT", nowhere)
-    monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", nowhere)
-    message = refused("datasets", "org/sums")
-    assert "http://127.0.0.1:1 can't be reached" in message
-    assert "password" not in message
 
 
 def test_a_download_that_breaks_off_goes_on_where_it_was(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,3 +225,103 @@ def test_progress_hears_of_every_byte_and_nothing_is_shown(hub: Hub, capfd: pyte
 def test_without_the_package_the_line_that_installs_it(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_access, "find_spec", lambda name: None)
     assert "pip install 'choicewise[hub]'" in refused("datasets", "org/sums")
+
+
+NOWHERE, SECRET_NOWHERE = "http://127.0.0.1:1", "http://user:password@127.0.0.1:1"
+
+
+def cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on nobody answers, and whoever waits to try again fails."""
+
+    def wait(seconds: float) -> None:
+        raise AssertionError(f"waits {seconds} s for a Hub that is out of reach")
+
+    monkeypatch.setattr(constants, "ENDPOINT", SECRET_NOWHERE)
+    monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", SECRET_NOWHERE)
+    monkeypatch.setattr("time.sleep", wait)
+
+
+def test_nobody_waits_for_a_hub_out_of_reach(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_off(monkeypatch)
+    commit = "0" * 40
+    for name in ("org/sums", f"org/sums@{commit}", "org/more:config"):
+        message = refused("datasets", name)
+        assert f"{NOWHERE} can't be reached, and it is not" in message
+        assert "password" not in message
+    with pytest.raises(ModelError, match=f"{NOWHERE} can't be reached"):
+        load_model("merrow/byte")
+    with pytest.raises(MissingData, match=f"{NOWHERE} can't be reached"):
+        open_benchmark("arc-easy")
+
+
+def test_it_is_asked_once_and_again_after_a_while(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    with monkeypatch.context() as refusing:
+        refusing.setattr(hub_access, "_silence_now", lambda endpoint: asked.append(endpoint) or hub_access.REFUSED)
+        for name in ("org/sums", "org/more", "org/sums"):
+            with pytest.raises(DataError, match="can't be reached"):
+                open_dataset(name)
+    assert len(asked) == 1
+    assert hub.requests == []
+    endpoint = hub.endpoint
+    hub_access._answers[endpoint] = time.monotonic(), "sleeps"
+    assert hub_access.out_of_reach() == "sleeps"
+    hub_access._answers[endpoint] = time.monotonic() - hub_access.REMEMBERED - 1, "sleeps"
+    assert hub_access.out_of_reach() == ""
+    assert [each.method for each in hub.requests] == ["HEAD"]
+
+
+def test_a_name_that_takes_for_ever_to_resolve_is_given_up(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    never = Event()
+    monkeypatch.setattr(hub_access, "_silence_now", lambda endpoint: never.wait())
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_ETAG_TIMEOUT", 0.01)
+    assert hub_access.out_of_reach() == "did not answer within 0.01 s (HF_HUB_ETAG_TIMEOUT sets another time)"
+    never.set()
+
+
+def test_a_slow_hub_is_told_from_one_out_of_reach(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connections wait in the queue of a socket that nobody accepts from."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_ETAG_TIMEOUT", 0.1)
+        slow = f"{endpoint} did not answer within 0.1 s (HF_HUB_ETAG_TIMEOUT sets another time), and it is not"
+        with pytest.raises(DataError, match=re.escape(slow)):
+            open_dataset("org/sums")
+        with pytest.raises(MissingData, match=re.escape(slow)):
+            open_benchmark("arc-easy")
+        assert hub_access._silence_now(endpoint) == hub_access.out_of_reach()
+
+
+def test_the_hub_that_stops_answering_later_is_slow_as_well(hub: Hub) -> None:
+    import httpx2
+
+    name = HubName("org/sums")
+    slow, refused = (explained(kind("no"), name, DATASET).message for kind in (httpx2.ReadTimeout, httpx2.ConnectError))
+    assert f"{hub.endpoint} did not answer within {PATIENCE} s" in slow
+    assert f"{hub.endpoint} can't be reached" in refused
+
+
+def test_what_is_in_the_cache_is_used_without_the_hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset, model = open_dataset("org/sums"), load_model("merrow/byte")
+    hub.requests.clear()
+    monkeypatch.setattr(hub_access, "_answers", {})
+    assert open_dataset(dataset.source).source == dataset.source
+    assert hub.requests == [], "what is there by its commit does not even ask"
+    cut_off(monkeypatch)
+    assert open_dataset("org/sums").source == dataset.source
+    assert load_model("merrow/byte").source == model.source
+
+
+@pytest.mark.costly("a command as a process")
+def test_the_command_line_says_it_in_its_own_words(tmp_path: Path) -> None:
+    words = ["run", "--model", "fake:hash", "--protocol", "leaderboard/2023-06", "--out", str(tmp_path / "run")]
+    environment = {"HF_ENDPOINT": NOWHERE, "HF_HOME": str(tmp_path), "NO_PROXY": "*", "PATH": "/usr/bin"}
+    environment["PYTHONPATH"] = str(Path(hub_access.__file__).parents[2])
+    ended = subprocess.run(
+        [sys.executable, "-m", "choicewise", *words], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 3
+    assert ended.stderr.startswith("error: the questions of 4 benchmarks are nowhere\n")
+    assert "thrown while" not in ended.stderr
+    assert "Retry" not in ended.stderr

@@ -8,7 +8,7 @@ from choicewise.errors import ModelError
 from choicewise.models.server.address import ServerAddress
 
 
-def test_addresses_are_read_and_written() -> None:
+def test_addresses_are_read_and_written_and_paths_lie_below_them_or_below_the_root() -> None:
     for text, url, model in (
         ("http://127.0.0.1:8000/v1#NAME", "http://127.0.0.1:8000/v1", "NAME"),
         ("http://127.0.0.1:8000/v1/#org/name@rev", "http://127.0.0.1:8000/v1", "org/name@rev"),
@@ -20,6 +20,10 @@ def test_addresses_are_read_and_written() -> None:
         address = ServerAddress.parse(f"server:{text}")
         assert (address.url, address.model) == (url, model)
         assert ServerAddress.parse(str(address)) == address
+    address = ServerAddress.parse("server:http://host:1/proxy/v1")
+    assert address.at("completions") == "http://host:1/proxy/v1/completions"
+    assert address.at("/tokenize") == "http://host:1/proxy/tokenize"
+    assert ServerAddress("http://host:1").at("/tokenize") == "http://host:1/tokenize"
 
 
 NO_SCHEME = "127.0.0.1:8000/v1", "", "ftp://host/v1", "file:///etc/passwd"
@@ -74,13 +78,6 @@ def test_which_servers_are_on_this_machine() -> None:
     assert {url: ServerAddress(f"http://{url}").is_loopback for url in (*here, *elsewhere)} == (
         dict.fromkeys(here, True) | dict.fromkeys(elsewhere, False)
     )
-
-
-def test_paths_lie_below_the_address_or_below_the_root() -> None:
-    address = ServerAddress.parse("server:http://host:1/proxy/v1")
-    assert address.at("completions") == "http://host:1/proxy/v1/completions"
-    assert address.at("/tokenize") == "http://host:1/proxy/tokenize"
-    assert ServerAddress("http://host:1").at("/tokenize") == "http://host:1/tokenize"
 
 
 @given(st.text())

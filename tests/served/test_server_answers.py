@@ -15,12 +15,10 @@ from choicewise.models.server.server_model import ServerModel
 from choicewise.questions import Question, Span
 from tests.helpers.misbehaving_server import Fault, Server, serving
 from tests.helpers.models_at_servers import ids, model_at
-from tests.helpers.served_model import JSON, LLAMA_CPP, TOP_ONLY, VLLM
+from tests.helpers.served_model import BOS, JSON, LLAMA_CPP, TOP_ONLY, VLLM, ServedModel, log_probabilities
 from tests.helpers.server_faults import ANSWER_FAULTS
 
 HASH = HashModel()
-
-
 CONTEXT = ids(256, *b"Where does it live? Answer:")
 QUESTIONS: list[Question] = [
     Span(CONTEXT, ids(*b" a")),
@@ -73,11 +71,7 @@ def test_a_server_that_always_answers_so_is_refused(name: str, server: Server) -
 def test_what_is_no_log_probability(value: object) -> None:
     with pytest.raises(Unanswerable):
         fields.number(value)
-
-
-@pytest.mark.parametrize(("value", "nats"), [(-1.5, -1.5), (0, 0.0), (5e-7, 0.0), (-3, -3.0)])
-def test_what_is_one(value: float, nats: float) -> None:
-    assert fields.number(value) == nats
+    assert [fields.number(true) for true in (-1.5, 0, 5e-7, -3)] == [-1.5, 0.0, 0.0, -3.0]
 
 
 def test_an_answer_has_one_choice_with_index_0_or_is_none() -> None:
@@ -92,20 +86,18 @@ def test_an_answer_has_one_choice_with_index_0_or_is_none() -> None:
 def test_another_number_of_tokens_than_was_sent_is_no_answer() -> None:
     fields.check_prompt({"usage": {"prompt_tokens": 5}}, 5)
     fields.check_prompt({}, 5)
-    with pytest.raises(Unanswerable, match="an added BOS"):
-        fields.check_prompt({"usage": {"prompt_tokens": 6}}, 5)
-    with pytest.raises(Unanswerable, match="read 4 tokens where 5 were sent"):
-        fields.check_prompt({"usage": {"prompt_tokens": 4}}, 5)
+    for read, reason in ((6, "an added BOS"), (4, "read 4 tokens where 5 were sent")):
+        with pytest.raises(Unanswerable, match=reason):
+            fields.check_prompt({"usage": {"prompt_tokens": read}}, 5)
 
 
 def test_a_bound_is_the_lesser_of_two() -> None:
     assert bound([math.log(0.5), math.log(0.3)]) == pytest.approx(math.log(0.2), abs=1e-4)
     assert bound([math.log(0.5), math.log(0.01)]) == pytest.approx(math.log(0.01), abs=1e-4)
     assert bound([-1e-9]) <= math.log(1e-5)
-    with pytest.raises(Unanswerable):
-        check_listed({b"a": 0.0, b"b": 0.0})
-    with pytest.raises(Unanswerable):
-        check_listed({})
+    for listed in ({b"a": 0.0, b"b": 0.0}, {}):
+        with pytest.raises(Unanswerable):
+            check_listed(listed)
 
 
 def test_a_token_that_was_not_asked_for_is_no_answer(server: Server) -> None:
@@ -120,3 +112,25 @@ def test_a_token_that_was_not_asked_for_is_no_answer(server: Server) -> None:
     given = dict(model.answer([Span(CONTEXT, ids(97)), Span(ids(*CONTEXT, 97), ids(98))]))
     assert sorted(answer.missing is None for answer in given.values()) == [False, True]
     assert next(answer.missing for answer in given.values() if answer.missing).startswith("the server gives no log")
+
+
+MODEL = ServedModel("hash", VLLM)
+"""The server of the tests, which tells the truth where it does not misbehave."""
+
+
+def test_a_chat_names_the_likeliest_tokens() -> None:
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1, "logprobs": True, "top_logprobs": 3}
+    answer = MODEL.answer("POST", "/v1/chat/completions", body | {"temperature": 0})
+    (entry,) = answer["choices"][0]["logprobs"]["content"]
+    row = log_probabilities([BOS, *b"<|user|>hi\n<|assistant|>"])
+    assert entry["logprob"] == max(row) == entry["top_logprobs"][0]["logprob"]
+    assert len(entry["top_logprobs"]) == 3
+
+
+@pytest.mark.parametrize("name", ANSWER_FAULTS)
+def test_every_fault_changes_the_answer(name: str) -> None:
+    body = {"prompt": ["abc", "abd"], "echo": True, "max_tokens": 1, "logprobs": 2, "prompt_logprobs": 1}
+    answer = MODEL.answer("POST", "/v1/completions", body | {"temperature": 0})
+    change = ANSWER_FAULTS[name].answer
+    assert change is not None
+    assert change(answer) != answer

@@ -27,30 +27,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.errors import ModelError
+from choicewise.models.server import faults
 from choicewise.models.server import http as retries
 from choicewise.models.server import routes as fields
 from choicewise.models.server.address import Key, ServerAddress, quoted
-from choicewise.models.server.faults import Passing, ServerFailed, Unanswerable, Unreadable, json_answer, retry_after
+from choicewise.models.server.faults import Passing, ServerFailed, Unanswerable, json_answer
 from choicewise.models.server.http import Client
+from tests.helpers import server_faults
 from tests.helpers.misbehaving_server import Fault, Handler, Server, serving
-from tests.helpers.server_faults import (
-    TRANSPORT_FAULTS,
-    gzip_bomb,
-    huge,
-    huge_announced,
-    other_model,
-    redirect,
-    reset,
-    says,
-    stall,
-    stall_in_body,
-    status,
-    trickle,
-)
+from tests.helpers.server_faults import TRANSPORT_FAULTS, other_model, redirect, reset, says, stall, status
 
 KEY = "sk-planted/0123456789"
 BODY = {"prompt": "abc", "max_tokens": 1, "temperature": 0, "logprobs": 1}
-
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
@@ -78,14 +66,16 @@ def test_what_may_heal_is_made_again_and_answered(name: str, server: Server) -> 
     assert [request.body for request in server.requests] == [BODY] * 3
 
 
-@pytest.mark.parametrize("name", [name for name in TRANSPORT_FAULTS if name not in ("429 with seconds", "429", "503")])
+BUSY = "429 with seconds", "429", "503"
+
+
+@pytest.mark.parametrize("name", [name for name in TRANSPORT_FAULTS if name not in BUSY])
 def test_what_does_not_heal_is_about_this_request_after_five_tries(name: str, server: Server) -> None:
     error, tries = failure(server, TRANSPORT_FAULTS[name])
-    assert (type(error), tries) == (Unanswerable, 5)
-    assert str(error).endswith(", 5 times")
+    assert (type(error), tries, str(error)[-9:]) == (Unanswerable, 5, ", 5 times")
 
 
-@pytest.mark.parametrize("name", ["429 with seconds", "429", "503"])
+@pytest.mark.parametrize("name", BUSY)
 def test_a_busy_server_is_waited_for_as_long_as_time_allows(name: str, server: Server) -> None:
     error, tries = failure(server, TRANSPORT_FAULTS[name])
     assert (type(error), tries) == (ServerFailed, 20)  # what the fixture allows
@@ -136,22 +126,29 @@ def test_the_key_is_not_sent_after_a_redirect(server: Server) -> None:
         assert "'127.0.0.1'" in str(error)
 
 
-@pytest.mark.costly("a bomb is packed, of 100 MB")
-@pytest.mark.parametrize("fault", [huge, huge_announced, gzip_bomb], ids=["huge", "announced", "gzip bomb"])
+@pytest.mark.parametrize(
+    "fault",
+    [server_faults.huge, server_faults.huge_announced, server_faults.gzip_bomb],
+    ids=["huge", "announced", "gzip bomb"],
+)
 def test_a_huge_answer_is_refused_before_it_is_read(fault: Fault, server: Server) -> None:
     error, tries = failure(server, fault, most_bytes=2**20)
     assert (type(error), tries, error.reason) == (Unanswerable, 1, "the answer has more than 1 MiB")
 
 
-@pytest.mark.parametrize("fault", [stall, stall_in_body], ids=["stall", "in the body"])
-def test_a_silent_server_is_not_waited_for_for_ever(fault: Fault, server: Server) -> None:
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        *((fault, "the server was silent for 0.1 s, 3 times") for fault in (stall, server_faults.stall_in_body)),
+        (server_faults.trickle, "the answer was not complete after 0.2 s, 3 times"),
+    ],
+    ids=["stall", "in the body", "trickle"],
+)
+def test_a_silent_server_or_one_that_trickles_is_not_waited_for_for_ever(
+    fault: Fault, reason: str, server: Server
+) -> None:
     error, tries = failure(server, fault, timeout=0.1)
-    assert (type(error), tries, error.reason) == (Unanswerable, 3, "the server was silent for 0.1 s, 3 times")
-
-
-def test_nor_is_one_that_trickles(server: Server) -> None:
-    error, tries = failure(server, trickle, timeout=0.1)
-    assert (type(error), tries, error.reason) == (Unanswerable, 3, "the answer was not complete after 0.2 s, 3 times")
+    assert (type(error), tries, error.reason) == (Unanswerable, 3, reason)
 
 
 def test_a_server_that_is_not_there_stops_the_run() -> None:
@@ -232,22 +229,7 @@ def _listening(accept: Any) -> Iterator[int]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def test_another_model_stops_the_run_and_both_are_named(server: Server) -> None:
-    server.next(None, other_model("phi\x1b[2J"))
-    with client_of(server) as client:
-        client.post("completions", BODY, model="hash")
-        with pytest.raises(ServerFailed) as error:
-            client.post("completions", BODY, model="hash")
-    assert r"is of model 'phi\x1b[2J', not 'hash'" in str(error.value)
-
-
-def test_a_success_that_came_too_late_is_asked_for_again(server: Server) -> None:
-    """The server has answered both; it is the same answer, and there is one."""
-    server.next(stall)
-    with client_of(server, timeout=1.0) as client:
-        answer = client.post("completions", BODY)
-    assert answer["choices"] == server.model.answer("POST", "/v1/completions", BODY)["choices"]
-    assert len(server.requests) == 2
+OTHERS = {b"[]": "a list", b'"text"': "a text", b"null": "null", b"true": "true or false", b"7": "a number"}
 
 
 @pytest.mark.parametrize(
@@ -257,14 +239,9 @@ def test_a_success_that_came_too_late_is_asked_for_again(server: Server) -> None
         (b'{"choices": [-Infinity]}', "-Infinity in place of a number", 1),
         (b'{"choices": 1e999}', "out of range", 1),
         (b'{"choices": 1, "choices": 2}', "the same name twice", 1),
-        (b'{"choices":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply", 1),
-        (b"[]", "no object but a list", 1),
-        (b'"text"', "no object but a text", 1),
-        (b"null", "no object but null", 1),
-        (b"true", "no object but true or false", 1),
-        (b"7", "no object but a number", 1),
-        (b"", "it is empty", 5),
-        (b"  ", "it is empty", 5),
+        *((b'{"choices":' + b"[" * deep + b"]" * deep + b"}", "nested too deeply", 1) for deep in (200, 100_000)),
+        *((body, f"no object but {kind}", 1) for body, kind in OTHERS.items()),
+        *((body, "it is empty", 5) for body in (b"", b"  ")),
         (b'{"choices":', "it is no JSON", 5),
         (b'{"text": "\xff"}', "it is not UTF-8", 5),
         (b"{" + b'"n": ' + b"1" * 5000 + b"}", "a number is too long", 5),
@@ -286,8 +263,6 @@ def test_lone_surrogates_become_replacement_characters() -> None:
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 LEAVES = st.none() | st.booleans() | st.integers() | FINITE | TEXTS
-
-
 VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=8)
 
 
@@ -301,14 +276,12 @@ def test_true_json_is_read_as_it_is(value: dict[str, Any], escaped: bool) -> Non
 def test_any_bytes_are_an_object_or_unreadable(body: bytes) -> None:
     try:
         answer = json_answer(body)
-    except Unreadable:
+    except faults.Unreadable:
         return
     json.dumps(answer, allow_nan=False, ensure_ascii=False).encode()
 
 
 NOW = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)
-
-
 WAITS: dict[str | None, float | None] = {"7": 7.0, " 7 ": 7.0, "0": 0.0, "0.5": 0.5, "3600": 3600.0}
 WAITS |= {
     "Sun, 22 Nov 2026 12:00:30 GMT": 30.0,
@@ -322,12 +295,17 @@ NO_WAITS = None, "", "-5", "soon", "nan", "inf", "1e9", "9" * 400, "٧", "Sun, 9
 
 @pytest.mark.parametrize(("value", "seconds"), [*WAITS.items(), *((value, None) for value in NO_WAITS)])
 def test_what_retry_after_asks_for(value: str | None, seconds: float | None) -> None:
-    assert retry_after(value, NOW) == seconds
+    assert faults.retry_after(value, NOW) == seconds
+
+
+def test_how_long_that_is_in_words() -> None:
+    words = {1.25: "1.25 s", 119: "119 s", 120: "2 minutes", 7199: "120 minutes", 7200: "2 hours"}
+    assert {seconds: faults.duration(seconds) for seconds in words} == words
 
 
 @given(st.text() | st.from_regex(r"[0-9.]{1,20}|[A-Z][a-z]{2}, \d+ Nov \d+ \d\d:\d\d:\d\d [-+A-Z0-9]*", fullmatch=True))
 def test_any_retry_after_is_a_wait_or_nothing(value: str) -> None:
-    seconds = retry_after(value, NOW)
+    seconds = faults.retry_after(value, NOW)
     assert seconds is None or 0 <= seconds < float("inf")
 
 
@@ -441,7 +419,7 @@ def frames(error: Exception) -> list[str]:
     return [*traceback.TracebackException(type(error), error, trace.tb_next, capture_locals=True).format()]
 
 
-@pytest.mark.parametrize("fault", [*ECHOED, *TRANSPORT_FAULTS.values(), huge_announced, stall])
+@pytest.mark.parametrize("fault", [*ECHOED, *TRANSPORT_FAULTS.values(), server_faults.huge_announced, stall])
 def test_the_key_is_shown_nowhere(
     fault: Fault, server: Server, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -487,8 +465,6 @@ SPELLINGS = {
     "in JSON": lambda sign: rf"\u{ord(sign):04x}",
     "in JSON of JSON": lambda sign: rf"\\u{ord(sign):04X}",
 }
-
-
 SIGNS = st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="%\\")
 
 
@@ -499,16 +475,11 @@ def test_the_first_half_of_a_key_is_hidden_however_it_is_spelled(key: str, more:
     assert Key(key).hidden(f"\n{part}"[:-1]).startswith("\n[key]")
 
 
-def test_quotes_are_short_and_visible() -> None:
+def test_quotes_are_short_and_visible_and_keys_are_not() -> None:
     assert quoted("a\x1b[31m\u202eb\n\n c", Key("k")) == r"'a\x1b[31m\u202eb c'"
     assert quoted("x" * 500, Key("k"), 10) == "'xxxxxxxxx…'"
-
-
-def test_servers_on_this_machine_are_reached_without_a_proxy(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.setenv(name, "http://user:sk-planted@127.0.0.1:9")
-    with client_of(server) as client:
-        assert client.get("models")["object"] == "list"
+    key = Key(" sk-planted/key ")
+    assert (key.header, repr(key), bool(Key(" "))) == ("Bearer sk-planted/key", "Key()", False)
 
 
 def set_proxy(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
@@ -517,9 +488,14 @@ def set_proxy(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv("http_proxy", address)
 
 
-def test_others_are_reached_through_the_proxy_of_the_environment(
+def test_others_than_servers_on_this_machine_are_reached_through_the_proxy_of_the_environment(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://user:sk-planted@127.0.0.1:9")
+    with client_of(server) as client:
+        assert client.get("models")["object"] == "list"
+    server.requests.clear()
     set_proxy(monkeypatch, f"http://127.0.0.1:{server.port}")
     with Client(ServerAddress("http://model.invalid/v1")) as client, pytest.raises(ServerFailed, match="status 404"):
         client.get("models")

@@ -9,40 +9,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from choicewise import questions as kinds
 from choicewise.data.dataset import Dataset
 from choicewise.data.open import open_dataset
 from choicewise.errors import ModelError
 from choicewise.models.fake import HashModel
 from choicewise.models.server.address import ServerAddress
 from choicewise.models.server.server_model import WINDOW, ServerModel
-from choicewise.questions import (
-    CAUSAL_KINDS,
-    Cosine,
-    Generation,
-    MaskedLoss,
-    Mass,
-    Question,
-    Sampling,
-    Span,
-    TokenScores,
-    TokenSet,
-)
+from choicewise.questions import Generation, Mass, Question, Sampling, Span, TokenScores, TokenSet
 from choicewise.results.run import Run
 from choicewise.running.evaluate import evaluate
 from choicewise.running.work import Plausible, plausible
 from choicewise.tokens.chat_template import Message
+from tests.helpers import served_model
 from tests.helpers.misbehaving_server import Server
 from tests.helpers.models_at_servers import ids, model_at
 from tests.helpers.models_at_servers import served_model as served
-from tests.helpers.served_model import (
-    CHAT_ONLY,
-    LLAMA_CPP,
-    LLAMA_CPP_WITHOUT_BOS,
-    TOP_ONLY,
-    VLLM,
-    Ability,
-    log_probabilities,
-)
+from tests.helpers.served_model import CHAT_ONLY, LLAMA_CPP, TOP_ONLY, VLLM, Ability, log_probabilities
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
@@ -81,7 +64,7 @@ ENDS = st.lists(st.sampled_from(b"abc"), min_size=1, max_size=30).map(lambda tok
 SPANS = st.lists(st.builds(Span, TEXTS, ENDS), min_size=1, max_size=12)
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spans=SPANS, members=st.sets(st.integers(0, 256), min_size=1, max_size=200))
 def test_a_tree_of_spans_and_masses_has_the_models_own_answers(
     vllm: ServerModel, spans: list[Span], members: set[int]
@@ -186,7 +169,7 @@ def test_prompts_that_are_cut_are_those_of_a_model_here(
 
 
 def test_an_echo_that_is_off_by_one_is_found_and_named() -> None:
-    with served(LLAMA_CPP_WITHOUT_BOS) as model:
+    with served(served_model.LLAMA_CPP_WITHOUT_BOS) as model:
         trials = {trial.rung: trial.refused for trial in model.selfcheck.trials}
         assert "wrong row" in (trials["echo, prompts as texts"] or "")
         assert model.selfcheck.rung == "top 100 next tokens, prompts as texts"
@@ -212,14 +195,17 @@ def test_what_is_not_listed_gets_a_bound_that_holds() -> None:
             same(one, other)
 
 
-def test_generations_are_those_of_the_model(vllm: ServerModel) -> None:
+def test_generations_and_more_tokens_than_a_server_lists_at_once_are_those_of_the_model(vllm: ServerModel) -> None:
     context = ids(256, *b"Where?")
     (full,) = answers(HASH, [Generation(context, 12)])
     stop = full.tokens[5:7].astype(np.uint8).tobytes()
-    kinds = ({}, {"stops": (stop,)}, {"stops": (stop,), "keep_stop": True})
-    asked: list[Question] = [Generation(context, 12, **each) for each in kinds]
+    settings_of_stops = ({}, {"stops": (stop,)}, {"stops": (stop,), "keep_stop": True})
+    asked: list[Question] = [Generation(context, 12, **each) for each in settings_of_stops]
+    # vLLM refuses more than its --max-logprobs, 20 by default.
+    asked += [Span(ids(256, 97), ids(token)) for token in range(50)] + [Mass(ids(256, 97), TokenSet(range(50)))]
     for given_, true in zip(answers(vllm, asked), answers(HASH, asked), strict=True):
         same(given_, true)
+    assert kinds.CAUSAL_KINDS - vllm.supports == {kinds.MaskedLoss, kinds.Cosine}
 
 
 def test_samples_follow_their_streams(server: Server) -> None:
@@ -243,10 +229,6 @@ def test_a_chat_server_without_log_probabilities_generates() -> None:
         assert not len(answer.tokens)
         (plain,) = answers(model, [Generation(ids(*b"Where?"), 8)])
         assert "ask it as a chat" in str(plain.missing)
-
-
-def test_what_no_server_tells_is_not_supported(vllm: ServerModel) -> None:
-    assert CAUSAL_KINDS - vllm.supports == {MaskedLoss, Cosine}
 
 
 def test_other_tokens_than_the_servers_are_refused(server: Server) -> None:
@@ -307,14 +289,7 @@ def test_unlikely_tokens_get_their_ranks_from_a_prompt_of_their_own_where_ranks_
     assert {int(one.ranks[0]) for one in others} <= {0, -2}
 
 
-def test_more_tokens_than_a_server_lists_at_once_are_asked_in_several_requests(vllm: ServerModel) -> None:
-    """vLLM refuses more than its --max-logprobs, 20 by default."""
-    questions = [Span(ids(256, 97), ids(token)) for token in range(50)] + [Mass(ids(256, 97), TokenSet(range(50)))]
-    for given_, true in zip(answers(vllm, questions), answers(HASH, questions), strict=True):
-        same(given_, true)
-
-
-def test_a_true_and_a_silly_ending_are_asked(vllm: ServerModel) -> None:
+def test_a_true_and_a_silly_ending_are_asked_and_which_is_likelier_is_said(vllm: ServerModel) -> None:
     asked, text = plausible(vllm), b"The capital of France is"
     sums = [
         sum(log_probabilities([*text, *ending[:place]])[ending[place]] for place in range(len(ending)))
@@ -327,9 +302,6 @@ def test_a_true_and_a_silly_ending_are_asked(vllm: ServerModel) -> None:
             answer = plausible(model)
         assert answer.true is None
         assert reason in answer.text
-
-
-def test_words_for_endings() -> None:
     said = "' Paris' has -1.00 nats and ' banana' -9.00: the true ending is likelier"
     assert Plausible(-1.0, -9.0).text.endswith(said)
     assert "at most -9.00: the true ending is likelier" in Plausible(-1.0, -9.0, silly_at_most=True).text

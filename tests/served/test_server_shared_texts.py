@@ -220,12 +220,18 @@ def test_a_token_that_may_be_named_without_its_space_is_not_taken_for_another() 
     assert top.scores(paris, {b" Paris": -2.0}).logprobs.tolist() == [-2.0]
 
 
-def test_a_server_whose_next_tokens_are_all_alike_is_refused_with_that_reason() -> None:
+def test_next_tokens_that_are_alike_not_listed_or_named_as_in_the_vocabulary_are_refused_with_the_reason() -> None:
     tokenizer = Pieces(pieces=CHARACTERS, pieces_of_bytes=(*CHARACTERS, *BYTES[128:]))
     _, chosen, refused = probed(Simulated(tokenizer))
     assert chosen.score is not None
     assert str(refused).startswith("only 0 of its log-probabilities can be held against what the server says of next")
     assert "share their texts" in str(refused)
+    _, chosen, refused = probed(Simulated(top=0))
+    assert chosen.score is None
+    assert refused
+    _, chosen, _ = probed(Simulated(HIGH, "of the vocabulary"))
+    assert chosen.score is None
+    assert any("names tokens as its vocabulary spells them ('▁" in str(trial.refused) for trial in chosen.check.trials)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -243,12 +249,3 @@ def test_tokens_named_without_their_space_are_identified_where_no_other_is_named
             assert "names tokens by their text without the space that they begin with" in objection
     else:
         assert (chosen.score and chosen.score.name, refused) == ("echo, prompts as texts", None)
-
-
-def test_tokens_that_are_not_listed_or_named_as_in_the_vocabulary_are_no_texts() -> None:
-    _, chosen, refused = probed(Simulated(top=0))
-    assert chosen.score is None
-    assert refused
-    _, chosen, _refused = probed(Simulated(HIGH, "of the vocabulary"))
-    assert chosen.score is None
-    assert any("names tokens as its vocabulary spells them ('▁" in str(trial.refused) for trial in chosen.check.trials)

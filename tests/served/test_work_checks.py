@@ -1,18 +1,20 @@
-"""What of a submitted model is refused before any of its weights are downloaded, and why."""
+"""What of a submitted model is refused before any of its weights are downloaded, why, and that the board says so."""
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from choicewise.board import worker
 from choicewise.board.submission import Policy, wanted
-from choicewise.board.worker import Refused, check_model, is_of_model
+from choicewise.board.worker import End, Refused, Worker, Workplace, check_model, is_of_model
 from choicewise.errors import ModelError
 from tests.helpers.hub_files import FOLDER, OWN_CODE, WITHOUT_WEIGHTS
 from tests.helpers.hub_files import MODEL as FILES
 from tests.helpers.hub_server import Hub
+from tests.helpers.submissions import SUBMIT, Evaluating, evaluating
 
 pytest.importorskip("transformers")
 
@@ -40,18 +42,15 @@ def test_a_model_on_the_hub_is_pinned_to_the_commit_that_was_checked(hub: Hub) -
     assert check_model(wanted("bundled:merrow-byte"), POLICY) == "bundled:merrow-byte"
 
 
-def test_what_is_not_there_is_refused(hub: Hub) -> None:
+def test_what_is_not_there_or_gated_is_refused(hub: Hub) -> None:
     hub.add("models", "merrow/byte", FILES)
     assert "no such model that you may read" in refused("merrow/nowhere")
     assert "it has no revision v9" in refused("merrow/byte", revision="v9")
     assert "there is no model bundled:nothing; the bundled ones are" in refused("bundled:nothing")
     assert "has no revisions" in refused("bundled:merrow-byte", revision="main")
-    assert large(hub) == []
-
-
-def test_what_is_gated_is_refused(hub: Hub) -> None:
     hub.add("models", "merrow/gated", FILES, gated=True)
     assert "it is gated" in refused("merrow/gated")
+    assert large(hub) == []
 
 
 def test_what_the_board_does_not_take_is_refused_without_asking_for_it(hub: Hub) -> None:
@@ -126,15 +125,7 @@ def test_what_should_be_small_and_is_not_is_not_downloaded(hub: Hub, monkeypatch
     assert "config.json" not in hub.downloads()
 
 
-def test_a_hub_that_can_not_be_asked_is_not_the_model_s_fault(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("choicewise.data.hub.out_of_reach", lambda: "it can't be reached")
-    with pytest.raises(ModelError) as error:
-        check_model(wanted("merrow/byte"), POLICY)
-    assert not isinstance(error.value, Refused)
-    assert not is_of_model(error.value)
-
-
-def test_whose_fault_it_is() -> None:
+def test_whose_fault_it_is_and_that_of_the_hub_is_not_the_model_s(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     def of(error: Exception, cause: Exception | None = None) -> bool:
         error.__cause__ = cause
         return is_of_model(error)
@@ -143,3 +134,53 @@ def test_whose_fault_it_is() -> None:
     assert not of(ModelError("it can't be loaded"), MemoryError())
     assert not of(ModelError("it can't be read"), OSError(5, "Input/output error"))
     assert not of(RuntimeError("who knows"))
+    monkeypatch.setattr("choicewise.data.hub.out_of_reach", lambda: "it can't be reached")
+    with pytest.raises(ModelError) as told:
+        check_model(wanted("merrow/byte"), POLICY)
+    assert not isinstance(told.value, Refused)
+    assert not is_of_model(told.value)
+
+
+HUB: dict[str, tuple[dict[str, bytes | str], str]] = {
+    "merrow/large": ({**FILES, "model.safetensors": bytes(WEIGHTS + 1)}, "is too large"),
+    "merrow/code": ({**FILES, "config.json": OWN_CODE}, "needs code of its own"),
+    "merrow/pickled": ({**WITHOUT_WEIGHTS, "pytorch_model.bin": b"pickle"}, "holds no safetensors"),
+    "merrow/damaged": ({**FILES, "model.safetensors": b"no safetensors"}, "is not a safetensors file"),
+}
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[Evaluating]:
+    with evaluating(tmp_path / "board", policy=Policy(("bundled:*", "merrow/*"), WEIGHTS)) as made:
+        yield made
+
+
+def test_every_reason_is_on_the_page(board: Evaluating, hub: Hub, tmp_path: Path) -> None:
+    for name, (files, _) in HUB.items():
+        hub.add("models", name, files)
+    hub.add("models", "merrow/gated", FILES, gated=True)
+    reasons = {name: words for name, (_, words) in HUB.items()}
+    reasons |= {"merrow/nowhere": "no such model that you may read", "merrow/gated": "it is gated"}
+    names = {model: board.submit(model).json["id"] for model in reasons}
+    assert board.service is not None
+    worker = Worker(board.service, Workplace(), pauses=(0.01, 0.05))
+    worker.work(once=True)
+    assert [outcome.end for outcome in worker.outcomes] == [End.FAILED] * len(reasons)
+    listed = board.ask("/submissions").text
+    for model, words in reasons.items():
+        record = board.record(names[model])
+        assert (record["state"], words in record["reason"], record["attempts"]) == ("failed", True, 1), record
+        page = board.ask(f"/submission/{names[model]}").text
+        assert words in page
+        assert "submit it again" in page
+    assert listed.count("failed") >= len(reasons)
+    assert not any(path.endswith(".bin") for path in hub.downloads())
+
+
+def test_what_the_board_itself_can_tell_is_said_at_once(board: Evaluating) -> None:
+    refused = board.form(f"model=bundled:nothing&token={SUBMIT}").headers["location"]
+    page = board.ask(refused).text
+    assert "was refused" in page
+    assert "there is no model bundled:nothing" in page
+    told = board.form(f"model=others/name&token={SUBMIT}")
+    assert (told.status, "takes no models called others/name; it takes bundled:*, merrow/*" in told.text) == (403, True)

@@ -102,9 +102,7 @@ def test_the_loop_and_the_limit_count_the_same_tokens() -> None:
     assert sums == pytest.approx([plain.score(model, 96, span).logprobs.sum() for span in spans], abs=1e-4)
 
 
-def test_a_gpu_benchmark_without_a_gpu_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_benchmark_without_its_gpu_says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     import gpu
 
     monkeypatch.setattr(sys, "argv", ["gpu.py"])

@@ -12,17 +12,12 @@ from choicewise.tokens.chat_template import ChatTemplate, Message
 
 HELLO, ECHO = [Message("user", "hi")], "{{ messages[0].content }}"
 ATTACKS = {
-    "loops": (
-        "{% for i in range(99999) %}{% for j in range(99999) %}{% for k in range(99999) %}{% endfor %}{% endfor %}"
-        "{% endfor %}",
-        "takes more than its time",
-    ),
+    "loops": ("{% for i in range(99999) %}" * 3 + "{% endfor %}" * 3, "takes more than its time"),
     "powers": ("{{ 9 ** messages[0].content | length ** 99 ** 9 }}{{ 9 ** (9 ** (10 - 1)) }}", "takes more than"),
     "multiplied": ("{{ 'a' * 10 ** 10 }}", "MB of memory"),
     "multiplied later": ("{{ messages[0].content * 10 ** 10 }}", "MB of memory"),
     "doubled": (
-        "{% set space = namespace(x='ten letter') %}{% for i in range(99) %}{% set space.x = space.x ~ space.x %}"
-        "{% endfor %}{{ space.x }}",
+        "{% set s = namespace(x='letters') %}{% for i in range(99) %}{% set s.x = s.x ~ s.x %}{% endfor %}{{ s.x }}",
         "MB of memory",
     ),
     "centred": ("{{ messages[0].content | center(10 ** 10) }}", "MB of memory"),
@@ -92,11 +87,9 @@ def test_texts_of_every_kind_come_back_as_they_are() -> None:
 
 
 def test_rendering_imports_no_torch_here() -> None:
-    line = (
-        "from choicewise.tokens.chat_template import ChatTemplate, Message; import sys; "
-        f"print(ChatTemplate({ECHO!r}, {{}}).render([Message('user', 'hi')]), "
-        "{'torch', 'transformers', 'jinja2'} & set(sys.modules))"
-    )
+    line = "from choicewise.tokens.chat_template import ChatTemplate, Message; import sys; print("
+    line += f"ChatTemplate({ECHO!r}, {{}}).render([Message('user', 'hi')]), "
+    line += "{'torch', 'transformers', 'jinja2'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "hi set()"
 

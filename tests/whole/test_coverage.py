@@ -22,17 +22,13 @@ from choicewise.scoring.significance import guessing_p, length_correlations, len
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.outcomes import drawn_average
 
-MMLU = np.array(
-    [
-        *(100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 102, 103, 108, 110, 112, 114, 121, 126, 131),
-        *(135, 144, 145, 151, 152, 163, 165, 166, 171, 173, 193, 198, 201, 203, 204, 216, 223, 234, 235),
-        *(237, 238, 245, 265, 270, 272, 282, 306, 310, 311, 324, 346, 378, 390, 545, 612, 783, 895, 1534),
-    ]
-)
+MMLU = [*[100] * 10, 102, 103, 108, 110, 112, 114, 121, 126, 131, 135, 144, 145, 151, 152, 163, 165, 166, 171, 173, 193]
+MMLU += [198, 201, 203, 204, 216, 223, 234, 235, 237, 238, 245, 265, 270, 272, 282, 306, 310, 311, 324, 346, 378, 390]
+MMLU += [545, 612, 783, 895, 1534]
 """Test questions of MMLU's 57 subjects."""
 
 SIZES = {"ten of 20": np.full(10, 20), "2 to 29": np.arange(2, 30, 3), "57 of 5": np.full(57, 5)}
-SIZES |= {"57 of 1": np.full(57, 1), "MMLU": MMLU}
+SIZES |= {"57 of 1": np.full(57, 1), "MMLU": np.array(MMLU)}
 
 
 def credit_of(rights: Floats, sizes: Integers) -> tuple[Floats, list[str]]:
@@ -77,7 +73,11 @@ def test_fifty_items_in_two_subjects(name: str, enough: float, p: float) -> None
 @pytest.mark.parametrize("name", ["ten", "uneven", "MMLU"])
 def test_clustered_intervals_hold_where_subjects_are_drawn(name: str, p: float, rho: float) -> None:
     """``rho``: the correlation of two items of a subject."""
-    sizes = {"ten": np.full(10, 20), "uneven": np.array([10, 10, 15, 20, 30, 40, 60, 80, 100, 150]), "MMLU": MMLU // 10}
+    sizes = {
+        "ten": np.full(10, 20),
+        "uneven": np.array([10, 10, 15, 20, 30, 40, 60, 80, 100, 150]),
+        "MMLU": SIZES["MMLU"] // 10,
+    }
     rng, among = np.random.default_rng(2), (300, len(sizes[name]))
     shares = rng.beta(p * (1 / rho - 1), (1 - p) * (1 / rho - 1), among) if rho else np.full(among, p)
     drawn = [credit_of(rights, sizes[name]) for rights in rng.binomial(sizes[name], shares)]

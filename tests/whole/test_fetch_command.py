@@ -13,9 +13,8 @@ import pytest
 
 from choicewise.data.benchmarks import benchmark
 from choicewise.util.text import size
+from tests.helpers.hub_files import MODEL, jsonl
 from tests.helpers.hub_server import Hub, environment, serve
-from tests.served.test_hub_data import jsonl
-from tests.served.test_hub_models import FILES as MODEL
 
 SECRET = "hf_notforanybody"
 

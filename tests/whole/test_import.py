@@ -25,15 +25,14 @@ def said(code: str, *words: str, folder: Path | None = None) -> str:
     return ended.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        "import choicewise",
-        "from choicewise.cli import app",
-        "from choicewise import evaluate, open_run, open_dataset",
-        "from choicewise.protocols.catalogue import resolve; resolve('mmlu')",
-    ],
-)
+USES = [
+    "import choicewise",
+    "from choicewise.cli import app",
+    "from choicewise import evaluate, open_run, open_dataset",
+]
+
+
+@pytest.mark.parametrize("use", [*USES, "from choicewise.protocols.catalogue import resolve; resolve('mmlu')"])
 def test_light_uses_load_nothing_heavy(use: str) -> None:
     assert said(f"{use}; print('loaded', *({HEAVY!r} & set(sys.modules)), file=sys.stderr)") == "loaded"
 

@@ -1,6 +1,7 @@
-"""Ctrl-C in the middle of a run: what was observed is kept, the user is told, and the same line goes on from there."""
+"""Ctrl-C, kill -9, a full disk: what was observed is kept, the same line goes on, and no process of a server stays."""
 
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -11,8 +12,11 @@ import pytest
 
 from choicewise.store.folder import read_manifest, read_sweep
 from choicewise.store.tables import read_blocks
+from tests.helpers.board import served_until
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
+from tests.helpers.study import Study
+from tests.paths import ROOT
 
 AFTER = 30
 HEARD = """
@@ -124,9 +128,7 @@ def test_at_any_moment(line: list[str], tmp_path: Path) -> None:
     took = time.monotonic() - start
     for number in range(8):
         asked = [*line, "--out", str(tmp_path / f"{number}")]
-        with subprocess.Popen(
-            [sys.executable, "-c", READY, *asked], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process:
+        with subprocess.Popen([sys.executable, "-c", READY, *asked], stdout=-1, stderr=-1, text=True) as process:
             assert process.stderr.readline() == "ready\n"
             time.sleep(random.uniform(0, took))
             process.send_signal(signal.SIGINT)
@@ -155,5 +157,24 @@ def test_a_job_that_ignores_ctrl_c_goes_on_ignoring_it() -> None:
 
 
 def test_other_exceptions_in_finalisers_are_told_as_before() -> None:
-    told = python(f"{WATCHED}class Bad:\n    def __del__(self): 1 / 0\nBad()")[2]
-    assert "ZeroDivisionError" in "".join(told)
+    assert "ZeroDivisionError" in "".join(python(f"{WATCHED}class Bad:\n    def __del__(self): 1 / 0\nBad()")[2])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="audit hooks are told of the same steps on Linux alone")
+def test_nothing_is_lost_or_doubled() -> None:
+    """Whatever boundary of a write is hit.  The script does all of them and 200 runs; here it does some of each."""
+    words = [sys.executable, str(ROOT / "benchmarks" / "kills.py"), "--every", "29", "--runs", "8"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts = re.findall(r"'(?:kill|tear|full)': (\d+)", done.stdout)
+    assert len(counts) == 12
+    assert all(int(count) > 0 for count in counts), done.stdout
+    assert ", 0 differences from the undisturbed ones" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are listed on Linux alone")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGKILL"])
+def test_no_process_outlives_the_command(study: Study, name: str) -> None:
+    code, told, remaining = served_until(getattr(signal, name), study.hash)
+    assert (code, remaining) == (-signal.SIGKILL if name == "SIGKILL" else 0, [])
+    assert "Traceback" not in told

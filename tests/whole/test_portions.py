@@ -58,7 +58,6 @@ def assert_as_at_once(run: Run) -> None:
         assert set(unanswered) <= set(run.unanswered)
 
 
-@pytest.mark.costly("all protocols on two dozen questions")
 def test_every_family(data: Path, tmp_path: Path) -> None:
     run = run_of(data, tmp_path / "run", "mmlu", "options", "compat")
     assert len(list_portions(run.folder, run.manifest.blocks, places_of(run.evidence.items))) == 6
@@ -68,11 +67,8 @@ def test_every_family(data: Path, tmp_path: Path) -> None:
     assert [row.as_json() for row in open_run(run.folder).rows()] == rows
 
 
-@pytest.mark.costly("runs of many protocols are evaluated and compared")
 @pytest.mark.parametrize("answers", [30, 500, 1200])
-def test_an_interrupted_run_that_goes_on_with_other_blocks(
-    answers: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_going_on_in_other_blocks(answers: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         run_of(data, folder, "mmlu", model=Failing(most=answers))

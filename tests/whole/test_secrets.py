@@ -27,7 +27,9 @@ from choicewise import load_model, score
 from choicewise.errors import ChoicewiseError
 from choicewise.interchange.export import WRITERS
 from tests.helpers import hub_server
+from tests.helpers.hub_files import jsonl
 from tests.helpers.hub_server import Hub
+from tests.helpers.imported_runs import write_lines
 from tests.helpers.misbehaving_server import Fault, Handler, Received, Server
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.planted_secrets import API_KEY, LOGIN, SECRETS, SIGNED, forms, leaks, leaks_below
@@ -35,7 +37,6 @@ from tests.helpers.processes import eventually
 from tests.helpers.served_model import text_of
 from tests.helpers.server_faults import HTML, each_choice, redirect
 from tests.paths import ROOT
-from tests.served.test_hub_data import jsonl
 
 SEARCHED = {**SECRETS, "the login of the proxy": LOGIN, "a signed address": SIGNED}
 
@@ -272,26 +273,21 @@ def as_error(told: str) -> bytes:
     return json.dumps({"error": {"message": told, "type": told, "code": told}}).encode()
 
 
-def as_html(told: str) -> bytes:
-    return HTML + told.encode()
-
-
 ONE = {
     "400": echo(400, as_error),
     "413": echo(413, str.encode),
     "500": echo(500, as_error),
-    "502 of HTML": echo(502, as_html, Content_Type="text/html"),
+    "502 of HTML": echo(502, lambda told: HTML + told.encode(), Content_Type="text/html"),
     "200 with an error": echo(200, as_error),
-    "200 of HTML": echo(200, as_html, Content_Type="text/html"),
+    "200 of HTML": echo(200, lambda told: HTML + told.encode(), Content_Type="text/html"),
     "a key for a list": each_choice(lambda choice: {**choice, "logprobs": API_KEY, "prompt_logprobs": HALF}),
     "200, cut off": echo(200, lambda told: b'{"choices": [{"text": ' + json.dumps(told).encode()[:-1]),
 }
 """What is about one request, whose item is missing with what the server said as the reason."""
 
-
 ALL = {
     "401": echo(401, str.encode),
-    "403 of HTML": echo(403, as_html),
+    "403 of HTML": echo(403, lambda told: HTML + told.encode()),
     "404": echo(404, as_error),
     "418": echo(418, str.encode),
     "429 for an hour": echo(429, as_error, Retry_After="3600"),
@@ -322,8 +318,7 @@ def about(word: str) -> Callable[[Received], bool]:
 
 
 def write_questions(file: Path, questions: list[str]) -> None:
-    rows = [{"question": each, "choices": ["here", "there"], "answer": 0} for each in questions]
-    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write_lines(file, [{"question": each, "choices": ["here", "there"], "answer": 0} for each in questions])
 
 
 def test_what_a_server_repeats_is_kept_without_the_key(day: Day, keyed: Server) -> None:

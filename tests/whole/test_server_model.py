@@ -34,25 +34,22 @@ def usage(said: Any) -> Fault:
     return Fault(answer=lambda answer: {**answer, "usage": said} if "choices" in answer else answer)
 
 
-def mapped(value: Any, leaf: Callable[[Any], Any], name: Callable[[str], str] = str) -> Any:
-    """An answer with every text and number changed, and every name."""
-    match value:
-        case dict():
-            return {name(key): mapped(each, leaf, name) for key, each in value.items()}
-        case list():
-            return [mapped(each, leaf, name) for each in value]
-    return leaf(value)
+def leaves(change: Callable[[Any], Any], name: Callable[[str], str] = str) -> Fault:
+    """Every text and number of an answer changed, and every name."""
+
+    def mapped(value: Any) -> Any:
+        match value:
+            case dict():
+                return {name(key): mapped(each) for key, each in value.items()}
+            case list():
+                return [mapped(each) for each in value]
+        return change(value)
+
+    return Fault(answer=mapped)
 
 
-def leaves(change: Callable[[Any], Any]) -> Fault:
-    return Fault(answer=lambda answer: mapped(answer, change))
-
-
-def renamed(name: str, other: str) -> Fault:
-    def change(value: Any) -> Any:
-        return value.replace(name, other) if isinstance(value, str) else value
-
-    return Fault(answer=lambda answer: mapped(answer, change, change))
+def huge_ids(value: Any) -> Any:
+    return value.replace("token_id:", "token_id:9999999999") if isinstance(value, str) else value
 
 
 def nested(levels: int) -> Any:
@@ -62,7 +59,7 @@ def nested(levels: int) -> Any:
 FAULTS = {
     "NaN": numbers(lambda number: math.nan),
     "huge numbers": leaves(lambda value: -(10**400) if isinstance(value, int | float) else value),
-    "huge ids": renamed("token_id:", "token_id:9999999999"),
+    "huge ids": leaves(huge_ids, huge_ids),
     "nested": says(b'{"choices":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
     "nested within": each_choice(lambda choice: {**choice, "logprobs": nested(700), "text": nested(700)}),
     "an error nested": says(b'{"error":' + b"[" * 700 + b"]" * 700 + b"}"),

@@ -55,11 +55,8 @@ def test_models_evaluated_at_once_give_what_each_gives_alone(data: Dataset, tmp_
     def observed(name: str, folder: Path) -> tuple[object, object, object]:
         run = evaluate(model=load_model(name), data=data, protocols=PROTOCOLS, limit=1, out=folder)
         keep_summary(run)
-        return (
-            read_blocks(run.folder, run.manifest.blocks, "observations"),
-            run.report(),
-            run.manifest.engine.selfcheck,
-        )
+        observations = read_blocks(run.folder, run.manifest.blocks, "observations")
+        return observations, run.report(), run.manifest.engine.selfcheck
 
     def job(number: int) -> tuple[object, object, object]:
         together.wait(60)
@@ -139,9 +136,7 @@ def test_garbage_is_collected_as_before_whatever_ends_a_run_and_when_the_last_of
             assert gc.get_threshold()[0] == 0
 
 
-def test_garbage_is_looked_for_once_a_model_and_not_in_every_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_garbage_is_looked_for_once_a_model_not_in_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Cycle:
         """Only the collector finds that nobody refers to it."""
 
@@ -156,7 +151,7 @@ def test_garbage_is_looked_for_once_a_model_and_not_in_every_run(
     asked = ["--data", write_mmlu(tmp_path / "data"), "--protocol", "mmlu/original", "--limit", "1"]
     choicewise("run", "--model", "fake:hash", *asked, "--out", tmp_path / "run", code=0)
     assert collections == []
-    models = ["--model", "fake:hash", "--model", "fake:oracle", "--model", "fake:anti-oracle"]
+    models = [f"--model=fake:{name}" for name in ("hash", "oracle", "anti-oracle")]
     choicewise("sweep", *models, *asked, "--out", tmp_path / "sweep", code=0)
     assert len(collections) == 3
 

@@ -171,9 +171,7 @@ def test_so_it_is_on_every_rung(rung: str, three: None, tmp_path: Path, monkeypa
     assert_the_same_to_the_bit(answering(spread(folder), rung), answering(on_one(folder), rung))
 
 
-def test_the_test_would_see_a_mask_of_another_device(
-    three: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mask_of_another_device_would_be_seen(three: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One mask for all layers, as it was before models were spread: the rung is refused for that."""
     several = answering(spread(saved(tmp_path, "llama", num_hidden_layers=6)), "tree")
     views: list[Any] = []
@@ -183,9 +181,7 @@ def test_the_test_would_see_a_mask_of_another_device(
         next(iter(several.answer(questions())))
 
 
-def test_a_float32_copy_stays_where_the_model_is_and_is_not_made_where_one_device_has_no_room_for_its_part(
-    three: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_float32_copy_stays_and_needs_room(three: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = spread(saved(tmp_path, "llama", num_hidden_layers=6), "bfloat16")
     other = plain.float32_copy(model)
     assert (device_name(other), other.dtype, model.dtype) == (DEVICES, torch.float32, torch.bfloat16)
@@ -199,9 +195,8 @@ def spans() -> list[Question]:
     return [span for span in questions() if isinstance(span, Span)]
 
 
-@pytest.mark.parametrize("name", ["merrow-byte", "merrow-bpe-512"])
-def test_a_model_in_a_folder_is_spread_by_the_name_of_its_devices(name: str, three: None) -> None:
-    folder = next(folder for folder in MODELS if folder.name == name)
+@pytest.mark.parametrize("folder", [each for each in MODELS if each.name in ("merrow-byte", "merrow-bpe-512")], ids=str)
+def test_a_model_in_a_folder_is_spread_by_the_name_of_its_devices(folder: Path, three: None) -> None:
     one, several = load_model(folder, device="cpu"), load_model(folder, device=DEVICES)
     assert isinstance(several, FolderModel)
     assert (several.device, several.digest, several.packages) == (DEVICES, one.digest, ("accelerate",))
@@ -211,11 +206,8 @@ def test_a_model_in_a_folder_is_spread_by_the_name_of_its_devices(name: str, thr
     assert len({parameter.device for parameter in several.local.model.parameters()}) > 1
 
 
-DEEPER = {
-    "bert": {"num_hidden_layers": 8},
-    "t5": {"num_layers": 6},
-    "bart": dict.fromkeys(("encoder_layers", "decoder_layers"), 6),
-}
+DEEPER = {"bert": {"num_hidden_layers": 8}, "t5": {"num_layers": 6}}
+DEEPER["bart"] = {"encoder_layers": 6, "decoder_layers": 6}
 
 
 @pytest.mark.parametrize("family", DEEPER)
@@ -243,17 +235,14 @@ def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(torch, "zeros", zeros)
 
 
-def test_auto_is_all_gpus_where_there_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus(monkeypatch, 8)
-    assert device_of("auto") == "cuda:0..7"
-    assert device_of("cuda:2..3") == "cuda:2..3"
-    assert device_of(device_of("auto")) == "cuda:0..7"  # as the line that continues a run says it
-    with pytest.raises(ModelError, match="finds only cpu, cuda:0, .*cuda:7"):
-        device_of("cuda:6..8")
-
-
-def test_auto_is_the_default_where_there_is_one_gpu_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_all_gpus_where_there_are_several_and_else_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device_of("auto") == device_of(None)
+    with monkeypatch.context() as patched:
+        gpus(patched, 8)
+        assert device_of("auto") == device_of(device_of("auto")) == "cuda:0..7"  # as the line that continues a run says
+        assert device_of("cuda:2..3") == "cuda:2..3"
+        with pytest.raises(ModelError, match="finds only cpu, cuda:0, .*cuda:7"):
+            device_of("cuda:6..8")
     monkeypatch.setattr(devices, "find_spec", lambda name: None)
     for count in (0, 1):
         with monkeypatch.context() as patched:
@@ -277,9 +266,7 @@ def test_several_devices_are_at_least_two_that_are_there() -> None:
         device_of("cpu:1..3")
 
 
-def test_what_does_not_fit_is_refused_with_the_bytes_before_it_is_loaded(
-    three: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_is_refused_with_the_bytes_unloaded(three: None, monkeypatch: pytest.MonkeyPatch) -> None:
     needed = footprint(BUNDLED, dtype="float32")
     room = needed.workspace + needed.weights // 4
     monkeypatch.setattr(networks, "free_bytes", lambda device: room)

@@ -91,12 +91,11 @@ def whole(lines: dict[str, list[str]], tmp_path_factory: pytest.TempPathFactory)
     return ended
 
 
-@pytest.mark.parametrize(
-    ("where", "reason"), [(">&-", "Bad file descriptor"), (">/dev/full", "No space left on device")]
-)
-def test_what_can_not_be_written_is_an_error_on_a_line(
-    where: str, reason: str, lines: dict[str, list[str]], tmp_path: Path
-) -> None:
+CLOSED = {">&-": "Bad file descriptor", ">/dev/full": "No space left on device"}
+
+
+@pytest.mark.parametrize(("where", "reason"), CLOSED.items())
+def test_what_can_not_be_written_is_told(where: str, reason: str, lines: dict[str, list[str]], tmp_path: Path) -> None:
     ended = forked(lines, tmp_path / "out", where, kept="2")
     said = {name: (told.code, told.stderr.splitlines()[-1]) for name, told in ended.items()}
     assert said == dict.fromkeys(lines, (1, f"error: the output can't be written: {reason}"))
@@ -115,11 +114,10 @@ def test_a_reader_that_leaves_and_talk_that_nobody_hears_are_no_errors(
         assert silent["run"].stdout == whole["run"].stdout  # the other one measures time
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}],
-    ids=["ascii", "POSIX"],
-)
+POSIX = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+
+
+@pytest.mark.parametrize("environment", [{"PYTHONIOENCODING": "ascii"}, POSIX], ids=["ascii", "POSIX"])
 def test_a_terminal_with_few_characters_is_shown_them_and_a_table_keeps_its_columns(
     environment: dict[str, str], lines: dict[str, list[str]], whole: dict[str, CommandResult], tmp_path: Path
 ) -> None:

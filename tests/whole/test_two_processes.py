@@ -131,9 +131,7 @@ def test_a_sweep_that_two_begin_at_once(data: Path, folders: list[Path]) -> None
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF, errno.ENOSYS])
-def test_a_file_system_without_locks_is_named(
-    number: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lack_of_locks_is_named(number: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 

@@ -22,9 +22,9 @@ from choicewise.board.model import State
 from choicewise.errors import DataError, StoreError
 from choicewise.interchange.logs.table import read_table as read_log
 from choicewise.records import ITEM_FILE, ITEMS, MANIFEST, SPANS, SUMMARY, SWEEP
-from choicewise.results.run import Run, open_run
+from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
-from choicewise.results.tables import Portion, list_portions, places_of
+from choicewise.results.tables import list_portions, places_of
 from choicewise.store.folder import read_manifest, read_sweep
 from choicewise.store.tables import damaged_blocks, file_record, read_batches, read_columns, read_table, write_items
 from choicewise.util import tables as budget
@@ -148,9 +148,7 @@ def test_a_changed_summary_is_computed_again(harm: Callable[[Path], None], whole
 
 
 @pytest.mark.parametrize("harm", [pipe, device, sparse])
-def test_a_record_of_several_runs_and_a_copy_in_whose_place_something_else_is(
-    harm: Callable[[Path], None], runs: Path
-) -> None:
+def test_a_record_of_runs_and_a_copy_in_whose_place_something_else_is(harm: Callable[[Path], None], runs: Path) -> None:
     """The copy counts for nothing, and the next run puts one there."""
     (runs / SWEEP).write_text("{}")
     harm(runs / SWEEP)
@@ -207,8 +205,6 @@ LISTS = pa.table({"a": [["x"] * 9, [], None, ["long " * 50]] * 500, "b": [[1, 2]
 NESTED = pa.table({"a": [{"b": "one", "c": ["x" * 90, "y"]}, {"b": None, "c": None}] * 700})
 NUMBERS = pa.table({"a": range(40_000), "b": [True, False] * 20_000, "c": [0.5] * 40_000})
 TEXTS = pa.table({"a": ["the same long text " * 20] * 9_000, "b": [f"{number}" * 7 for number in range(9_000)]})
-
-
 WRITTEN: list[dict[str, object]] = [
     {},
     {"use_dictionary": False},
@@ -223,19 +219,17 @@ REPEATING = [
 """Texts that repeat the one before."""
 
 
-@pytest.mark.parametrize(
-    ("table", "options"),
-    [*product([NULLS, LISTS, NESTED, NUMBERS, TEXTS], WRITTEN), *product([TEXTS], REPEATING)],
-)
+CASES_OF_SIZE = [*product([NULLS, LISTS, NESTED, NUMBERS, TEXTS], WRITTEN), *product([TEXTS], REPEATING)]
+
+
+@pytest.mark.parametrize(("table", "options"), CASES_OF_SIZE)
 def test_no_table_takes_more_than_is_said(table: pa.Table, options: dict[str, object]) -> None:
     said, taken = sized(table, **options)
     assert said >= taken > 0
 
 
 @pytest.mark.parametrize("table", [LISTS, NESTED, TEXTS])
-def test_repeated_texts_are_counted_where_the_bound_is_too_rough(
-    table: pa.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repeated_texts_are_counted_if_the_bound_is_rough(table: pa.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every reference to the longest text would be too much, and what is really there is not."""
     rough, taken = sized(table)
     monkeypatch.setattr(budget, "_RATIO", 0)
@@ -269,9 +263,7 @@ def test_what_the_end_of_a_file_says_of_sizes_is_not_believed() -> None:
     assert unpacked(lying) == unpacked(file)
 
 
-def test_a_long_table_is_read_in_batches_where_it_would_take_too_much_at_once(
-    tmp_path: Path, runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_table_is_read_in_batches(tmp_path: Path, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What counts is the row group: a million items have fifty."""
     monkeypatch.setattr("choicewise.store.tables.ITEMS_AT_ONCE", 50)
     row = {"split": "test", "subject": "s", "question": "q" * 9_000, "choices": ["a"], "gold": [0], "fields": "{}"}
@@ -319,15 +311,15 @@ def test_a_log_of_another_tool_that_unpacks_to_too_much(tmp_path: Path, monkeypa
         read_log(path)
 
 
-def portions_of(run: Run) -> list[Portion]:
-    return list_portions(run.folder, run.manifest.blocks, places_of(run.evidence.items))
-
-
 def test_blocks_that_take_much_are_no_portion_together(runs: Path) -> None:
     """Many small files that unpack to much are read one after the other."""
+
+    def portions(name: str) -> int:
+        run = open_run(runs / name)
+        return len(list_portions(run.folder, run.manifest.blocks, places_of(run.evidence.items)))
+
     run = open_run(runs / "whole")
-    assert len(portions_of(run)) == 1
-    assert len(run.manifest.blocks) > 2
+    assert (portions("whole"), len(run.manifest.blocks) > 2) == (1, True)
     for record in run.manifest.blocks:
         path = runs / "other" / "blocks" / record.name / "spans.parquet"
         table = pq.read_table(path)
@@ -335,4 +327,4 @@ def test_blocks_that_take_much_are_no_portion_together(runs: Path) -> None:
         pq.write_table(table.set_column(SPANS.names.index("context"), "context", long), path, compression="zstd")
         relist(runs / "other", path)
     assert file_record(path).bytes < 2_000_000
-    assert len(portions_of(open_run(runs / "other"))) == len(run.manifest.blocks)
+    assert portions("other") == len(run.manifest.blocks)

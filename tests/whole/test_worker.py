@@ -5,10 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -149,11 +149,8 @@ def test_what_a_model_is_at_fault_for_fails_with_its_reason(tmp_path: Path) -> N
 def test_two_workers_do_six_submissions_each_once(service: SubmissionService) -> None:
     names = [submit(service, number=number) for number in range(6)]
     workers = [Seen(service) for _ in range(2)]
-    threads = [threading.Thread(target=worker.once) for worker in workers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(Seen.once, workers))
     assert [(state(service, name), service.queue.get(name).attempts) for name in names] == [("done", 1)] * 6
     assert sum(len(worker.worker.outcomes) for worker in workers) == 6
 
@@ -176,14 +173,12 @@ def test_what_a_killed_worker_computed_is_not_computed_again(
     asked: list[str], clock: Clock, service: SubmissionService
 ) -> None:
     name, clock.time = submit(service), time.time()  # of both
-    unfinished = service.unfinished(service.queue.get(name))
+    folder = service.unfinished(service.queue.get(name))
     with subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(service.board)]) as killed:
-        wait_for(
-            lambda: any(len(read_manifest(path.parent).blocks) >= 2 for path in unfinished.rglob(MANIFEST)), killed
-        )
+        wait_for(lambda: any(len(read_manifest(each.parent).blocks) > 1 for each in folder.rglob(MANIFEST)), killed)
         killed.kill()
     assert state(service, name) == "leased"
-    [manifest] = unfinished.rglob(MANIFEST)
+    [manifest] = folder.rglob(MANIFEST)
     half = read_manifest(manifest.parent)
     known = {*open_run(manifest.parent).observations()["key"].to_pylist()}
     clock.time += 10 * SECONDS
@@ -220,8 +215,7 @@ def test_runs_that_another_worker_still_writes_to_are_left_to_it(service: Submis
     unfinished = service.unfinished(service.queue.get(submit(service)))
     unfinished.mkdir(parents=True)
     with locked(unfinished):
-        seen = Seen(service)
-        assert seen.once() == [End.BACK]
+        assert (seen := Seen(service)).once() == [End.BACK]
     assert "still writes" in seen.said[-1]
     clock.time += PAUSES[0]
     assert Seen(service).once() == [End.DONE]
@@ -268,9 +262,7 @@ def failing_while(monkeypatch: pytest.MonkeyPatch, concerned: Callable[[], bool]
     monkeypatch.setattr(HashModel, "answer", fails)
 
 
-def test_a_machine_that_fails_by_everything_stops_taking(
-    service: SubmissionService, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_that_fails_always_stops_taking(service: SubmissionService, monkeypatch: pytest.MonkeyPatch) -> None:
     failing_while(monkeypatch, lambda: True, MemoryError("out of memory"))
     names = [submit(service, number=number) for number in range(MOST + 1)]
     seen = Seen(service)
@@ -280,11 +272,11 @@ def test_a_machine_that_fails_by_everything_stops_taking(
     assert service.queue.get(names[-1]).attempts == 0
 
 
-def test_models_that_can_not_be_computed_with_end_no_worker(
-    service: SubmissionService, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_models_end_no_worker(service: SubmissionService, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever may submit could else end all workers by three broken models."""
     error = ModelError("the weights do not fit its config.json")
+    assert is_of_model(error)
+    assert not is_of_model(ReplicasLost("2 replicas died one after the other"))
     failing_while(monkeypatch, lambda: any(state(service, name) == "leased" for name in bad), error)
     bad = [submit(service, number=number) for number in range(1, MOST + 2)]
     good = submit(service)
@@ -297,18 +289,11 @@ def test_models_that_can_not_be_computed_with_end_no_worker(
     assert "do not fit its config.json (after 3 attempts)" in service.queue.get(bad[0]).reason
 
 
-def test_replicas_that_die_are_no_model_s_fault() -> None:
-    assert not is_of_model(ReplicasLost("2 replicas died one after the other"))
-    assert is_of_model(ModelError("the weights do not fit its config.json"))
-
-
 class PanicException(BaseException):
     """As packages written in Rust raise it, over a tokenizer that was made to harm whoever reads it."""
 
 
-def test_a_panic_over_a_model_fails_it_and_ends_no_worker(
-    service: SubmissionService, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_panic_over_a_model_ends_no_worker(service: SubmissionService, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*given: Any, **options: Any) -> Any:
         if state(service, bad) == "leased":
             raise PanicException("called `Option::unwrap()` on a `None` value")
@@ -351,8 +336,8 @@ def test_ctrl_c_keeps_what_there_is_and_gives_back(service: SubmissionService, a
     name, seen = submit(service), Seen(service, interrupt)
     with pytest.raises(KeyboardInterrupt):
         seen.once()
-    assert (state(service, name), service.queue.get(name).reason) == ("waiting", "its worker was ended")
-    assert seen.ends == [End.BACK]
+    told = state(service, name), service.queue.get(name).reason, seen.ends
+    assert told == ("waiting", "its worker was ended", [End.BACK])
     before = len(asked)
     assert Seen(service).once() == [End.DONE]
     assert len(asked) < 2 * before
@@ -360,17 +345,14 @@ def test_ctrl_c_keeps_what_there_is_and_gives_back(service: SubmissionService, a
 
 
 def test_without_once_it_waits_for_more(service: SubmissionService) -> None:
-    class Enough(KeyboardInterrupt):
-        """The test has seen what it wants."""
-
     def progress(done: int, total: int) -> None:
         if seen.ends:
-            raise Enough
+            raise KeyboardInterrupt("the test has seen what it wants")
         submit(service, number=1)
 
     submit(service)
     seen = Seen(service, progress)
-    with pytest.raises(Enough):
+    with pytest.raises(KeyboardInterrupt, match="what it wants"):
         seen.worker.work()
     assert seen.ends == [End.DONE, End.BACK]
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import unicodedata
 from pathlib import Path
 
@@ -82,7 +83,7 @@ def test_a_bad_row_is_refused_with_its_place_before_anything_is_written(name: st
 
 
 def test_two_questions_of_one_id_are_refused(tmp_path: Path) -> None:
-    data = write(tmp_path, {**GOOD, "id": 1}, {**GOOD, "id": 2}, {**GOOD, "id": "1"})
+    data = write(tmp_path, *({**GOOD, "id": name} for name in (1, 2, "1")))
     with pytest.raises(ChoicewiseError, match=r"row 0 .* and .*row 2 .* have the same id '1'"):
         run(data, tmp_path / "run", "--on-bad-item", "skip")
 
@@ -148,24 +149,19 @@ def test_a_question_longer_than_the_window_is_missing_with_the_reason(
     monkeypatch.setattr(HashModel, "window", 100, raising=False)
     data = write(tmp_path, {**GOOD, "question": "long " * 100}, GOOD)
     assert run(data, tmp_path / "run") == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "1 of 2 items is missing" in told
-    assert "too long: " in told
+    assert re.search("1 of 2 items is missing.*too long: ", " ".join(capsys.readouterr().out.split()))
 
 
-@pytest.mark.parametrize(
-    ("question", "shown"),
-    [
-        ("{question.__class__}", None),
-        ("{question!r}", None),
-        ("{question:>1000000000}", None),
-        ("{0}", None),
-        ("{{7*7}} {question}", "{7*7} Which one?"),
-        ("{{{{ ''.__class__ }}}} {question}", "{{ ''.__class__ }} Which one?"),
-        ("{{% for x in y %}}{question}", "{% for x in y %}Which one?"),
-        ("%s {question}", "%s Which one?"),
-    ],
-)
+SHOWN: dict[str, str | None] = {
+    **dict.fromkeys(("{question.__class__}", "{question!r}", "{question:>1000000000}", "{0}")),
+    "{{7*7}} {question}": "{7*7} Which one?",
+    "{{{{ ''.__class__ }}}} {question}": "{{ ''.__class__ }} Which one?",
+    "{{% for x in y %}}{question}": "{% for x in y %}Which one?",
+    "%s {question}": "%s Which one?",
+}
+
+
+@pytest.mark.parametrize(("question", "shown"), SHOWN.items())
 def test_a_template_of_a_protocol_file_computes_nothing(
     question: str, shown: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,8 +1,6 @@
 """Mappings of columns: declared in Python and in TOML, of benchmarks, and proposed for unknown columns."""
 
-import json
 import tomllib
-from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,6 +16,7 @@ from choicewise.data.open import open_dataset
 from choicewise.data.tables import read_tabular
 from choicewise.errors import DataError, ProtocolError
 from choicewise.protocols.protocol import Protocol, stop_texts
+from tests.helpers.imported_runs import write_lines as write
 
 
 def mapping(folder: Path, text: str) -> Path:
@@ -160,7 +159,6 @@ def test_stops_are_one_a_line_unless_they_begin_with_a_line_break() -> None:
 
 
 Row = dict[str, Any]
-
 OPTIONS = {"opa": "x", "opb": "y", "opc": "z"}
 TWO = {"query": "Q", "option_1": "x", "option_2": "y"}
 KNOWN = [
@@ -189,11 +187,6 @@ def answers_under_the_proposal(path: Path, refused: UnknownShape) -> list[int]:
     return [item.gold[0] for item in open_dataset(path, columns=columns).splits["test"]]
 
 
-def write(path: Path, rows: Iterable[Row]) -> Path:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    return path
-
-
 @pytest.mark.parametrize(("rows", "right"), KNOWN, ids=[",".join(rows[0]) for rows, _ in KNOWN])
 def test_a_proposal_opens_the_rows_it_is_for(tmp_path: Path, rows: list[Row], right: list[int]) -> None:
     path = write(tmp_path / "quiz.jsonl", rows)
@@ -204,7 +197,7 @@ def test_a_proposal_opens_the_rows_it_is_for(tmp_path: Path, rows: list[Row], ri
 
 @pytest.mark.parametrize("answers", [["(B)", "(A)"], ["b", "a"], [True, False], [[0, 1], [1, 0]]])
 def test_answers_of_another_kind_in_columns_of_a_known_shape(tmp_path: Path, answers: list[Any]) -> None:
-    rows = ({"question": "Q", "choices": ["x", "y"], "answer": answer} for answer in answers)
+    rows = [{"question": "Q", "choices": ["x", "y"], "answer": answer} for answer in answers]
     path, message = write(tmp_path / "quiz.jsonl", rows), "has the columns of question, choices, answer .*no row can be"
     for on_bad_item in ("error", "skip"):
         with pytest.raises(UnknownShape, match=f"{message} read so") as refused:
@@ -221,7 +214,7 @@ def test_no_mapping_is_proposed_where_only_answers_are_missing(tmp_path: Path) -
 
 def quiz(path: Path, answers: list[Any], **more: Any) -> Path:
     options = {"A": "w", "B": "x", "C": "y", "D": "z"}
-    return write(path, ({"question": f"Q{n}", **options, "answer": each, **more} for n, each in enumerate(answers)))
+    return write(path, [{"question": f"Q{n}", **options, "answer": each, **more} for n, each in enumerate(answers)])
 
 
 @pytest.mark.parametrize("spelled", [int, str])
@@ -243,7 +236,6 @@ def test_answers_that_may_count_from_1_are_asked_about(tmp_path: Path, spelled: 
 def test_the_question_is_asked_about_all_files_together(tmp_path: Path) -> None:
     """Two rows a subject leave it open as well, and the proposal of the first file says so."""
     for subject in ("anatomy", "geology", "physics", "zoology"):
-        (tmp_path / subject).mkdir()
         quiz(tmp_path / subject / "test.jsonl", [1, 2], subject=subject)
     with pytest.raises(UnknownShape, match="none of 8 answers is 0") as refused:
         open_dataset(tmp_path)
@@ -278,9 +270,8 @@ cells = st.recursive(
     max_leaves=6,
 )
 KEYS = ["question", "options", "answer", "label", "opa", "opb", "right", "wrong", "text", "id", "q.a", ""]
-names = st.sampled_from(KEYS)
 
 
-@given(st.lists(st.dictionaries(names, cells, min_size=1), min_size=1, max_size=4))
+@given(st.lists(st.dictionaries(st.sampled_from(KEYS), cells, min_size=1), min_size=1, max_size=4))
 def test_any_rows_get_lines_of_toml(rows: list[Row]) -> None:
     assert "question" in tomllib.loads("\n".join(proposal(rows)))

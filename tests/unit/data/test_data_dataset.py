@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from statistics import fmean, pvariance
 
 import pytest
 from hypothesis import given
@@ -19,14 +20,13 @@ from choicewise.data.open import open_dataset
 from choicewise.data.survey import doubles, is_mojibake, survey, text_faults
 from choicewise.errors import DataError, UsageError
 from choicewise.requests.blocks import with_split
+from tests.helpers.imported_runs import write_lines
 from tests.helpers.protocols import mmlu_protocol
 
 FIRST = Item("1", "Q", ("a", "b"), (0,), "law", {"note": "x"})
 SECOND = Item("2", "Q", ("a", "b"), (1,), "art")
 THIRD = Item("3", "R", ("a", "b"), (1,), "law")
 QUIZ = Dataset("quiz", {"test": (FIRST, SECOND, THIRD), "dev": (FIRST,)})
-
-
 CHANGES = [{"id": "0"}, {"question": "Q "}, {"choices": ("b", "a")}, {"choices": ("a", "b", "c")}, {"gold": (1,)}]
 CHANGES += [{"gold": (0, 1)}, {"subject": "art"}, {"fields": {"note": "y"}}, {"fields": {"not": "ex"}}]
 
@@ -101,13 +101,11 @@ def test_guesses_are_those_of_a_plain_count(items: list[Item]) -> None:
         scores, chances, variances = [], [], []
         for item in items:
             named = guessed(item, rule)
-            outcomes = [  # every set of right choices of this size, all equally likely
-                len(named & {*right}) / len(named) for right in combinations(range(len(item.choices)), len(item.gold))
-            ]
-            mean = sum(outcomes) / len(outcomes)
+            sets = combinations(range(len(item.choices)), len(item.gold))  # of right choices, all equally likely
+            outcomes = [len(named & {*right}) / len(named) for right in sets]
             scores.append(len(named & {*item.gold}) / len(named))
-            chances.append(mean)
-            variances.append(sum((outcome - mean) ** 2 for outcome in outcomes) / len(outcomes))
+            chances.append(fmean(outcomes))
+            variances.append(pvariance(outcomes))
         assert guess.score == pytest.approx(sum(scores) / len(items))
         assert guess.chance == pytest.approx(sum(chances) / len(items))
         if sum(variances) > 1e-9:
@@ -184,11 +182,9 @@ def test_text_read_in_the_wrong_encoding_is_seen(text: str) -> None:
 
 def test_a_survey_of_everything(tmp_path: Path) -> None:
     path = tmp_path / "quiz.jsonl"
-    path.write_text(
-        '{"question": "Q1?", "choices": ["x", "longer"], "answer": 1, "passage": "One story."}\n'
-        '{"question": "Q2?", "choices": ["x", "longer"], "answer": 1, "passage": "Another story."}\n'
-        '{"question": "Q3?", "choices": ["x", "longer"], "answer": -1, "passage": "No story."}\n'
-    )
+    asked = [("Q1?", 1, "One story."), ("Q2?", 1, "Another story."), ("Q3?", -1, "No story.")]
+    names, choices = ("question", "answer", "passage"), {"choices": ["x", "longer"]}
+    write_lines(path, [dict(zip(names, row, strict=True)) | choices for row in asked])
     whole = survey(open_dataset(path, on_bad_item="skip"))
     assert whole.shape == "question, choices, answer (MMLU on the Hub)"
     assert (whole.evaluated, whole.content, whole.fields) == ("test", ("passage",), ("passage",))

@@ -16,6 +16,7 @@ from choicewise.errors import DataError
 
 def touch(folder: Path, *names: str) -> None:
     for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
 
 
@@ -35,12 +36,9 @@ def test_sibling_files(tmp_path: Path) -> None:
     touch(tmp_path, "arc.validation.jsonl")
     with pytest.raises(DataError, match=r"arc.val.jsonl and arc.validation.jsonl both claim the split validation"):
         sibling_files(tmp_path / "arc.jsonl")
-
-
-def test_a_file_named_after_its_split(tmp_path: Path) -> None:
-    touch(tmp_path, "test.csv", "dev.csv", "notes.csv")
-    name, files = sibling_files(tmp_path / "test.csv")
-    assert (name, names(files)) == (tmp_path.name, {"test": ["test.csv"], "dev": ["dev.csv"]})
+    touch(tmp_path, "quiz/test.csv", "quiz/dev.csv", "quiz/notes.csv")
+    name, files = sibling_files(tmp_path / "quiz" / "test.csv")
+    assert (name, names(files)) == ("quiz", {"test": ["test.csv"], "dev": ["dev.csv"]})
 
 
 def test_folder_files(tmp_path: Path) -> None:
@@ -69,16 +67,20 @@ def test_a_folder_without_splits_is_refused(tmp_path: Path, files: tuple[str, ..
         (("val.csv", "validation.csv"), "both claim the split validation"),
         (("test.parquet", "test-00000-of-00001.parquet"), "both claim the split test"),
         (("test-00000-of-00001.parquet", "test-00000-of-00002.parquet", "test-00001-of-00002.parquet"), "both claim"),
+        (("val/0000.parquet", "validation/0000.parquet"), "both claim the split validation"),
+        (("test/0000.parquet", "test/0002.parquet"), "part 0001 is missing"),
+        (("val.jsonl", "valid.jsonl"), "both claim the split validation"),
+        (("train.jsonl", "auxiliary_train.jsonl"), "both claim the split train"),
+        (("sub/notes/test.jsonl",), "holds no dataset"),
     ],
 )
-def test_folder_files_refuses(tmp_path: Path, files: tuple[str, ...], complaint: str) -> None:
+def test_files_that_do_not_make_one_dataset_are_refused(tmp_path: Path, files: tuple[str, ...], complaint: str) -> None:
     touch(tmp_path, *files)
     with pytest.raises(DataError, match=complaint):
-        folder_files(tmp_path)
+        open_dataset(tmp_path)
 
 
 PATTERNS = st.lists(st.sampled_from(["a", "b", "/", "*", "**", "**/", "?", "[ab]", "[!a]", ".", "["]), max_size=8)
-
 WORDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]", "[ab]": "[ab]", "[!a]": "[^a]"}
 
 
@@ -107,10 +109,7 @@ def test_a_part_of_the_path_names_the_subject() -> None:
     assert matching("{subject}/test-*.parquet", paths) == {"law/test-0.parquet": "law"}
 
 
-PATHS = st.text("ab/.-*[]{", min_size=1, max_size=6)
-
-
-@given(PATHS)
+@given(st.text("ab/.-*[]{", min_size=1, max_size=6))
 def test_a_path_without_signs_means_itself(path: str) -> None:
     plain = path.translate({ord(letter): "x" for letter in "*[]{"})
     assert matching(plain, [plain, f"{plain}x", f"x{plain}"]) == {plain: ""}
@@ -137,10 +136,8 @@ def test_every_form_of_data_files_is_read() -> None:
 def test_a_folder_of_data_may_be_declared() -> None:
     card = {"configs": [{"config_name": "b", "data_dir": "b", "default": True}, {"config_name": "a", "data_dir": "a"}]}
     known = configurations(["a/test.jsonl", "b/test.jsonl", "b/train.jsonl"], card)
-    assert {name: dict(each.splits) for name, each in known.items()} == {
-        "b": {"test": ["b/test.jsonl"], "train": ["b/train.jsonl"]},
-        "a": {"test": ["a/test.jsonl"]},
-    }
+    expected = {"b": {"test": ["b/test.jsonl"], "train": ["b/train.jsonl"]}, "a": {"test": ["a/test.jsonl"]}}
+    assert {name: dict(each.splits) for name, each in known.items()} == expected
     assert [name for name, each in known.items() if each.default] == ["b"]
 
 

@@ -55,19 +55,6 @@ def test_a_library_that_is_absent_is_named_with_its_extra(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("out", "server"),
-    [
-        ("http://host:5000", "http://host:5000"),
-        ("https://host/mlflow", "https://host/mlflow"),
-        ("runs", None),
-        ("/tmp/http:/x", None),
-    ],
-)
-def test_an_address_names_a_server_of_mlflow(out: str, server: str | None) -> None:
-    assert server_of(Path(out)) == server
-
-
 @pytest.mark.parametrize("out", ["https://me:pass@host/x", "https://token@host", "http://host/?token=pass"])
 def test_a_login_in_an_address_is_refused_and_not_repeated(out: str) -> None:
     with pytest.raises(UsageError, match="no login") as refused:
@@ -75,29 +62,25 @@ def test_a_login_in_an_address_is_refused_and_not_repeated(out: str) -> None:
     assert "pass" not in str(refused.value).lower().replace("password", "")
 
 
-def test_choices_have_the_letters_that_inspect_gives_them() -> None:
+def test_addresses_are_servers_of_mlflow_and_choices_have_the_letters_of_inspect() -> None:
+    servers = ("http://host:5000", "https://host/mlflow", "runs", "/tmp/http:/x")
+    assert [server_of(Path(out)) for out in servers] == [*servers[:2], None, None]
     assert [letter(place) for place in (0, 25, 26, 27)] == ["A", "Z", "1", "2"]
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_the_same_run_exported_again_is_the_same(form: str, run: Run, tmp_path: Path) -> None:
-    once = choicewise.export(run, form, tmp_path / "out")
-    before = content(tmp_path / "out")
-    assert {str(file.relative_to(tmp_path / "out")) for file in once.files} == before.keys() - {MARK}
-    again = choicewise.export(run.folder, form, str(tmp_path / "out"))
-    assert content(tmp_path / "out") == before
-    assert once == again
+def test_the_same_or_more_runs_replace_an_export_and_fewer_do_not(form: str, runs: list[Run], tmp_path: Path) -> None:
+    once, out = choicewise.export(runs[0], form, tmp_path / "out"), tmp_path / "out"
+    before = content(out)
+    assert {str(file.relative_to(out)) for file in once.files} == before.keys() - {MARK}
+    assert choicewise.export(runs[0].folder, form, str(out)) == once
+    assert content(out) == before
     assert [file.name for file in tmp_path.iterdir()] == ["out"]
-
-
-@pytest.mark.parametrize("form", FORMATS)
-def test_more_runs_replace_an_export_and_fewer_do_not(form: str, runs: list[Run], tmp_path: Path) -> None:
-    choicewise.export(runs[0], form, tmp_path / "out")
-    choicewise.export(runs, form, tmp_path / "out")
-    before = content(tmp_path / "out")
+    choicewise.export(runs, form, out)
+    before = content(out)
     with pytest.raises(UsageError, match="holds an export of fake:oracle on"):
-        choicewise.export(runs[0], form, tmp_path / "out")
-    assert content(tmp_path / "out") == before
+        choicewise.export(runs[0], form, out)
+    assert content(out) == before
 
 
 def test_an_empty_folder_is_taken_and_a_link_to_one_stays_a_link(run: Run, tmp_path: Path) -> None:
@@ -145,12 +128,17 @@ def test_a_failure_leaves_the_earlier_export(run: Run, tmp_path: Path, monkeypat
     assert not list(tmp_path.glob(f"*{atomic.PARTIAL}"))
 
 
-def test_nothing_to_export_is_an_error_with_its_reasons(run: Run, tmp_path: Path) -> None:
+def test_nothing_to_export_a_login_and_a_pipe_are_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="on no repository of the Hub that is known"):
         choicewise.export(run, "eval-results", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
     with pytest.raises(UsageError, match="name a run folder"):
         choicewise.export([], "harness", tmp_path / "out")
+    with pytest.raises(UsageError, match="holds a login"):
+        choicewise.export(run, "every-eval-ever", tmp_path / "out", url="https://me:secret@example.org/page")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="a device or a pipe"):
+        choicewise.export(run, "latex", tmp_path / "pipe")
+    assert not (tmp_path / "out").exists()
 
 
 def test_only_the_protocols_that_are_named(run: Run, tmp_path: Path) -> None:
@@ -196,24 +184,15 @@ def test_the_command_says_what_is_missing(tmp_path: Path) -> None:
     assert command("export", run.folder, "--format", "no", "--out", tmp_path / "x").code == 2
 
 
-def test_a_folder_that_is_named_twice_is_exported_once(run: Run, tmp_path: Path) -> None:
-    named = ([run.folder], [run.folder, f"{run.folder}/", run])
-    once, twice = (choicewise.export(each, "every-eval-ever", tmp_path / str(len(each))) for each in named)
-    assert [file.name for file in twice.files] == [file.name for file in once.files]
-
-
-def test_copies_of_a_run_are_told_apart_or_refused(run: Run, tmp_path: Path) -> None:
+def test_copies_of_a_run_are_told_apart_or_refused_and_one_folder_counts_once(run: Run, tmp_path: Path) -> None:
     copy = shutil.copytree(run.folder, tmp_path / "copy")
     filled = choicewise.export([run, copy], "harness", tmp_path / "out")
     assert len(strict(filled.files[0].read_text())["results"]) == 2 * 3
     with pytest.raises(UsageError, match="same model, data and selection as another run"):
         choicewise.export([run, copy], "every-eval-ever", tmp_path / "records")
-
-
-def test_an_address_with_a_login_is_refused(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds a login"):
-        choicewise.export(run, "every-eval-ever", tmp_path / "out", url="https://me:secret@example.org/page")
-    assert not (tmp_path / "out").exists()
+    named = ([run.folder], [run.folder, f"{run.folder}/", run])
+    once, twice = (choicewise.export(each, "every-eval-ever", tmp_path / str(len(each))) for each in named)
+    assert [file.name for file in twice.files] == [file.name for file in once.files]
 
 
 @pytest.mark.parametrize("form", ["harness", "csv"])
@@ -223,12 +202,6 @@ def test_nothing_is_put_into_a_run_folder(form: str, run: Run) -> None:
         with pytest.raises(UsageError, match="is in the run folder"):
             choicewise.export(run, form, out)
     assert content(run.folder) == before
-
-
-def test_a_pipe_is_refused_and_not_read(run: Run, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageError, match="a device or a pipe"):
-        choicewise.export(run, "latex", tmp_path / "pipe")
 
 
 def test_a_link_to_a_file_stays_a_link_and_one_to_nothing_is_refused(run: Run, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_samples_have_the_texts_the_credit_and_the_hash(tmp_path: Path) -> None:
         assert json.loads(sample["metadata"]["loglikelihoods"]) == [each["score"] for each in own]
 
 
-def test_missing_items_have_no_line_and_are_counted(tmp_path: Path) -> None:
+def test_missing_items_have_no_line_and_are_counted_and_a_protocol_without_any_number_is_named(tmp_path: Path) -> None:
     items = [*questions(3), *(replace(item, id=f"{item.id}-four") for item in questions(2, choices=4))]
     run = quiz(items, tmp_path / "run", choices=3)
     _, record, samples = exported(run, tmp_path / "out", protocols=[f"{HARNESS}:acc"])
@@ -100,17 +100,13 @@ def test_missing_items_have_no_line_and_are_counted(tmp_path: Path) -> None:
     assert (details["n"], details["missing"], details["complete"]) == ("3", "2", "true")
     assert re.fullmatch("2 items: .+", details["missing_reason_1"])
     assert [sample["sample_id"] for sample in samples] == ["q0", "q1", "q2"]
-
-
-def test_a_protocol_without_any_number_is_left_out_and_named(tmp_path: Path) -> None:
-    run = quiz(questions(2, choices=4), tmp_path / "run", choices=3)
-    filled = choicewise.export(run, "every-eval-ever", tmp_path / "out")
+    filled = choicewise.export(quiz(items[3:], tmp_path / "none", choices=3), "every-eval-ever", tmp_path / "nothing")
     assert len(filled.notes) == 5
     assert all("no number to export" in note for note in filled.notes)
     assert strict(filled.files[0].read_text())["evaluation_results"] == []
 
 
-def test_generated_answers_and_perplexities_are_valid_too(tmp_path: Path) -> None:
+def test_generated_answers_perplexities_and_harmful_texts_are_valid_too(hostile: Run, tmp_path: Path) -> None:
     data, recipes = Dataset("quiz", {"test": tuple(questions(4, 4))}), resolve("options/free-simple-evals")
     free = choicewise.evaluate(model="fake:oracle", data=data, protocols=recipes, out=tmp_path / "free")
     _, record, samples = exported(free, tmp_path / "free-out")
@@ -121,11 +117,8 @@ def test_generated_answers_and_perplexities_are_valid_too(tmp_path: Path) -> Non
     _, record, samples = exported(ppl, tmp_path / "ppl-out")
     assert {each["metric_config"]["max_score"] for each in record["evaluation_results"]} == {"Infinity"}
     assert not any(sample["evaluation"]["is_correct"] for sample in samples)
-
-
-def test_texts_that_could_do_harm_are_valid(hostile: Run, tmp_path: Path) -> None:
-    file, _, _ = exported(hostile, tmp_path / "out", protocols=[*hostile.protocols][::10])
-    assert len(file.relative_to(tmp_path / "out").parts) == 5
+    file, _, _ = exported(hostile, tmp_path / "hostile-out", protocols=[*hostile.protocols][::10])
+    assert len(file.relative_to(tmp_path / "hostile-out").parts) == 5
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=10)
@@ -147,9 +140,10 @@ def test_a_record_is_three_folders_deep_whatever_its_names(collection: str, mode
     assert all(re.fullmatch(r'[^<>:"/\\|?*\x00-\x1f]*[^<>:"/\\|?*\x00-\x1f. ]', part) for part in parts)
 
 
-def test_names_of_the_hub_stay_what_they_are() -> None:
+def test_names_of_the_hub_stay_what_they_are_and_boards_are_of_benchmarks() -> None:
     assert record_folder("cais/mmlu:all", "meta-llama/Llama-3.1-8B") == ("cais_mmlu_all", "meta-llama", "Llama-3.1-8B")
     assert record_uuid("a") == record_uuid("a") != record_uuid("b")
+    assert BOARDS.keys() <= benchmarks().keys()
 
 
 # Results for the Hub, read back with its own library's parser
@@ -159,12 +153,10 @@ def entries(out: Path) -> dict[str, Any]:
     """What the Hub's library reads, by the path of the file."""
     yaml = pytest.importorskip("yaml")
     hub = pytest.importorskip("huggingface_hub")
-    files = sorted(out.rglob("*.yaml"))
-    read = {
-        str(file.relative_to(out)): hub.parse_eval_result_entries(yaml.safe_load(file.read_text())) for file in files
-    }
-    assert all(len(each) == 1 for each in read.values())
-    return {path: each[0] for path, each in read.items()}
+    read = {}
+    for file in sorted(out.rglob("*.yaml")):
+        (read[str(file.relative_to(out))],) = hub.parse_eval_result_entries(yaml.safe_load(file.read_text()))
+    return read
 
 
 def called(run: Run, dataset: str, source: str = "", model: str = "fake:hash", **about: Any) -> Run:
@@ -215,24 +207,13 @@ def test_a_part_of_a_benchmark_and_data_of_no_repository_are_left_out_with_the_r
         choicewise.export(called(part, "quiz"), "eval-results", tmp_path / "out")
 
 
-def test_a_board_of_one_subject_has_its_number(tmp_path: Path) -> None:
+def test_a_board_of_one_subject_has_its_number_and_odd_names_stay_texts(tmp_path: Path) -> None:
     items = [replace(item, subject=("main", "diamond")[number % 2]) for number, item in enumerate(questions(9))]
-    run = called(quiz(items, tmp_path / "run"), "gpqa")
-    choicewise.export(run, "eval-results", tmp_path / "out", protocols=["compat/lm-eval:acc"])
+    name, url = 'a: "b" # c\u2028- d\x1b[31m 😀\x7f', 'https://example.org/?a="b"\n  notes: forged\u0085😀'
+    run = called(quiz(items, tmp_path / "run"), "gpqa", model=name)
+    choicewise.export(run, "eval-results", tmp_path / "out", protocols=["compat/lm-eval:acc"], url=url)
     (entry,) = entries(tmp_path / "out").values()
     (row,) = [row for row in run.rows("subjects") if row.subject == "diamond" and row.protocol == "compat/lm-eval:acc"]
     assert (entry.task_id, entry.value) == ("diamond", pytest.approx(100 * row.value, abs=1e-4))
-
-
-def test_odd_names_stay_texts(tmp_path: Path) -> None:
-    name = 'a: "b" # c\u2028- d\x1b[31m 😀\x7f'
-    run = called(quiz(questions(4), tmp_path / "run"), "sciq", model=name)
-    url = 'https://example.org/?a="b"\n  notes: forged\u0085😀'
-    choicewise.export(run, "eval-results", tmp_path / "out", protocols=["compat/lm-eval:acc"], url=url)
-    (entry,) = entries(tmp_path / "out").values()
     assert entry.source_url == url
     assert "forged" not in entry.notes
-
-
-def test_boards_are_of_benchmarks() -> None:
-    assert BOARDS.keys() <= benchmarks().keys()

@@ -55,10 +55,9 @@ def test_the_five_metrics_of_the_harness_have_its_names_and_our_numbers(tmp_path
     assert results["n-samples"] == {task: {"original": 20, "effective": 20}}
     assert results["higher_is_better"][task] == dict.fromkeys(rows, True)
     told = results["configs"][task]["metadata"][OWN]["metrics"]
-    assert {key: each["signature"] for key, each in told.items()} == {
-        f"{metric},none": row.signature for metric, row in rows.items()
-    }
+    assert told.keys() == {f"{metric},none" for metric in rows}
     for metric, row in rows.items():
+        assert told[f"{metric},none"]["signature"] == row.signature
         assert np.mean([line[metric] for line in samples[task]]) == pytest.approx(row.value)
 
 
@@ -163,29 +162,6 @@ def test_what_is_imported_again_is_the_same(tmp_path: Path) -> None:
         assert line["arguments"]["gen_args_0"] == first["arguments"]["gen_args_0"]
 
 
-def test_generated_answers(tmp_path: Path) -> None:
-    recipes = resolve("options/free-simple-evals")
-    data = Dataset("quiz", {"test": tuple(questions(4))})
-    run = choicewise.evaluate(model="fake:oracle", data=data, protocols=recipes, out=tmp_path / "run")
-    results, samples = exported(run, tmp_path / "out")
-    (task,) = samples
-    (metric,) = (key for key in results["results"][task] if key.endswith(",none") and "_stderr" not in key)
-    assert results["results"][task][metric] == run.rows()[0].value
-    assert results["configs"][task]["output_type"] == "generate_until"
-    for line in samples[task]:
-        assert line["arguments"].keys() == {"gen_args_0"}
-        assert isinstance(line["resps"][0][0], str)
-
-
-def test_texts_that_could_do_harm_stay_texts(hostile: Run, tmp_path: Path) -> None:
-    results, samples = exported(hostile, tmp_path / "out", protocols=[*hostile.protocols][::10])
-    root = (tmp_path / "out").resolve()
-    assert all(file.resolve().is_relative_to(root) for file in root.rglob("*"))
-    assert results["model_name"].startswith("</script>")
-    documents = {line["doc"]["question"] for each in samples.values() for line in each}
-    assert "a\u2028b\u2029c \u202ereversed\u202c" in documents
-
-
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 
 
@@ -193,10 +169,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=1
 @settings(max_examples=4)
 @given(st.lists(st.tuples(texts, st.lists(texts, min_size=2, max_size=4, unique=True), texts), min_size=2, max_size=6))
 def test_any_texts(rows: list[tuple[str, list[str], str]]) -> None:
-    items = [
-        Item(f"{number}{question}", question, tuple(choices), (0,), subject)
-        for number, (question, choices, subject) in enumerate(rows)
-    ]
+    items = [Item(f"{n}{asked}", asked, tuple(choices), (0,), topic) for n, (asked, choices, topic) in enumerate(rows)]
     with tempfile.TemporaryDirectory() as folder:
         run = quiz(items, Path(folder, "run"), name=rows[0][0])
         _, samples = exported(run, Path(folder, "out"))
@@ -241,17 +214,36 @@ def test_the_number_of_shots_is_no_part_of_a_task() -> None:
     assert metric_key(name, other, None, []) == "choicewise_acc_acc,none"
 
 
+def test_generated_answers_and_texts_that_could_do_harm_stay_texts(hostile: Run, tmp_path: Path) -> None:
+    recipes, data = resolve("options/free-simple-evals"), Dataset("quiz", {"test": tuple(questions(4))})
+    run = choicewise.evaluate(model="fake:oracle", data=data, protocols=recipes, out=tmp_path / "run")
+    results, samples = exported(run, tmp_path / "free")
+    (task,) = samples
+    (metric,) = (key for key in results["results"][task] if key.endswith(",none") and "_stderr" not in key)
+    assert results["results"][task][metric] == run.rows()[0].value
+    assert results["configs"][task]["output_type"] == "generate_until"
+    for line in samples[task]:
+        assert line["arguments"].keys() == {"gen_args_0"}
+        assert isinstance(line["resps"][0][0], str)
+    results, samples = exported(hostile, tmp_path / "out", protocols=[*hostile.protocols][::10])
+    root = (tmp_path / "out").resolve()
+    assert all(file.resolve().is_relative_to(root) for file in root.rglob("*"))
+    assert results["model_name"].startswith("</script>")
+    documents = {line["doc"]["question"] for each in samples.values() for line in each}
+    assert "a\u2028b\u2029c \u202ereversed\u202c" in documents
+
+
 CATALOGUE = ["options/cloze", "mmlu/cloze", "options/pride", "options/yes-no", "masked-lm/minicons"]
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_no_other_number_has_a_name_of_the_harness(name: str) -> None:
     theirs = {f"{metric},none" for metric in METRICS.values()}
-    expected = {f"{HARNESS}:{metric}": metric for metric in METRICS.values()}
     means = {
-        (recipe.score, recipe.decision, recipe.metric, recipe.ties): expected[each]
+        (recipe.score, recipe.decision, recipe.metric, recipe.ties): each.removeprefix(f"{HARNESS}:")
         for each, recipe in resolve(HARNESS).items()
     }
+    assert {*means.values()} <= {*METRICS.values()}
     keys: list[str] = []
     for each, protocol in resolve(name).items():
         key = metric_key(each, protocol, None, keys)

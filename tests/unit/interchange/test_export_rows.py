@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -50,18 +49,19 @@ def cells(path: Path) -> list[dict[str, str]]:
 
 def test_rows_read_back_with_every_number_of_the_report(run: Run, tmp_path: Path) -> None:
     export(run.folder, "parquet", tmp_path / "rows.parquet")
-    export(run.folder, "csv", tmp_path / "rows.csv")
+    told = command("export", run.folder, "--format", "csv", "--out", tmp_path / "rows.csv", code=0)
+    assert told.stdout.strip() == str(tmp_path / "rows.csv")
     table = pq.read_table(tmp_path / "rows.parquet")
     assert table.schema.equals(row_schema())
-    told = [row.as_json() for row in run.rows()]
-    for mine, row, text in zip(table.to_pylist(), told, cells(tmp_path / "rows.csv"), strict=True):
+    rows = [row.as_json() for row in run.rows()]
+    for mine, row, text in zip(table.to_pylist(), rows, cells(tmp_path / "rows.csv"), strict=True):
         for name, value in row.items():
             plain = json.dumps(value) if isinstance(value, list | dict) else value
             if name != "rank":
                 assert mine[name] == plain, name
             assert text[name] == ("" if mine[name] is None else str(mine[name])), name
         assert float(text["value"]) == row["value"]
-    assert {name for row in told for name in row} | {*Row.__dataclass_fields__} <= set(table.column_names)
+    assert {name for row in rows for name in row} | {*Row.__dataclass_fields__} <= set(table.column_names)
     assert table.schema.field("value").type == pa.float64()
 
 
@@ -151,13 +151,10 @@ def rows_of(path: Path, form: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
 
 
-def test_items_go_to_a_file_that_import_knows(run: Run, tmp_path: Path) -> None:
+def test_items_of_two_prompts_are_two_tasks_in_a_file_that_import_knows(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not end in .csv"):
         export(run.folder, "items-csv", tmp_path / "items")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_prompts_are_told_apart_by_their_tasks(run: Run, tmp_path: Path) -> None:
     export(run.folder, "items-parquet", tmp_path / "items.parquet")
     table = pq.read_table(tmp_path / "items.parquet")
     assert sorted(set(table["task"].to_pylist())) == ["mmlu/cloze", "mmlu/original"]
@@ -173,7 +170,7 @@ def test_runs_of_one_name_are_told_apart(run: Run, tmp_path: Path) -> None:
     assert all(name.startswith(run.manifest.model.name) for name in names)
 
 
-def test_texts_of_items_stand_as_they_are(tmp_path: Path) -> None:
+def test_texts_and_contexts_of_items_stand_as_they_are(tmp_path: Path) -> None:
     choices = {'=1+1, is\n"it"?': ("-3", "@a,b", "'=c", "d"), "+": ("\u202ex", "y z", " y ", "e")}
     items = tuple(Item(f"{place}", question, choices[question], (1,)) for place, question in enumerate(choices))
     data = Dataset("signs", {"test": items})
@@ -184,6 +181,16 @@ def test_texts_of_items_stand_as_they_are(tmp_path: Path) -> None:
     assert [row["question"] for row in rows[::4]] == [*choices]
     export(asked, "scores-csv", tmp_path / "scores.csv")
     assert {row["item"] for row in cells(tmp_path / "scores.csv")} == {row["item"] for row in rows}
+    items = (Item("0", "Ann thanked Bo because _ helped.", ("Ann", "Bo"), (1,)),)
+    data, out = Dataset("pairs", {"validation": items}), tmp_path / "contexts"
+    asked = choicewise.evaluate(model="fake:hash", data=data, protocols=["winogrande/harness"], out=out / "run")
+    export(asked, "items-csv", out / "items.csv")
+    rows = cells(out / "items.csv")
+    assert [row["context"] for row in rows] == [f"Ann thanked Bo because {name}" for name in ("Ann", "Bo")]
+    assert [row["text"] for row in rows] == [" helped."] * 2
+    (back,) = choicewise.import_log(out / "items.csv", out / "back")
+    name = next(name for name in back.protocols if name.endswith(":sum"))
+    assert back.scores(name)["score"].to_pylist() == pytest.approx(asked.scores()["score"].to_pylist())
 
 
 def test_a_run_that_is_not_complete_is_marked(run: Run, tmp_path: Path) -> None:
@@ -201,22 +208,3 @@ def test_a_run_that_is_not_complete_is_marked(run: Run, tmp_path: Path) -> None:
         assert any("not complete" in note for note in notes)
     export(folder, "markdown", tmp_path / "t.md", incomplete=True)
     assert "incomplete" in (tmp_path / "t.md").read_text(encoding="utf-8")
-
-
-def test_the_command_says_what_it_wrote(run: Run, tmp_path: Path) -> None:
-    out = tmp_path / "rows.csv"
-    assert command("export", run.folder, "--format", "csv", "--out", out, code=0).stdout.strip() == str(out)
-    assert not math.isnan(float(cells(out)[0]["value"]))
-
-
-def test_choices_with_contexts_of_their_own_keep_them(tmp_path: Path) -> None:
-    items = (Item("0", "Ann thanked Bo because _ helped.", ("Ann", "Bo"), (1,)),)
-    data = Dataset("pairs", {"validation": items})
-    asked = choicewise.evaluate(model="fake:hash", data=data, protocols=["winogrande/harness"], out=tmp_path / "run")
-    export(asked, "items-csv", tmp_path / "items.csv")
-    rows = cells(tmp_path / "items.csv")
-    assert [row["context"] for row in rows] == [f"Ann thanked Bo because {name}" for name in ("Ann", "Bo")]
-    assert [row["text"] for row in rows] == [" helped."] * 2
-    (back,) = choicewise.import_log(tmp_path / "items.csv", tmp_path / "back")
-    name = next(name for name in back.protocols if name.endswith(":sum"))
-    assert back.scores(name)["score"].to_pylist() == pytest.approx(asked.scores()["score"].to_pylist())

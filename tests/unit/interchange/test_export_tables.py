@@ -37,11 +37,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two runs: of one model on two datasets that are called differently."""
     places = {name: tmp_path_factory.mktemp(name) for name in ("tides", "waves")}
     for questions, (name, place) in zip((6, 4), places.items(), strict=True):
-        data, protocols = (
-            write_mmlu(place / name, questions=questions),
-            ["mmlu/original", "mmlu/cloze:sum", "mmlu/helm"],
-        )
-        choicewise.evaluate(model="fake:hash", data=data, protocols=protocols, out=place / "run")
+        data = write_mmlu(place / name, questions=questions)
+        choicewise.evaluate(model="fake:hash", data=data, protocols=PROTOCOLS, out=place / "run")
     return [place / "run" for place in places.values()]
 
 
@@ -132,20 +129,21 @@ def test_latex_compiles_whatever_the_names(folders: list[Path], tmp_path: Path) 
     assert "multiply defined" not in told.stdout
 
 
-def test_one_run_has_a_line_per_protocol(folders: list[Path], tmp_path: Path) -> None:
-    (table,) = paper_tables(make_study([summarize(folders[0])]))
+def test_one_run_has_a_line_per_protocol(folders: list[Path]) -> None:
+    one = summarize(folders[0])
+    (table,) = paper_tables(make_study([one]))
     assert table.heads == ("protocol", "%", "95 % interval", "n", "id")
-    for row in summarize(folders[0]).rows:
+    for row in one.rows:
         own = {head: cell.text for (name, head), cell in cells(table).items() if name == row.protocol}
         assert own["%"] == f"{100 * row.value:.1f}"
         assert own["95 % interval"] == f"{100 * row.ci_low:.1f}–{100 * row.ci_high:.1f}"
         assert (own["n"], own["id"]) == (str(row.n), row.id)
     codes = [note.code for note in table.notes if note.code]
-    assert codes == [row.signature for row in summarize(folders[0]).rows]
+    assert codes == [row.signature for row in one.rows]
     assert all(parse_signature(code) for code in codes)
 
 
-def test_several_models_stand_beside_the_protocols(folders: list[Path]) -> None:
+def test_several_models_stand_beside_the_protocols_and_one_on_two_datasets_is_one_table(folders: list[Path]) -> None:
     one = summarize(folders[0])
     (table,) = paper_tables(make_study([called(one, f"m{letter}") for letter in "ab"]))
     assert table.heads == ("protocol", "ma", "mb", "n", "id")
@@ -153,6 +151,9 @@ def test_several_models_stand_beside_the_protocols(folders: list[Path]) -> None:
         cell = cells(table)[row.protocol, "mb"]
         assert cell.text == f"{100 * row.value:.1f}"
         assert cell.interval == f"[{100 * row.ci_low:.1f}, {100 * row.ci_high:.1f}]"
+    (table,) = paper_tables(make_study([one, summarize(folders[1])]))
+    names = {row[0].text for row in table.rows}
+    assert names == {f"{name} on {data}" for name in one.manifest.protocols for data in ("tides", "waves")}
 
 
 def test_more_models_than_protocols_go_down_the_page_and_wide_tables_are_parted(folders: list[Path]) -> None:
@@ -171,18 +172,10 @@ def test_more_models_than_protocols_go_down_the_page_and_wide_tables_are_parted(
     assert {each.name for each in tables} == {"tides-acc-exact-match-part-1-of-2", "tides-acc-exact-match-part-2-of-2"}
 
 
-def test_one_model_on_two_datasets_is_one_table(folders: list[Path]) -> None:
-    (table,) = paper_tables(make_study([summarize(folder) for folder in folders]))
-    names = {row[0].text for row in table.rows}
-    protocols = summarize(folders[0]).manifest.protocols
-    assert names == {f"{name} on {data}" for name in protocols for data in ("tides", "waves")}
-
-
 def test_perplexities_stand_apart_from_shares(folders: list[Path]) -> None:
     one = summarize(folders[0])
-    odd = replace(
-        one.rows[0], protocol="lambada/x", id="#P000000", metric="perplexity", value=1234567.8, ci_low=math.nan
-    )
+    named = replace(one.rows[0], protocol="lambada/x", id="#P000000")
+    odd = replace(named, metric="perplexity", value=1234567.8, ci_low=math.nan)
     shares, others = paper_tables(make_study([replace(one, rows=(*one.rows, odd))]))
     assert {row[0].text for row in others.rows} == {"lambada/x"}
     assert others.heads[1] == "value"
@@ -191,7 +184,7 @@ def test_perplexities_stand_apart_from_shares(folders: list[Path]) -> None:
     assert len(shares.rows) == len(one.rows)
 
 
-def test_what_a_number_lacks_stands_in_a_numbered_note(folders: list[Path]) -> None:
+def test_what_a_number_lacks_is_a_numbered_note_and_many_lines_run_over_pages(folders: list[Path]) -> None:
     one = summarize(folders[0])
     first, second, *_ = one.rows
     lacking = replace(first, value=float("nan"), ci_low=float("nan"), ci_high=float("nan"), n=0, missing=12)
@@ -204,6 +197,12 @@ def test_what_a_number_lacks_stands_in_a_numbered_note(folders: list[Path]) -> N
     assert texts == ["12 of 12 items could not be scored", "incomplete: 6 of 12 items"]
     assert "–¹" in markdown([table])
     assert r"–\textsuperscript{1}" in latex([table])
+    rows = tuple((Cell(f"p{n}"), Cell("1.0", "[0.9, 1.1]")) for n in range(30))
+    table = PaperTable("t", "c", ("protocol", "m"), rows, (Note("note"),))
+    assert r"\begin{longtable}{lr}" in latex([table])
+    few = replace(table, rows=rows[:5])
+    assert r"\begin{table}" in latex([few])
+    assert r"\label{tab:t}" in latex([few])
 
 
 @pytest.mark.parametrize(("half", "digits"), [(0.02, "50.0"), (0.0004, "50.00"), (0.000004, "50.0000")])
@@ -212,15 +211,6 @@ def test_narrow_intervals_have_more_digits(folders: list[Path], half: float, dig
     row = replace(one.rows[0], value=0.5, ci_low=0.5 - half, ci_high=0.5 + half)
     (table,) = paper_tables(make_study([replace(one, rows=(row,))]))
     assert table.rows[0][1].text == digits
-
-
-def test_a_table_of_many_lines_runs_over_pages() -> None:
-    rows = tuple((Cell(f"p{n}"), Cell("1.0", "[0.9, 1.1]")) for n in range(30))
-    table = PaperTable("t", "c", ("protocol", "m"), rows, (Note("note"),))
-    assert r"\begin{longtable}{lr}" in latex([table])
-    few = replace(table, rows=rows[:5])
-    assert r"\begin{table}" in latex([few])
-    assert r"\label{tab:t}" in latex([few])
 
 
 @pytest.mark.parametrize("form", ["markdown", "latex", "csv", "parquet"])

@@ -30,18 +30,14 @@ def test_a_name_says_task_metric_and_changes(spelled: str) -> None:
     assert parse_task(spelled) == NAMES[spelled]
 
 
-@pytest.mark.parametrize(
-    "spelled", ["lm-eval:", "lm-eval::acc", "lm-eval:@shots=1", "lm-eval:a@", "lm-eval:a:acc@shots=1:acc"]
-)
+UNNAMED = dict.fromkeys(["", ":acc", "@shots=1", "a@", "a:acc@shots=1:acc"], "names no task; write lm-eval:TASK")
+UNNAMED |= dict.fromkeys([f"a@shots={n}" for n in ("many", "-1", "", "1.5", "1,shots=2")], "must be one whole number")
+
+
+@pytest.mark.parametrize("spelled", UNNAMED)
 def test_names_that_say_nothing(spelled: str) -> None:
-    with pytest.raises(ProtocolError, match="names no task; write lm-eval:TASK"):
-        parse_task(spelled)
-
-
-@pytest.mark.parametrize("shots", ["many", "-1", "", "1.5", "1,shots=2"])
-def test_shots_are_one_whole_number(shots: str) -> None:
-    with pytest.raises(ProtocolError, match="must be one whole number"):
-        parse_task(f"lm-eval:a@shots={shots}")
+    with pytest.raises(ProtocolError, match=UNNAMED[spelled]):
+        parse_task(f"lm-eval:{spelled}")
 
 
 def test_tasks_are_told_from_protocols() -> None:
@@ -63,9 +59,6 @@ def test_without_a_package_that_is_new_enough_the_remedy_is_named(
     monkeypatch.setattr(load, "version", installed)
     with pytest.raises(UsageError, match=says):
         load_harness_tasks("lm-eval:arc_easy")
-
-
-def test_bad_items_are_an_error_or_skipped() -> None:
     with pytest.raises(UsageError, match="on_bad_item is 'drop'; it must be error or skip"):
         load_harness_tasks("lm-eval:arc_easy", on_bad_item="drop")
 

@@ -21,7 +21,7 @@ from tests.helpers.study import Study
 BLOCK_ITEMS = "choicewise.interchange.logs.import_log.BLOCK_ITEMS"
 
 
-def test_an_import_done_before_changes_nothing_and_something_else_is_refused(tmp_path: Path) -> None:
+def test_an_import_done_before_changes_nothing_and_other_runs_are_refused(study: Study, tmp_path: Path) -> None:
     path, out = write_csv(tmp_path / "t.csv", table_rows()), tmp_path / "run"
     run = one_run(path, out)
     before = {file: file.stat().st_mtime_ns for file in out.rglob("*")}
@@ -34,13 +34,8 @@ def test_an_import_done_before_changes_nothing_and_something_else_is_refused(tmp
     with pytest.raises(StoreError, match="holds other files"):
         import_log(path, tmp_path / "full")
     assert values(run) == values(open_run(out))
-
-
-def test_runs_that_were_asked_here_and_imports_do_not_mix(study: Study, tmp_path: Path) -> None:
-    path, out = write_csv(tmp_path / "t.csv", table_rows()), tmp_path / "run"
     with pytest.raises(StoreError, match="asked here"):
         import_log(path, study.hash)
-    import_log(path, out)
     with pytest.raises(StoreError, match="no model can go on with it"):
         evaluate(model="fake:hash", data=study.data, protocols=["mmlu/original"], out=out)
 
@@ -75,10 +70,13 @@ def test_mixed_subjects_make_blocks_of_their_own(tmp_path: Path, monkeypatch: py
     assert scores[0].equals(scores[1])
 
 
-def test_two_logs_of_the_same_are_refused(tmp_path: Path) -> None:
+def test_two_logs_of_the_same_and_logs_of_another_format_are_refused(tmp_path: Path) -> None:
     paths = [write_csv(tmp_path / name, table_rows()) for name in ("a.csv", "b.csv")]
     with pytest.raises(UsageError, match=r"two of the logs \(a.csv and b.csv\) are of same on log"):
         import_log(paths, tmp_path / "runs", model="same")
+    assert read_logs(paths[:1])[0].tool == "a table"
+    with pytest.raises(ChoicewiseError):
+        read_logs(paths[:1], "harness")
 
 
 def test_a_log_may_be_made_by_hand(tmp_path: Path) -> None:
@@ -93,14 +91,6 @@ def test_a_log_may_be_made_by_hand(tmp_path: Path) -> None:
         checked_item(replace(item, choices=()), "a tool")
     with pytest.raises(DataError, match="item '1' twice"):
         read_state(replace(log, items=[item, item]))
-
-
-def test_formats_are_recognised_or_named(tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "t.csv", table_rows())
-    (log,) = read_logs([path])
-    assert log.tool == "a table"
-    with pytest.raises(ChoicewiseError):
-        read_logs([path], "harness")
 
 
 def test_folders_without_the_later_columns_are_read(study: Study, tmp_path: Path) -> None:
@@ -118,49 +108,37 @@ def test_folders_without_the_later_columns_are_read(study: Study, tmp_path: Path
     assert values(more)["sum"][1] == 12
 
 
-# One broken log among others
+def logs_with_a_broken_one(kind: str, folder: Path) -> Path | list[Path]:
+    if kind == "table":
+        rows = {"a": table_rows(), "b": [row | {"loglikelihood": 1.0} for row in table_rows()]}
+        return [write_csv(folder / f"{name}.csv", own) for name, own in rows.items()]
+    if kind == "inspect":
+        (folder / "logs").mkdir()
+        content = (LOGS / "inspect" / "finished.eval").read_bytes()
+        for name, end in (("town", None), ("cut", -300)):
+            (folder / "logs" / f"{name}.eval").write_bytes(content[:end])
+        return folder / "logs"
+    suite = golden("helm" if kind == "helm" else "lighteval/since-0.10", folder)
+    file = min(suite.rglob("scenario_state.json" if kind == "helm" else "details_*.parquet"))
+    broken = file if kind == "helm" else file.with_name(file.name.replace("details_", "details_other"))
+    broken.write_bytes(file.read_bytes()[:-200])
+    return suite
 
 
-def imported(path: Path | list[Path], out: Path, says: str) -> list[bool]:
-    """Whether each log is a run, of an import that names what is broken."""
-    with pytest.raises(DataError, match=f"(?s){says}.*the others are in"):
-        import_log(path, out)
-    cells = read_sweep(out).cells
+BROKEN = {"table": "b on log", "inspect": "cut.eval", "helm": "scenario_state.json"}
+BROKEN |= {"lighteval": "can't be read as Parquet"}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_one_broken_log_is_named_and_leaves_the_others(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"(?s){BROKEN[kind]}.*the others are in"):
+        import_log(logs_with_a_broken_one(kind, tmp_path), tmp_path / "runs")
+    cells = read_sweep(tmp_path / "runs").cells
     for cell in cells:
         assert bool(cell.failure) != cell.done
-        assert not cell.done or open_run(out / cell.folder).manifest.complete
-    return [cell.done for cell in cells]
-
-
-def test_one_broken_table_leaves_the_others(tmp_path: Path) -> None:
-    one = write_csv(tmp_path / "a.csv", table_rows())
-    other = write_csv(tmp_path / "b.csv", [row | {"loglikelihood": 1.0} for row in table_rows()])
-    assert imported([one, other], tmp_path / "runs", "b on log") == [True, False]
-    assert [cell.model for cell in read_sweep(tmp_path / "runs").cells] == ["a", "b"]
-
-
-def test_one_broken_log_of_inspect_leaves_the_others(tmp_path: Path) -> None:
-    content = (LOGS / "inspect" / "finished.eval").read_bytes()
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "whole.eval").write_bytes(content)
-    (tmp_path / "logs" / "cut.eval").write_bytes(content[:-300])
-    assert sorted(imported(tmp_path / "logs", tmp_path / "runs", "cut.eval")) == [False, True]
-    assert {cell.dataset: cell.done for cell in read_sweep(tmp_path / "runs").cells} == {"town": True, "cut": False}
-
-
-def test_one_broken_run_of_helm_leaves_the_others(tmp_path: Path) -> None:
-    suite = golden("helm", tmp_path)
-    state = min(suite.rglob("scenario_state.json"))
-    state.write_text(state.read_text()[:-200])
-    done = imported(suite, tmp_path / "runs", "scenario_state.json")
-    assert done.count(False) == 1
-    assert any(done)
-
-
-def test_one_broken_file_of_lighteval_leaves_the_others(tmp_path: Path) -> None:
-    folder = golden("lighteval/since-0.10", tmp_path)
-    file = min(folder.rglob("details_*.parquet"))
-    file.with_name(file.name.replace("details_", "details_other")).write_bytes(file.read_bytes()[:-200])
-    done = imported(folder, tmp_path / "runs", "can't be read as Parquet")
-    assert done.count(False) == 1
-    assert any(done)
+        assert not cell.done or open_run(tmp_path / "runs" / cell.folder).manifest.complete
+    done = [cell.done for cell in cells]
+    assert (done.count(False), any(done)) == (1, True)
+    named = {"table": [("a", True), ("b", False)], "inspect": [("cut", False), ("town", True)]}
+    if kind in named:
+        assert sorted((cell.model if kind == "table" else cell.dataset, cell.done) for cell in cells) == named[kind]

@@ -74,7 +74,7 @@ def test_a_group_is_one_run_with_its_number(by_items: bool, tmp_path: Path) -> N
     assert run.tables.items["item"][0].as_py() == "town_a/0"
 
 
-def test_metrics_that_are_averaged_in_two_ways(tmp_path: Path) -> None:
+def test_metrics_are_averaged_each_in_its_own_way(tmp_path: Path) -> None:
     results = write_group(tmp_path / "out", {"acc": True, "acc_norm": False})
     numbers, group = values(one_run(tmp_path / "out", tmp_path / "run")), results["groups"]["towns"]
     assert numbers["sum"][0] == pytest.approx(group["acc,none"])
@@ -83,14 +83,14 @@ def test_metrics_that_are_averaged_in_two_ways(tmp_path: Path) -> None:
     assert macro != pytest.approx(numbers["char_mean_bare"][0])
 
 
-def test_equal_sizes_are_averaged_as_the_group_says(tmp_path: Path) -> None:
-    same = {"town_a": 4, "town_b": 4}
-    write_group(tmp_path / "one", {"acc": True}, sizes=same)
-    assert one_run(tmp_path / "one", tmp_path / "a").protocols["towns:sum"].aggregation == "micro"
-    results = write_group(tmp_path / "two", {"acc": True}, sizes=same)
-    results["configs"]["towns"] = {"aggregate_metric_list": [{"metric": "acc", "weight_by_size": False}]}
-    (tmp_path / "two" / f"results_{DATE}.json").write_text(json.dumps(results))
-    assert one_run(tmp_path / "two", tmp_path / "b").protocols["towns:sum"].aggregation == "macro"
+@pytest.mark.parametrize("by_items", [True, False])
+def test_equal_sizes_are_averaged_as_the_group_says(by_items: bool, tmp_path: Path) -> None:
+    results = write_group(tmp_path / "out", {"acc": True}, sizes={"town_a": 4, "town_b": 4})
+    if not by_items:
+        results["configs"]["towns"] = {"aggregate_metric_list": [{"metric": "acc", "weight_by_size": False}]}
+    (tmp_path / "out" / f"results_{DATE}.json").write_text(json.dumps(results))
+    run = one_run(tmp_path / "out", tmp_path / "run")
+    assert run.protocols["towns:sum"].aggregation == ("micro" if by_items else "macro")
 
 
 def test_of_nested_groups_the_outer_one_is_the_run(tmp_path: Path) -> None:
@@ -107,18 +107,12 @@ def test_a_group_in_a_circle_ends(tmp_path: Path) -> None:
     assert len(import_log(tmp_path / "out", tmp_path / "run")) in (1, len(SIZES))
 
 
-def no_number(results: dict[str, Any]) -> None:
-    results["groups"] = {}
-    del results["results"]["towns"]
-
-
-def another_number(results: dict[str, Any]) -> None:
-    results["groups"]["towns"]["acc,none"] = results["results"]["towns"]["acc,none"] = 0.987
-
-
 SEPARATE: dict[str, tuple[Any, str]] = {
-    "no number": (no_number, ""),
-    "another number": (another_number, "its acc,none is 0.987, and its tasks have"),
+    "no number": (lambda results: results.update(groups={}) or results["results"].pop("towns"), ""),
+    "another number": (
+        lambda results: results["groups"]["towns"].update({"acc,none": 0.987}),
+        "its acc,none is 0.987, and its tasks have",
+    ),
     "absent": (lambda results: None, "absent of 1 of its 3 tasks, such as town_b"),
     "kinds": (lambda results: results["configs"]["town_a"].update(output_type="loglikelihood"), "output types"),
     "tag": (lambda results: results.update(group_subtasks={}), ""),
@@ -138,7 +132,7 @@ def test_tasks_stay_apart_where_they_are_not_the_group(name: str, tmp_path: Path
     assert {log.task for log in logs} == {*SIZES} - ({"town_b"} if name == "absent" else set())
 
 
-def test_a_broken_file_does_not_lose_the_others(tmp_path: Path) -> None:
+def test_broken_files_are_named_and_do_not_lose_the_others(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     write_group(folder, {"acc": True}, group_subtasks={})
     path = folder / f"samples_town_b_{DATE}.jsonl"
@@ -153,14 +147,10 @@ def test_a_broken_file_does_not_lose_the_others(tmp_path: Path) -> None:
         assert open_run(tmp_path / "runs" / cells[task].folder).manifest.complete
     path.write_text(whole)
     assert len(import_log(folder, tmp_path / "runs")) == 3
-
-
-def test_all_broken_files_are_named(tmp_path: Path) -> None:
-    write_group(tmp_path / "out", {"acc": True}, group_subtasks={})
-    for path in (tmp_path / "out").glob("samples_*"):
+    for path in folder.glob("samples_*"):
         path.write_text(path.read_text()[:-40])
     with pytest.raises(DataError, match="3 of 3") as caught:
-        import_log(tmp_path / "out", tmp_path / "runs")
+        import_log(folder, tmp_path / "others")
     assert all(task in str(caught.value) for task in SIZES)
 
 

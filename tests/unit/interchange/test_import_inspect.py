@@ -24,21 +24,23 @@ def only_log(path: Path) -> Log:
     return log
 
 
+def edited_log(folder: Path, change: Any) -> Log:
+    return only_log(edited(golden("inspect/finished.json", folder), change))
+
+
 def changed(folder: Path, **members: Any) -> Log:
     """The finished log with other members of its first sample."""
     return edited_log(folder, lambda log: log["samples"][0].update(members))
 
 
-def edited_log(folder: Path, change: Any) -> Log:
-    return only_log(edited(golden("inspect/finished.json", folder), change))
-
-
-def test_a_verdict_that_does_not_follow_from_the_text_is_told(tmp_path: Path) -> None:
+def test_a_verdict_that_does_not_follow_is_told_and_no_number_is_none(tmp_path: Path) -> None:
     (note,) = read_state(changed(tmp_path, scores={"choice": {"value": "I"}})).notes
     assert note.startswith("choice of 1 of 6 items is another than its own answers give, such as town 0")
+    scores = {"choice": {"value": float("nan")}, "grade": {"value": "excellent"}, "share": {"value": 0.5}}
+    assert next(iter(changed(tmp_path, scores=scores).items)).recorded == {"share": 0.5}
 
 
-def test_a_run_has_a_row_for_every_rule(tmp_path: Path) -> None:
+def test_a_run_has_a_row_for_every_rule_and_an_epoch_is_a_run_of_its_own(tmp_path: Path) -> None:
     (run,) = import_log(LOGS / "inspect" / "finished.eval", tmp_path / "run")
     rows = {row["protocol"]: row for row in run.report().to_pylist()}
     assert rows[f"town:{OWN}"]["value"] == pytest.approx(3 / 6)  # of the six that ask for one letter
@@ -46,26 +48,20 @@ def test_a_run_has_a_row_for_every_rule(tmp_path: Path) -> None:
     assert rows["town:inspect@0.3.121"]["value"] == pytest.approx(2 / 6)  # which reads no **c**
     assert rows["town:sum"]["n"] == 0
     assert open_run(tmp_path / "run").report().equals(run.report())
-
-
-def test_an_epoch_is_a_run_of_its_own(tmp_path: Path) -> None:
     runs = import_log(LOGS / "inspect" / "epochs.eval", tmp_path / "runs")
     assert [run.manifest.dataset.name for run in runs] == ["town epoch 1", "town epoch 2"]
     assert all(len(set(run.report()["n"].to_pylist())) == 2 for run in runs)
     assert runs[0].manifest.dataset.digest == runs[1].manifest.dataset.digest
 
 
-def test_a_log_that_stopped_is_taken_only_whole(tmp_path: Path) -> None:
+def test_a_log_that_stopped_or_was_never_finished_is_taken_only_whole(tmp_path: Path) -> None:
     whole = golden("inspect/stopped.json", tmp_path)
     assert len(list(only_log(whole).items)) == 7  # it has status error, and every sample
     with pytest.raises(DataError, match="status error and 6 of 7 samples; .* finish it with `inspect eval-retry`"):
         only_log(edited(whole, lambda log: log["samples"].pop() and None))
     with pytest.raises(DataError, match="status cancelled and 6 of 7 samples"):
         only_log(edited(whole, lambda log: log.update(status="cancelled")))
-
-
-def test_an_archive_without_a_header_was_never_finished(tmp_path: Path) -> None:
-    path = tmp_path / "running.eval"
+    path = tmp_path / "running.eval"  # without a header: it was never finished
     with unpacked(LOGS / "inspect" / "finished.eval") as log, zipfile.ZipFile(path, "w") as copy:
         for name in ("_journal/start.json", "samples/town 0_epoch_1.json"):
             copy.writestr(name, log.read(name))
@@ -137,8 +133,3 @@ def test_no_secret_of_the_model_is_kept(tmp_path: Path) -> None:
 )
 def test_the_rule_is_that_of_the_release(release: str, rule: str) -> None:
     assert rules({"eval": {"packages": {"inspect_ai": release}}})[0] == rule
-
-
-def test_scores_that_are_no_numbers_are_not_compared(tmp_path: Path) -> None:
-    scores = {"choice": {"value": float("nan")}, "grade": {"value": "excellent"}, "share": {"value": 0.5}}
-    assert next(iter(changed(tmp_path, scores=scores).items)).recorded == {"share": 0.5}

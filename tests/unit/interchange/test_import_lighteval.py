@@ -70,7 +70,7 @@ def test_a_run_has_the_numbers_of_lighteval_and_more(tmp_path: Path) -> None:
     assert sum(value is not None for value in numbers.values()) > 10
 
 
-def test_the_newest_of_several_dates_is_taken(tmp_path: Path) -> None:
+def test_the_newest_of_several_dates_is_taken_of_each_model(tmp_path: Path) -> None:
     folder = golden("lighteval/since-0.10", tmp_path)
     new = details(folder, "town|0")
     old = new.parents[1] / "2020-01-01T00-00-00.000000" / "details_town|0_2020-01-01T00-00-00.000000.parquet"
@@ -78,9 +78,6 @@ def test_the_newest_of_several_dates_is_taken(tmp_path: Path) -> None:
     old.write_bytes(new.read_bytes())
     (log,) = logs(folder).values()
     assert f"{old.name} is older than another of its task" in log.unused
-
-
-def test_two_models_in_a_folder_are_two_logs(tmp_path: Path) -> None:
     folder = golden("lighteval/from-0.4", tmp_path)
     file = next(folder.rglob("*.parquet"))
     other = folder / "details" / "other" / "model" / file.parent.name / file.name
@@ -111,20 +108,17 @@ def test_results_of_something_else_are_refused(tmp_path: Path) -> None:
         ([None, -2.0, -3.0, -4.0], "its log-likelihood in the log is None"),
     ],
 )
-def test_what_the_log_lacks_is_a_missing_choice(tmp_path: Path, numbers: list[float | None], missing: str) -> None:
+def test_what_the_log_lacks_and_no_gold_are_missing(tmp_path: Path, numbers: list[float | None], missing: str) -> None:
     folder = golden("lighteval/since-0.10", tmp_path)
     changed(details(folder, "town|0"), lambda row: row["model_response"].update(logprobs=numbers))
     (log,) = logs(folder).values()
     assert next(iter(log.items)).choices[0].missing == missing
-
-
-def test_a_gold_that_is_no_choice_is_missing(tmp_path: Path) -> None:
-    folder = golden("lighteval/since-0.10", tmp_path)
+    golden("lighteval/since-0.10", tmp_path)
     changed(details(folder, "town|0"), lambda row: row["doc"].update(gold_index=9))
     assert values(one_run(folder, tmp_path / "run"))["sum"][1:] == (2, 1)
 
 
-def test_other_files_are_refused_by_name(tmp_path: Path) -> None:
+def test_other_files_and_text_alone_are_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "details_x.parquet"
     pq.write_table(pa.table({"item": [1]}), file)
     with pytest.raises(DataError, match="row 0 has neither the column predictions nor doc"):
@@ -135,12 +129,8 @@ def test_other_files_are_refused_by_name(tmp_path: Path) -> None:
     file.write_bytes(b"PAR1" + bytes(20))
     with pytest.raises(DataError, match="can't be read as Parquet"):
         read_logs([file])
-
-
-def test_text_alone_is_no_multiple_choice(tmp_path: Path) -> None:
-    folder = golden("lighteval/since-0.10", tmp_path)
     with pytest.raises(DataError, match=r"town_text\|0 is no multiple choice"):
-        read_logs([details(folder, "town_text|0")])
+        read_logs([details(golden("lighteval/since-0.10", tmp_path), "town_text|0")])
 
 
 @pytest.mark.parametrize(

@@ -55,15 +55,13 @@ SPELLINGS = {
     "spaces": TABLE.replace(",", " , "),
     "upper case": TABLE.upper(),
 }
+SPACED = f"{HEAD}\nq, stone,-1, wall\nq, wall,-2, wall\n"
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_spellings_of_one_table(name: str, tmp_path: Path) -> None:
     assert golds(read(tmp_path, SPELLINGS[name])) == {"001": (0,), "007": (1,)}
-
-
-def test_choices_that_are_texts_with_a_space(tmp_path: Path) -> None:
-    assert golds(read(tmp_path, f"{HEAD}\nq, stone,-1, wall\nq, wall,-2, wall\n")) == {"q": (1,)}
+    assert golds(read(tmp_path, SPACED)) == {"q": (1,)}
 
 
 def test_token_counts_that_are_floats_and_flags_that_are_words(tmp_path: Path) -> None:
@@ -89,15 +87,6 @@ def test_every_file_format_gives_the_same(suffix: str, tmp_path: Path) -> None:
     numbers = values(run)
     assert numbers["sum"] == (pytest.approx(np.mean([right(sums(item), item % 4) for item in range(6)])), 6, 0)
     assert (numbers["char_mean_bare"][1], numbers["greedy"][1]) == (6, 6)
-
-
-def test_the_four_columns_alone(tmp_path: Path) -> None:
-    run = imported(tmp_path, table_rows())
-    numbers, lacks = values(run), reasons(run)
-    assert numbers["sum"][1:] == (6, 0)
-    assert "no texts" in lacks["char_mean"]
-    assert "likeliest" in lacks["greedy"]
-    assert numbers["char_mean"] == (None, 0, 6)
 
 
 def test_token_counts_subjects_texts_and_unused_columns(tmp_path: Path) -> None:
@@ -143,16 +132,13 @@ def test_several_right_choices(tmp_path: Path) -> None:
     assert {*golds(log).values()} == {(0, 2)}
 
 
-def test_two_models_and_tasks_in_one_file(tmp_path: Path) -> None:
+def test_two_models_and_tasks_in_one_file_and_rows_in_any_order(tmp_path: Path) -> None:
     rows = [row | {"model": model, "task": task} for model in "ab" for task in "xy" for row in table_rows()]
     runs = import_log(write_csv(tmp_path / "t.csv", rows), tmp_path / "runs")
     named = {(run.manifest.model.name, run.manifest.dataset.name): run for run in runs}
     assert named.keys() == {("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")}
     (compared,) = comparisons(named["a", "x"], named["b", "x"], ["x:sum"])
     assert compared.verdict == "comparable"
-
-
-def test_rows_in_any_order_are_one_measurement(tmp_path: Path) -> None:
     assert read_state(read(tmp_path, table_rows(12))) == read_state(read(tmp_path, table_rows(12)[::-1]))
 
 
@@ -163,11 +149,17 @@ def test_unconditional_log_likelihoods(tmp_path: Path) -> None:
     assert values(run)["pmi"][0] == pytest.approx(expected)
 
 
-def test_a_missing_row_and_missing_numbers_are_counted(tmp_path: Path) -> None:
+def test_missing_columns_rows_and_numbers_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
     rows = table_rows()
     rows[2]["loglikelihood"] = "NaN"
     rows[7]["loglikelihood"] = ""
     del rows[9]
+    whole = imported(tmp_path / "whole", table_rows())
+    numbers, lacking = values(whole), reasons(whole)
+    assert (numbers["sum"][1:], numbers["char_mean"]) == ((6, 0), (None, 0, 6))
+    assert "no texts" in lacking["char_mean"]
+    assert "likeliest" in lacking["greedy"]
     run = imported(tmp_path, rows)
     assert values(run)["sum"][1:] == (3, 3)
     (row,) = (row for row in run.rows() if row.protocol.endswith(":sum"))
@@ -220,7 +212,7 @@ def test_empty_files(content: bytes, tmp_path: Path) -> None:
         read_logs([tmp_path / "t.csv"], "table")
 
 
-def test_latin_1_and_a_byte_order_mark(tmp_path: Path) -> None:
+def test_latin_1_a_byte_order_mark_and_a_damaged_parquet_file(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "t.csv", table_rows(text=lambda item, choice: "Straße"))
     content = path.read_bytes()
     path.write_bytes(b"\xef\xbb\xbf" + content)
@@ -228,9 +220,6 @@ def test_latin_1_and_a_byte_order_mark(tmp_path: Path) -> None:
     path.write_bytes(content.decode().encode("latin-1"))
     with pytest.raises(DataError, match="not UTF-8"):
         read_table(path)
-
-
-def test_a_damaged_parquet_file(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     pq.write_table(pa.Table.from_pylist(table_rows()), path)
     path.write_bytes(path.read_bytes()[:-30])
@@ -238,7 +227,6 @@ def test_a_damaged_parquet_file(tmp_path: Path) -> None:
         read_logs([path], "table")
 
 
-@pytest.mark.costly("runs are written and read again")
 @settings(max_examples=8)
 @given(
     st.lists(st.lists(st.floats(-100, 0) | st.just(math.nan), min_size=1, max_size=5), min_size=3, max_size=12),

@@ -3,6 +3,7 @@
 import json
 import struct
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,16 +65,13 @@ def test_broken_files_say_where(tmp_path: Path, content: bytes, reason: str) -> 
         list(parts(file, "samples"))
 
 
-def test_a_part_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_has_a_bound_and_an_absent_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "LONGEST", 100)
     monkeypatch.setattr(files, "_CHUNK", 10)
     file = tmp_path / "log.json"
     file.write_text(json.dumps({"samples": ["x" * 1000]}), encoding="utf-8")
     with pytest.raises(DataError, match="more than 100 characters"):
         list(parts(file, "samples"))
-
-
-def test_an_absent_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="none.json can't be read"):
         list(parts(tmp_path / "none.json", "samples"))
 
@@ -124,24 +122,32 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             members.read("a")
 
 
-def test_overlapping_members_are_refused(tmp_path: Path) -> None:
-    path = archive(tmp_path / "log.zip", {"a": TEXT, "b": TEXT}, zipfile.ZIP_STORED)
+def stored(folder: Path, members: str, change: Callable[[bytearray, int], object]) -> Path:
+    """An archive that is not packed, changed where its directory begins."""
+    path = archive(folder / "log.zip", dict.fromkeys(members, TEXT), zipfile.ZIP_STORED)
     data = bytearray(path.read_bytes())
-    first = data.index(b"PK\x01\x02")
-    struct.pack_into("<I", data, first + 20, 100_000)
+    change(data, data.index(b"PK\x01\x02"))
     path.write_bytes(bytes(data))
+    return path
+
+
+def test_overlapping_members_are_refused(tmp_path: Path) -> None:
+    path = stored(tmp_path, "ab", lambda data, place: struct.pack_into("<I", data, place + 20, 100_000))
     with pytest.raises(DataError, match="members that overlap"), unpacked(path):
         pass
 
 
+def test_encrypted_members_are_refused(tmp_path: Path) -> None:
+    path = stored(tmp_path, "a", lambda data, place: data.__setitem__(place + 8, data[place + 8] | 1))
+    with unpacked(path) as members, pytest.raises(DataError, match="a is encrypted"):
+        members.read("a")
+
+
 def test_damage_is_named(tmp_path: Path) -> None:
-    path = archive(tmp_path / "log.zip", {"a": TEXT}, zipfile.ZIP_STORED)
-    data = bytearray(path.read_bytes())
-    data[60] ^= 1
-    path.write_bytes(bytes(data))
+    path = stored(tmp_path, "a", lambda data, _: data.__setitem__(60, data[60] ^ 1))
     with unpacked(path) as members, pytest.raises(DataError, match="log.zip: a .*copy the log again"):
         members.read("a")
-    path.write_bytes(bytes(data[:200]))
+    path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(DataError, match="no zip archive, or cut off"), unpacked(path):
         pass
     cut = zstandard(tmp_path / "cut.zip", "a", TEXT)
@@ -149,13 +155,4 @@ def test_damage_is_named(tmp_path: Path) -> None:
     content[40] ^= 0xFF
     cut.write_bytes(bytes(content))
     with unpacked(cut) as members, pytest.raises(DataError, match="a (can't be unpacked|is damaged)"):
-        members.read("a")
-
-
-def test_encrypted_members_are_refused(tmp_path: Path) -> None:
-    path = archive(tmp_path / "log.zip", {"a": TEXT}, zipfile.ZIP_STORED)
-    data = bytearray(path.read_bytes())
-    data[data.index(b"PK\x01\x02") + 8] |= 1
-    path.write_bytes(bytes(data))
-    with unpacked(path) as members, pytest.raises(DataError, match="a is encrypted"):
         members.read("a")

@@ -59,7 +59,7 @@ def bounds(run: Run) -> set[tuple[str, int]]:
     return {(row["item"], row["choice"]) for row in run.scores(LETTERS).to_pylist() if row["low"] < row["score"]}
 
 
-def test_bounds_are_no_scores_in_tables(run: Run, tmp_path: Path) -> None:
+def test_bounds_are_no_scores_in_tables_whose_rows_have_the_numbers_of_the_run(run: Run, tmp_path: Path) -> None:
     rows = pq.read_table(exported(run, "scores-parquet", tmp_path / "scores.parquet")).to_pylist()
     empty = {(row["item"], row["choice"]) for row in rows if row["protocol"] == LETTERS and row["score"] is None}
     missing = {row["item"] for row in rows if row["protocol"] == LETTERS and row["missing"]}
@@ -69,6 +69,9 @@ def test_bounds_are_no_scores_in_tables(run: Run, tmp_path: Path) -> None:
     with (exported(run, "scores-csv", tmp_path / "scores.csv")).open(newline="") as file:
         told = {(row["item"], int(row["choice"])) for row in csv.DictReader(file) if row["score"] == ""}
     assert bounds(run) <= told
+    rows = pq.read_table(exported(run, "parquet", tmp_path / "rows.parquet")).to_pylist()
+    for row, own in zip(rows, run.rows(), strict=True):
+        assert (row["value"], row["n"], row["missing"]) == (own.value, own.n, own.missing)
 
 
 def test_bounds_are_no_log_likelihoods_of_the_harness(run: Run, tmp_path: Path) -> None:
@@ -82,12 +85,6 @@ def test_bounds_are_no_log_likelihoods_of_the_harness(run: Run, tmp_path: Path) 
     for line in lines:
         for choice, (answer,) in enumerate(line["resps"]):
             assert math.isnan(float(answer[0])) == ((line["doc"]["id"], choice) in bounds(run))
-
-
-def test_numbers_of_rows_are_those_of_the_run(run: Run, tmp_path: Path) -> None:
-    rows = pq.read_table(exported(run, "parquet", tmp_path / "rows.parquet")).to_pylist()
-    for row, own in zip(rows, run.rows(), strict=True):
-        assert (row["value"], row["n"], row["missing"]) == (own.value, own.n, own.missing)
 
 
 def test_two_runs_are_compared_on_the_items_that_both_decide(run: Run, tmp_path: Path) -> None:

@@ -7,17 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from choicewise.models.server import routes
 from choicewise.models.server.faults import Unanswerable
 from choicewise.models.server.next_token_routes import MOST, MOST_MEMBERS, ByLength, ChosenTokens, SglangChosen
-from choicewise.models.server.routes import (
-    PromptLogprobs,
-    SglangPrompts,
-    TextPrompts,
-    nodes,
-    settings,
-    text_scores,
-    whole_spans,
-)
+from choicewise.models.server.routes import PromptLogprobs, SglangPrompts, TextPrompts, text_scores, whole_spans
 from choicewise.questions import NOT_FIRST, UNKNOWN, Generation, Mass, Sampling, Span, TokenSet
 from choicewise.scoring.decide import limited
 from choicewise.scoring.observed import Continuations
@@ -40,7 +33,7 @@ def test_nodes_are_every_prefix_that_is_read(spans: list[Span]) -> None:
         for number, place in enumerate(range(len(span.context), len(tokens))):
             wanted = true.setdefault(tuple(tokens[:place]), {})
             wanted.setdefault(tokens[place], set()).add((index, number))
-    given_ = list(nodes([*enumerate(spans)]))
+    given_ = list(routes.nodes([*enumerate(spans)]))
     read = {tuple(node.prefix): {token: set(parts) for token, parts in node.tokens.items()} for node in given_}
     assert read == true
     assert [tuple(node.prefix) for node in given_] == sorted(true)
@@ -81,7 +74,7 @@ def test_the_rule_of_costs(before: int, scored: int, whole: bool) -> None:
     assert ("prompt_logprobs" in short.body) == (whole and before + scored <= 100)
 
 
-def test_sglang_is_asked_from_the_token_before() -> None:
+def test_sglang_is_asked_from_the_token_before_and_gives_chosen_next_tokens() -> None:
     span = Span(ids(5, 6, 7), ids(8, 9))
     (call,) = SglangPrompts("m").calls([(3, span)])
     assert call.body["input_ids"] == [5, 6, 7, 8, 9]
@@ -95,9 +88,6 @@ def test_sglang_is_asked_from_the_token_before() -> None:
             call.read({"meta_info": {"input_token_logprobs": wrong}})
     with pytest.raises(Unanswerable, match="in place of a log-probability"):
         call.read({"meta_info": {"input_token_logprobs": [entries[0], [None, 8, None], entries[2]]}})
-
-
-def test_sglang_gives_chosen_next_tokens() -> None:
     (call,) = SglangChosen("m").calls([(0, Span(ids(5), ids(8))), (1, Span(ids(5), ids(9)))])
     assert call.body["token_ids_logprob"] == [8, 9]
     meta = {"output_token_ids_logprobs": [[[-2.0, 8, None], [-3.0, 9, None]]]}
@@ -106,19 +96,16 @@ def test_sglang_gives_chosen_next_tokens() -> None:
     assert first.ranks.tolist() == [NOT_FIRST]
 
 
-def test_stops_and_seeds_of_a_request() -> None:
-    stops = (b"\n", b"\xff", b"a", b"b", b"c", b"d")
-    sampled = Generation(ids(1), 7, stops, Sampling.of(1, "item", 2))
-    body = settings(sampled, unchanged=False)
-    assert body == {"max_tokens": 7, "top_p": 1, "temperature": 1, "seed": body["seed"], "stop": ["\n", "a", "b", "c"]}
-    assert settings(Generation(ids(1), 7), unchanged=True)["top_k"] == 0
-
-
-def test_texts_end_where_a_stop_begins() -> None:
+def test_stops_and_seeds_are_sent_and_texts_end_where_a_stop_begins() -> None:
     stops = (b"\n\n", b"Q:")
     assert text_scores(Generation(ids(1), 9, stops), "one\nQ: two\n\nthree").text == "one\n"
     assert text_scores(Generation(ids(1), 9, stops, keep_stop=True), "one\nQ: two\n\nthree").text == "one\nQ:"
     assert text_scores(Generation(ids(1), 9, stops), "one").text == "one"
+    stops = (b"\n", b"\xff", b"a", b"b", b"c", b"d")
+    sampled = Generation(ids(1), 7, stops, Sampling.of(1, "item", 2))
+    body = routes.settings(sampled, unchanged=False)
+    assert body == {"max_tokens": 7, "top_p": 1, "temperature": 1, "seed": body["seed"], "stop": ["\n", "a", "b", "c"]}
+    assert routes.settings(Generation(ids(1), 7), unchanged=True)["top_k"] == 0
 
 
 def test_a_text_is_sent_for_its_own_tokens_alone() -> None:

@@ -30,6 +30,7 @@ from choicewise.scoring.observed import Continuations
 from choicewise.tokens.boundary import select_spans
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import ByteTokenizer
+from tests.helpers.hash_models import MergingTokenizer
 from tests.helpers.observed import Row, continuations, row
 from tests.helpers.protocols import mmlu_protocol
 
@@ -202,31 +203,14 @@ def test_said_options_takes_the_longest_of_several() -> None:
     assert said.counts.tolist() == [1, 0, 0, 2]
 
 
-class Merging(ByteTokenizer):
-    """Bytes, but for one pair of letters that is a token where it stands in a text."""
-
-    def __init__(self, pair: str, bos: bool = True) -> None:
-        super().__init__()
-        self._pair, self._bos = pair, bos
-        self.token_bytes = [*self.token_bytes, pair.encode()]
-
-    def encode(self, texts: list[str], *, special: bool) -> list[Ids]:
-        """Bytes around the merged pair, behind a BOS when ``special``."""
-        start = [256] if special and self._bos else []
-        encoded = []
-        for text in texts:
-            first, *others = (list(part.encode()) for part in text.split(self._pair))
-            ids = start + first + [token for part in others for token in (257, *part)]
-            encoded.append(np.asarray(ids, dtype=np.int32))
-        return encoded
+BYTES, MERGING = ByteTokenizer(), MergingTokenizer(b"bc")
 
 
-BYTES = ByteTokenizer()
-
-
-def spans(tokenizer: ByteTokenizer, context: str, text: str, gold: bool | None = None) -> tuple[Any, list[Any]]:
+def spans(
+    tokenizer: ByteTokenizer, context: str, text: str, gold: bool | None = None, bos: str = "default"
+) -> tuple[Any, list[Any]]:
     """What select asks, and as bytes (context, continuation) of what it scores, removes, and scores alone."""
-    asked = select_spans(Encodings(tokenizer, "default"), context, text, gold)
+    asked = select_spans(Encodings(tokenizer, bos), context, text, gold)
 
     def named(tokens: Ids) -> list[bytes]:
         return [tokenizer.token_bytes[token] for token in tokens.tolist()]
@@ -243,7 +227,7 @@ def test_select_spans_takes_the_prompts_last_token_away_again() -> None:
 
 
 def test_select_spans_scores_a_healed_token() -> None:
-    asked, (scored, removed, _) = spans(Merging("bc"), "ab", "cd")
+    asked, (scored, removed, _) = spans(MERGING, "ab", "cd")
     assert (scored[1], removed, asked.merged) == ([b"bc", b"d"], None, True)
     # the last byte of the Chinese character decodes to no text that the prompt could end with
     asked, (scored, *_) = spans(BYTES, "你", "b")
@@ -255,14 +239,14 @@ def test_select_spans_scores_a_healed_token() -> None:
     [("xab", "", "leaves select no token"), ("xyb", "c", None), ("x", "yz", "too short for select")],
 )
 def test_select_spans_says_where_select_stops(context: str, continuation: str, message: str | None) -> None:
-    asked, _ = spans(Merging("bc", bos=False), context, continuation)
+    asked, _ = spans(MERGING, context, continuation, bos="none")
     assert (asked.span is None) == (message is not None)
     assert (message or "") in (asked.missing or "")
 
 
 def test_select_spans_goes_back_no_further_than_the_second_token() -> None:
     """The server has no number for the first token, and nothing is taken away where the prompt does not end with it."""
-    assert spans(Merging("bc", bos=False), "ab", "d")[1][0][1] == [b"b", b"d"]
+    assert spans(MERGING, "ab", "d", bos="none")[1][0][1] == [b"b", b"d"]
     assert spans(BYTES, "", "cd")[1][0][1] == [b"c", b"d"]
 
 

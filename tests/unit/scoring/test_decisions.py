@@ -19,14 +19,8 @@ from choicewise.scoring.extract import RULES
 from tests.paths import GOLDENS
 
 SCORES = st.one_of(st.sampled_from([-2.0, -1.0, 0.0, math.nan, -math.inf, math.inf]), st.floats(-5, 0))
-ITEMS = st.lists(
-    st.lists(SCORES, max_size=5).flatmap(
-        lambda scores: st.tuples(
-            st.just(scores), st.sets(st.integers(0, max(len(scores) - 1, 0)), max_size=2 if scores else 0)
-        )
-    ),
-    max_size=8,
-)
+GOLD = [st.sets(st.integers(0, max(count - 1, 0)), max_size=2 if count else 0) for count in range(6)]
+ITEM = st.lists(SCORES, max_size=5).flatmap(lambda scores: st.tuples(st.just(scores), GOLD[len(scores)]))
 
 
 def decide(scores: list[list[float]], gold: Sequence[Sequence[int]], ties: str) -> Decisions:
@@ -47,7 +41,7 @@ def reference(scores: list[float], gold: set[int], ties: str) -> tuple[int, floa
     return tops[0], credit, tied, margin, False
 
 
-@given(items=ITEMS, ties=st.sampled_from(sorted(TIES)))
+@given(items=st.lists(ITEM, max_size=8), ties=st.sampled_from(sorted(TIES)))
 def test_argmax_equals_the_plain_reference(items: list[tuple[list[float], set[int]]], ties: str) -> None:
     decided = decide([scores for scores, _ in items], [sorted(gold) for _, gold in items], ties)
     expected = np.array([reference(scores, gold, ties) for scores, gold in items], dtype=float).reshape(-1, 5).T

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -46,10 +47,6 @@ def of_tokens(function: Callable[[Row], float]) -> Callable[[Row], float]:
     return lambda row: function(row) if row.logprobs else NAN
 
 
-def mean_of(values: list[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
 MEANS: dict[str, Callable[[Row], float]] = {
     "sum": lambda row: divided(row, 1),
     "token_mean": lambda row: divided(row, len(row.logprobs)),
@@ -63,8 +60,8 @@ REFERENCE = {
     "word_mean": lambda row: divided(row, len(row.text.split())),
     "token_power_0.5": lambda row: divided(row, math.sqrt(len(row.logprobs))),
     "gnmt_0.6": lambda row: divided(row, ((5 + len(row.logprobs)) / 6) ** 0.6),
-    "arithmetic_mean": of_tokens(lambda row: math.log(mean_of([math.exp(value) for value in row.logprobs]))),
-    "harmonic_mean": of_tokens(lambda row: -math.log(mean_of([math.exp(-value) for value in row.logprobs]))),
+    "arithmetic_mean": of_tokens(lambda row: math.log(fmean(map(math.exp, row.logprobs)))),
+    "harmonic_mean": of_tokens(lambda row: -math.log(fmean(math.exp(-value) for value in row.logprobs))),
     "least_likely": of_tokens(lambda row: min(row.logprobs)),
     "first_token": of_tokens(lambda row: row.logprobs[0]),
     "greedy": of_tokens(lambda row: float(all(rank == 0 for rank in row.ranks))),

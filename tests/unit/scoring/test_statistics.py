@@ -105,13 +105,10 @@ def test_paired_difference_equals_a_one_sample_computation(pairs: list[tuple[flo
     assert grouped.ci_high == pytest.approx(half if math.isnan(half) else min(1, grouped.value + half), nan_ok=True)
 
 
-def test_items_that_all_differ_alike_have_no_interval() -> None:
+def test_items_that_all_differ_alike_have_no_interval_and_others_one_among_differences() -> None:
     thirds = paired_difference(np.array([1 / 3, 1.0]), np.array([0.0, 2 / 3]), ["a", "b"])
     assert thirds.value == pytest.approx(1 / 3)
     assert all(map(math.isnan, (thirds.se, thirds.ci_low, thirds.ci_high)))
-
-
-def test_the_interval_of_a_difference_stays_among_differences() -> None:
     left, right = np.array([1.0, 1.0, 1.0, 0.5]), np.zeros(4)
     assert (paired_difference(left, right).ci_high, paired_difference(right, left).ci_low) == (1, -1)
     assert math.isnan(paired_difference(left[:2], right[:2]).ci_high)

@@ -2,7 +2,7 @@
 
 import math
 from itertools import product
-from typing import NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -30,25 +30,12 @@ from choicewise.scoring.significance import (
 NAN = math.nan
 
 
-class NumericRange(NamedTuple):
-    """The accuracy as decided, the least and greatest it could be, and the share of open items."""
-
-    low: float
-    point: float
-    high: float
-    undetermined: float
-
-
-def numeric_range(
-    scores: list[float] | np.ndarray, items: np.ndarray, gold: np.ndarray, ties: str, epsilon: float
-) -> NumericRange:
-    scores = np.asarray(scores)
-    decided = argmax(scores, items, gold, ties)
-    low, high, open_ = credit_range(scores, items, gold, decided, epsilon)
+def numeric_range(scores: Any, items: np.ndarray, gold: np.ndarray, ties: str, epsilon: float) -> list[float]:
+    """The accuracy that it could be at least, as decided and at most, and the share of open items."""
+    decided = argmax(np.asarray(scores), items, gold, ties)
+    low, high, open_ = credit_range(np.asarray(scores), items, gold, decided, epsilon)
     known = ~decided.missing
-    if not known.any():
-        return NumericRange(*[NAN] * 4)
-    return NumericRange(*(float(values[known].mean()) for values in (low, decided.credit, high, open_)))
+    return [float(values[known].mean()) if known.any() else NAN for values in (low, decided.credit, high, open_)]
 
 
 @given(
@@ -60,7 +47,7 @@ def test_numeric_range_holds_every_accuracy_that_moved_scores_give(items: list[l
     scores, gold = np.array([float(score) for item in items for score in item]), np.zeros(offsets[-1], dtype=bool)
     gold[offsets[:-1]] = True
     decided = argmax(scores, offsets, gold, "first")
-    result = numeric_range(scores, offsets, gold, "first", epsilon)
+    low, point, high, undetermined = numeric_range(scores, offsets, gold, "first", epsilon)
     worst, best = [], []
     for credit, item in zip(decided.credit, items, strict=True):
         one, right = np.array([0, len(item)]), np.arange(len(item)) == 0
@@ -69,27 +56,26 @@ def test_numeric_range_holds_every_accuracy_that_moved_scores_give(items: list[l
         worst.append(min(credit, *map(math.floor, moved)))
         best.append(max(credit, *map(math.ceil, moved)))
     if epsilon:  # at 0 a tie is decided by the tie rule, not by rounding
-        assert (result.low, result.high) == (pytest.approx(np.mean(worst)), pytest.approx(np.mean(best)))
-    assert result.low <= result.point <= result.high
-    assert result.point == decided.credit.mean()
-    assert result.undetermined == (decided.margin < 2 * epsilon).mean()
+        assert (low, high) == (pytest.approx(np.mean(worst)), pytest.approx(np.mean(best)))
+    assert low <= point == decided.credit.mean() <= high
+    assert undetermined == (decided.margin < 2 * epsilon).mean()
 
 
 @pytest.mark.parametrize("ties", TIES)
 def test_numeric_range_without_error_is_a_point_and_leaves_missing_items_out(ties: str) -> None:
     scores, items = np.array([-1.0, -1.0, NAN, -1.0, -1.0, -2.0]), np.array([0, 2, 4, 6])
     gold = np.array([True, False, True, False, False, True])
-    exact = numeric_range(scores, items, gold, ties, 0.0)
-    assert exact.low == exact.point == exact.high == np.nanmean(argmax(scores, items, gold, ties).credit)
-    rounded = numeric_range(scores, items, gold, ties, 0.01)
-    assert (rounded.low, rounded.high, rounded.undetermined) == (0.0, 0.5, 0.5)
-    assert math.isnan(numeric_range(scores[2:4], items[:2], gold[2:4], ties, 0.1).point)
+    low, point, high, _ = numeric_range(scores, items, gold, ties, 0.0)
+    assert low == point == high == np.nanmean(argmax(scores, items, gold, ties).credit)
+    low, _, high, undetermined = numeric_range(scores, items, gold, ties, 0.01)
+    assert (low, high, undetermined) == (0.0, 0.5, 0.5)
+    assert math.isnan(numeric_range(scores[2:4], items[:2], gold[2:4], ties, 0.1)[1])
 
 
 def test_numeric_range_of_ties_that_no_rounding_explains() -> None:
     items, one, both = np.array([0, 2]), np.array([True, False]), np.array([True, True])
-    assert numeric_range([-math.inf, -math.inf], items, one, "first", 0.1)[:3] == (0.0, 1.0, 1.0)
-    assert numeric_range([-1.0, -1.0], items, both, "wrong", 0.1)[:3] == (0.0, 0.0, 1.0)
+    assert numeric_range([-math.inf, -math.inf], items, one, "first", 0.1)[:3] == [0.0, 1.0, 1.0]
+    assert numeric_range([-1.0, -1.0], items, both, "wrong", 0.1)[:3] == [0.0, 0.0, 1.0]
 
 
 def test_position_bias_by_hand() -> None:

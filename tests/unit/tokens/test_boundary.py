@@ -1,6 +1,5 @@
 """Boundary policies against a plain reference, spans by their place in the text, and what readings ask of a request."""
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,6 +25,7 @@ from choicewise.tokens.boundary import (
 )
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer, common_prefix
+from tests.helpers.hash_models import MergingTokenizer
 from tests.helpers.protocols import choice_questions, mmlu_protocol
 from tests.helpers.real_tokenizers import tokenizer_with_bos as tokenizer
 
@@ -265,20 +265,7 @@ def test_cut() -> None:
             assert (found.tolist(), dropped) == (expected, 5 - left)
 
 
-class Merging(ByteTokenizer):
-    """Bytes, and 257 for a colon with a quotation mark."""
-
-    def __init__(self, bos: int | None = 256) -> None:
-        super().__init__()
-        self.token_bytes = [*self.token_bytes, b':"']
-        self.bos_id = bos
-
-    def encode(self, texts: list[str], *, special: bool) -> list[Ids]:
-        start = [256] * (special and self.bos_id is not None)
-        plain = ([257 if piece == ':"' else list(piece.encode()) for piece in re.split('(:")', text)] for text in texts)
-        return [np.asarray([*start, *np.hstack(pieces)], dtype=np.int32) for pieces in plain]
-
-
+MERGING = Encodings(MergingTokenizer(b':"'), "default")
 SOME_TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
 
 
@@ -302,19 +289,19 @@ def test_the_package_counts_a_second_bos_and_characters(context: str, continuati
 
 
 def test_a_token_across_the_boundary_is_scored_whole_and_flagged() -> None:
-    for find, bos in ((char_spans, [256]), (package_spans, [256, 256])):
-        asked = find(Encodings(Merging(), "default"), "say:", '"red"', None)
+    for find, bos in ((char_spans, [257]), (package_spans, [257, 257])):
+        asked = find(MERGING, "say:", '"red"', None)
         assert asked.span.context.tolist() == [*bos, *b"say"]
-        assert asked.span.continuation.tolist() == [257, *b'red"']
+        assert asked.span.continuation.tolist() == [256, *b'red"']
         assert asked.merged
 
 
 def test_the_package_needs_a_bos_and_both_need_text() -> None:
-    assert package_spans(Encodings(Merging(None), "default"), "a", "b", None).missing == (
-        "the package surprisal needs a BOS, and the tokenizer names none"
-    )
-    for find in (char_spans, package_spans):
-        assert find(Encodings(Merging(), "default"), "a", "", None).missing
+    tokens = ByteTokenizer()
+    tokens.bos_id = None
+    refused = package_spans(Encodings(tokens, "none"), "a", "b", None).missing
+    assert refused == "the package surprisal needs a BOS, and the tokenizer names none"
+    assert all(find(MERGING, "a", "", None).missing for find in (char_spans, package_spans))
 
     class Deaf(ByteTokenizer):
         def encode(self, texts: list[str], *, special: bool) -> list[Ids]:
@@ -325,8 +312,7 @@ def test_the_package_needs_a_bos_and_both_need_text() -> None:
 
 
 def test_choices_are_asked_one_by_one() -> None:
-    encodings = Encodings(Merging(), "default")
-    red, blue = char_spans(encodings, "say:", '"red"', False), char_spans(encodings, "say:", " blue", True)
+    red, blue = char_spans(MERGING, "say:", '"red"', False), char_spans(MERGING, "say:", " blue", True)
     assert (red.merged, blue.merged, red.span.gold, blue.span.gold) == (True, False, False, True)
 
 

@@ -1,4 +1,4 @@
-"""Datasets by their names on the Hub, from a server of the tests; in sweeps; and where pages say they came from."""
+"""Datasets and models by their names on the Hub, from a server of the tests; and where pages say they came from."""
 
 import csv
 import json
@@ -14,7 +14,8 @@ from choicewise.board.library import read_snapshot
 from choicewise.board.pages import write_board
 from choicewise.board.records import View, board_csv
 from choicewise.data.open import open_dataset
-from choicewise.errors import DataError
+from choicewise.errors import DataError, ModelError
+from choicewise.models.load import load_model
 from choicewise.page.document import write_page
 from choicewise.page.study import downloads, read_study
 from choicewise.records import DatasetRecord, ModelRecord
@@ -23,7 +24,8 @@ from choicewise.running.job import ModelChoice, job_of, sources_of
 from choicewise.running.sweep import sweep
 from choicewise.store.folder import read_manifest
 from tests.helpers.board import change, read_runs_here, write_run
-from tests.helpers.hub_files import jsonl, parquet
+from tests.helpers.hub_files import FOLDER, WITHOUT_WEIGHTS, jsonl, parquet
+from tests.helpers.hub_files import MODEL as FILES
 from tests.helpers.hub_server import Hub
 
 
@@ -76,6 +78,7 @@ def test_a_script_is_refused_and_its_rows_as_parquet_are_named(hub: Hub) -> None
     assert questions("org/sums@refs/convert/parquet") == {"test": ["1", "2"]}
 
 
+UNDECLARED = "README.md of org/sums@.* declares no configuration with a file .* that is"
 CARD = "---\nconfigs:\n- config_name: default\n  data_files: ../../*.jsonl\n---\n"
 
 
@@ -83,11 +86,7 @@ CARD = "---\nconfigs:\n- config_name: default\n  data_files: ../../*.jsonl\n---\
     ("files", "name", "words"),
     [
         ({"default/partial-test/0000.parquet": parquet(1)}, "org/sums", "only a part of its rows"),
-        (
-            {"test.jsonl": jsonl(1), "README.md": CARD},
-            "org/sums",
-            "README.md of org/sums@.* declares no configuration with a file .* that is",
-        ),
+        ({"test.jsonl": jsonl(1), "README.md": CARD}, "org/sums", UNDECLARED),
         ({}, "https://huggingface.co/datasets/org/sums", "does not exist; .*; a dataset on the Hub is ORG/NAME"),
     ],
     ids=["a part of a large conversion", "a description that declares no file", "an address is no name"],
@@ -105,6 +104,11 @@ def test_a_local_folder_of_that_name_wins(hub: Hub, tmp_path: Path) -> None:
     (tmp_path / "org" / "sums" / "test.jsonl").write_text(jsonl(7))
     assert questions("org/sums") == {"test": ["7"]}
     assert hub.requests == []
+    hub.add("models", "merrow/byte", {"config.json": "{}"})
+    (tmp_path / "merrow").mkdir()
+    (tmp_path / "merrow" / "byte").symlink_to(FOLDER)
+    assert load_model("merrow/byte").name == "merrow-byte"
+    assert hub.requests == []
 
 
 def test_what_is_wrong_with_rows_is_said_in_the_words_of_the_hub(hub: Hub) -> None:
@@ -120,7 +124,6 @@ def test_what_is_wrong_with_rows_is_said_in_the_words_of_the_hub(hub: Hub) -> No
     assert [*open_dataset("org/sums", on_bad_item="skip").splits] == ["train"]
 
 
-@pytest.mark.costly("two runs of data that a Hub serves")
 def test_a_branch_that_moved_is_noticed(hub: Hub, tmp_path: Path) -> None:
     repository = hub.add("datasets", "org/sums", {"test.jsonl": jsonl(1)})
     asked = job_of({"models": ["fake:hash"], "protocols": ["options/cloze:sum"], "data": ["org/sums"]})
@@ -193,7 +196,7 @@ def test_page_and_board_say_the_commits_and_ask_for_them_again(
         assert {(row["model_source"], row["dataset_source"]) for row in rows} == {(MODEL, DATA)}
 
 
-def test_what_to_ask_for_again() -> None:
+def test_where_files_came_from_is_asked_for_again_and_does_not_change_what_was_computed(run: Path) -> None:
     model = ModelRecord("org/model", "0", "float32", "cpu", 9)
     assert model.asked == "org/model"
     assert replace(model, source=MODEL).asked == MODEL
@@ -201,9 +204,63 @@ def test_what_to_ask_for_again() -> None:
     assert DatasetRecord("folder", "0").asked == "folder"
     assert DatasetRecord("org/sums:hard", "0", source=DATA).asked == DATA
     assert DatasetRecord("arc-easy", "0", source=f"allenai/ai2_arc@{COMMIT}").asked == ""
-
-
-def test_where_files_came_from_does_not_change_what_was_computed(run: Path) -> None:
     manifest = read_manifest(run)
     local = replace(manifest, model=replace(manifest.model, name="folder", source=""))
     assert run_id(manifest) == run_id(local)
+
+
+MORE = {"pytorch_model.bin": b"pickle", "modeling_merrow.py": "raise SystemExit", "flax_model.msgpack": b"x"}
+
+
+def test_a_model_is_what_its_folder_is_and_says_which_commit(hub: Hub) -> None:
+    repository = hub.add("models", "merrow/byte", {**FILES, **MORE})
+    model = load_model("merrow/byte")
+    local = load_model(FOLDER)
+    assert (model.name, model.digest, model.tokenizer.digest) == ("merrow/byte", local.digest, local.tokenizer.digest)
+    assert getattr(model, "source", "") == f"merrow/byte@{repository.refs['main']}"
+    assert not {*MORE} & {*hub.downloads()}
+    assert {"model.safetensors", "tokenizer.json", "config.json"} <= {*hub.downloads()}
+    hub.requests.clear()  # what is in the cache is not fetched again
+    load_model("merrow/byte")
+    assert hub.downloads() == []
+
+
+def test_a_revision_is_the_one_that_is_named_and_weights_in_parts_are_those_that_the_index_lists(hub: Hub) -> None:
+    repository = hub.add("models", "merrow/byte", FILES)
+    first = repository.refs["main"]
+    changed = FILES | {"config.json": json.dumps(json.loads(FILES["config.json"]) | {"x": 1})}
+    second = repository.commit(changed)
+    repository.refs["v1"] = first
+    repository.refs["refs/pr/1"] = second
+    models = {name: load_model(f"merrow/byte@{name}") for name in (first, "v1", "main", "refs/pr/1")}
+    assert models[first].digest == models["v1"].digest != models["main"].digest == models["refs/pr/1"].digest
+    assert getattr(models["refs/pr/1"], "source", "") == f"merrow/byte@{second}"
+    index = json.dumps({"metadata": {}, "weight_map": {"a": "model-00001-of-00001.safetensors"}})
+    shards = {"model-00001-of-00001.safetensors": FILES["model.safetensors"], "original.safetensors": b"x"}
+    hub.add("models", "merrow/parts", {**WITHOUT_WEIGHTS, **shards, "model.safetensors.index.json": index})
+    load_model("merrow/parts")
+    assert "model-00001-of-00001.safetensors" in hub.downloads()
+    assert "original.safetensors" not in hub.downloads()
+
+
+def test_pickles_are_refused_before_anything_large_is_fetched(hub: Hub) -> None:
+    hub.add("models", "merrow/pickled", {"config.json": "{}", **MORE})
+    with pytest.raises(ModelError, match="no safetensors.*pytorch_model.bin"):
+        load_model("merrow/pickled")
+    assert hub.downloads() == []
+
+
+@pytest.mark.parametrize(
+    "index", ['{"weight_map": {"w": "pytorch_model.bin"}}', '{"weight_map": {"w": 5}}', "[1]", "[" * 100_000]
+)
+def test_an_index_of_anything_but_safetensors_fetches_nothing(hub: Hub, index: str) -> None:
+    hub.add("models", "merrow/byte", {**WITHOUT_WEIGHTS, **MORE, "model.safetensors.index.json": index})
+    with pytest.raises(ModelError, match="is no index of safetensors files"):
+        load_model("merrow/byte")
+    assert not {*MORE} & {*hub.downloads()}
+
+
+def test_the_repository_of_an_adapter_says_how_to_take_it(hub: Hub) -> None:
+    hub.add("models", "merrow/lora", {"adapter_config.json": "{}", "adapter_model.safetensors": b"x"})
+    with pytest.raises(ModelError, match="is an adapter; run `hf download merrow/lora`, and pass the folder it"):
+        load_model("merrow/lora")

@@ -15,16 +15,11 @@ Key = tuple[Any, ...]
 
 COMMAND = (sys.executable, "-m", "choicewise")
 DATA = ("--data", "bundled:merrowick")
-SAME = ("tokens", "text", "missing")
-
-
-QUIET = {**os.environ, "COLUMNS": "200"}
-"""No terminal's width."""
 
 
 def choicewise(*words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
     """The command, which ends with ``code``."""
-    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, env=QUIET, check=False)
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, env=quiet(), check=False)
     assert done.returncode == code, done.stderr[-3000:]
     return done
 
@@ -32,17 +27,29 @@ def choicewise(*words: str | Path, code: int = 0) -> subprocess.CompletedProcess
 def begin(*words: str | Path) -> subprocess.Popen[bytes]:
     """The command under way."""
     sink = subprocess.DEVNULL
-    return subprocess.Popen([*COMMAND, *words], stdout=sink, stderr=sink, env=QUIET, start_new_session=True)
+    return subprocess.Popen([*COMMAND, *words], stdout=sink, stderr=sink, env=quiet(), start_new_session=True)
 
 
-def printed(*words: str | Path) -> Any:
-    """What a command prints as JSON."""
-    return json.loads(choicewise(*words, "--json").stdout)
+def quiet() -> dict[str, str]:
+    """One thread, and no terminal's width."""
+    return {**os.environ, "COLUMNS": "200"}
+
+
+def checked(model: str, *options: str) -> dict[str, Any]:
+    """What ``check --json`` prints."""
+    printed: dict[str, Any] = json.loads(choicewise("check", "--model", model, *options, "--json").stdout)
+    return printed
 
 
 def trials(found: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The ways of asking that a check tried."""
     return {trial["rung"]: trial for trial in found["trials"]}
+
+
+def report(folder: Path) -> list[dict[str, Any]]:
+    """What ``report --json`` prints."""
+    printed: list[dict[str, Any]] = json.loads(choicewise("report", folder, "--json").stdout)
+    return printed
 
 
 def observations(folder: Path) -> dict[Key, dict[str, Any]]:
@@ -62,9 +69,10 @@ def largest_difference(one: Path, other: Path, *, subset: bool = False) -> float
     first, second = observations(one), observations(other)
     assert first
     assert first.keys() <= second.keys() if subset else first.keys() == second.keys()
-    differences = [0.0]
+    largest = 0.0
     for key, row in first.items():
-        assert [row[name] for name in SAME] == [second[key][name] for name in SAME]
-        pairs = zip(row["logprobs"], second[key]["logprobs"], strict=True)
-        differences += [abs(mine - theirs) for mine, theirs in pairs]
-    return max(differences)
+        like = second[key]
+        assert (row["tokens"], row["text"], row["missing"]) == (like["tokens"], like["text"], like["missing"])
+        for a, b in zip(row["logprobs"], like["logprobs"], strict=True):
+            largest = max(largest, abs(a - b))
+    return largest

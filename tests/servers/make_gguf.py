@@ -1,5 +1,7 @@
 """A bundled model as a GGUF file, which llama.cpp reads; needs numpy and gguf only (the environment of the servers)."""
 
+from __future__ import annotations
+
 import argparse
 import json
 from pathlib import Path

@@ -4,8 +4,9 @@ import os
 import signal
 import subprocess
 import time
+import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,7 @@ class RunningServer:
     @property
     def pid(self) -> int:
         """Of the process that was started; others may belong to it."""
+        assert self._process is not None
         return self._process.pid
 
     def begin(self) -> None:
@@ -66,17 +68,27 @@ class RunningServer:
         command = [word.format(port=self.port) for word in self.command]
         cache = {"HF_HOME": str(self.folder), "VLLM_CACHE_ROOT": str(self.folder), "XDG_CACHE_HOME": str(self.folder)}
         with self.log.open("ab") as log:
-            streams = {"stdout": log, "stderr": log, "stdin": subprocess.DEVNULL}
-            environment = {**os.environ, **QUIET, **cache}
-            self._process = subprocess.Popen(command, **streams, env=environment, start_new_session=True)
+            self._process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **QUIET, **cache},
+                start_new_session=True,
+            )
 
     def wait(self) -> None:
         """Return when it answers; RuntimeError with the end of its log where it ended or never does."""
+        assert self._process is not None
         until = time.monotonic() + PATIENCE
-        while time.monotonic() < until and self._process.poll() is None:
-            with suppress(OSError), urllib.request.urlopen(f"{self.url}/v1/models", timeout=10):
-                return
-            time.sleep(0.2)
+        while time.monotonic() < until:
+            if self._process.poll() is not None:
+                break
+            try:
+                with urllib.request.urlopen(f"{self.url}/v1/models", timeout=10):
+                    return
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.2)
         words = self.log.read_text(errors="replace")[-3000:]
         self.kill()
         raise RuntimeError(f"{self.command[0]} does not answer:\n{words}")
@@ -95,20 +107,23 @@ class RunningServer:
             self._process = None
 
 
-def vllm(folder: Path, work: Path, window: int | None = None) -> RunningServer:
-    """vLLM on the model of ``folder`` in float32."""
-    command = [str(interpreter("vllm")), "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1"]
-    served = ["--port", "{port}", "--model", str(folder), "--served-model-name", folder.name, "--dtype", "float32"]
-    shape = ["--block-size", "32", "--enforce-eager", "--enable-prompt-tokens-details"]
-    shape += ["--max-model-len", str(window)] if window is not None else []
-    return RunningServer(folder.name, [*command, *served, *shape], work, work / f"vllm-{folder.name}.log")
+def vllm(folder: Path, work: Path, *more: str, name: str | None = None, window: int | None = None) -> RunningServer:
+    """vLLM on the model of ``folder`` in float32, called ``name``; ``more``: further arguments."""
+    name = name or folder.name
+    served = ["--model", str(folder), "--served-model-name", name, "--dtype", "float32"]
+    shape = ["--block-size", "32", "--enforce-eager", "--enable-prompt-tokens-details", *more]
+    if window is not None:
+        shape += ["--max-model-len", str(window)]
+    python = str(interpreter("vllm"))
+    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", "{port}"]
+    return RunningServer(name, [*command, *served, *shape], work, work / f"vllm-{name}.log")
 
 
-def llama_cpp(file: Path, work: Path) -> RunningServer:
+def llama_cpp(file: Path, work: Path, *more: str) -> RunningServer:
     """llama-cpp-python on a GGUF file, called as the file is; keys and values in float32 (its default is float16)."""
-    command = [str(interpreter("llama")), "-m", "llama_cpp.server", "--host", "127.0.0.1", "--port", "{port}"]
     served = ["--model", str(file), "--model_alias", file.stem, "--n_ctx", "2048", "--logits_all", "true"]
-    shape = ["--type_k", "0", "--type_v", "0", "--n_threads", "1", "--n_threads_batch", "1"]
+    shape = ["--type_k", "0", "--type_v", "0", "--n_threads", "1", "--n_threads_batch", "1", *more]
+    command = [str(interpreter("llama")), "-m", "llama_cpp.server", "--host", "127.0.0.1", "--port", "{port}"]
     return RunningServer(file.stem, [*command, *served, *shape], work, work / f"{file.stem}.log")
 
 
@@ -118,7 +133,7 @@ def write_gguf(folder: Path, file: Path) -> Path:
     return file
 
 
-def interpreter(name: str) -> Path:
+def interpreter(name: str, environment: Mapping[str, str] = os.environ) -> Path:
     """Of ``.venv-NAME``, or of the folder that CHOICEWISE_VENV_NAME names."""
-    place = os.environ.get(f"CHOICEWISE_VENV_{name.upper()}")
+    place = environment.get(f"CHOICEWISE_VENV_{name.upper()}")
     return (Path(place) if place else ROOT / f".venv-{name}") / "bin" / "python"

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from choicewise.errors import StoreError
-from tests.servers.commands import DATA, choicewise, largest_difference, observations, printed, trials
+from tests.servers.commands import DATA, checked, choicewise, largest_difference, observations, report, trials
 from tests.servers.conftest import MODEL, MODEL_WITH_BOS
 from tests.servers.running_server import RunningServer, llama_cpp, write_gguf
 
@@ -18,7 +18,7 @@ TEXT = "The harbour of the isle"
 
 
 def test_echo_without_bos_is_refused_as_off_by_one(llama_server: RunningServer) -> None:
-    found = printed("check", "--model", llama_server.model, *TOKENIZER)
+    found = checked(llama_server.model, *TOKENIZER)
     echo = trials(found)["echo, prompts as texts"]
     assert echo["difference"] > 1
     assert "wrong row" in echo["refused"]
@@ -30,12 +30,14 @@ def test_it_is_off_by_one(llama_server: RunningServer) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
+    body = {"prompt": TEXT, "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0}
+    request = urllib.request.Request(
+        f"{llama_server.url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request) as answer:
+        told = json.load(answer)["choices"][0]["logprobs"]["token_logprobs"]
     from choicewise.models.local.tokenizer import HfTokenizer
 
-    body = {"prompt": TEXT, "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0}
-    address, kind = f"{llama_server.url}/v1/completions", {"Content-Type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(address, json.dumps(body).encode(), kind)) as answer:
-        told = json.load(answer)["choices"][0]["logprobs"]["token_logprobs"]
     ids = HfTokenizer(MODEL).encode([TEXT], special=False)[0].tolist()
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
     with torch.no_grad():
@@ -50,7 +52,7 @@ def test_letters_are_read_and_texts_refused_by_name(llama_server: RunningServer,
     served, local = tmp_path / "served", tmp_path / "local"
     done = choicewise("run", "--model", llama_server.model, *TOKENIZER, *asked, "--out", served)
     assert "mmlu/cloze:sum is refused" in done.stderr
-    assert {row["protocol"] for row in printed("report", served)} == {"mmlu/original"}
+    assert {row["protocol"] for row in report(served)} == {"mmlu/original"}
     choicewise("run", "--model", str(MODEL), *asked, "--out", local)
     true = observations(local)
     for key, row in observations(served).items():
@@ -65,7 +67,7 @@ def test_letters_are_read_and_texts_refused_by_name(llama_server: RunningServer,
 def test_echo_with_bos_gives_the_numbers_of_the_local_model(
     llama_server_with_bos: RunningServer, tmp_path: Path
 ) -> None:
-    found = printed("check", "--model", llama_server_with_bos.model, *TOKENIZER_WITH_BOS)
+    found = checked(llama_server_with_bos.model, *TOKENIZER_WITH_BOS)
     assert found["rung"] == "echo, prompts as texts"
     asked = (*DATA, "--protocol", "mmlu/cloze:sum", "--protocol", "mmlu/harness-v0:sum", "--limit", "1")
     served, local = tmp_path / "served", tmp_path / "local"

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from choicewise.errors import ModelError
-from tests.servers.commands import DATA, begin, choicewise, largest_difference, observations, printed, trials
+from tests.servers.commands import (
+    DATA,
+    begin,
+    checked,
+    choicewise,
+    largest_difference,
+    observations,
+    report,
+    trials,
+)
 from tests.servers.conftest import MODEL
 from tests.servers.running_server import RunningServer
 
@@ -24,7 +33,7 @@ def served(vllm_server: RunningServer, tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_next_tokens_and_prompts_are_both_exact(vllm_server: RunningServer) -> None:
-    found = printed("check", "--model", vllm_server.model)
+    found = checked(vllm_server.model)
     tried = trials(found)
     assert found["rung"] == "chosen next tokens, prompt log-probabilities of long continuations"
     for way in ("chosen next tokens", "prompt log-probabilities"):
@@ -34,8 +43,9 @@ def test_next_tokens_and_prompts_are_both_exact(vllm_server: RunningServer) -> N
 
 
 def test_another_tokenizer_than_the_servers_is_refused(vllm_server: RunningServer) -> None:
-    asked = ("check", "--model", vllm_server.model, "--tokenizer", "bundled:merrow-bpe-512")
-    done = choicewise(*asked, code=ModelError.exit_code)
+    done = choicewise(
+        "check", "--model", vllm_server.model, "--tokenizer", "bundled:merrow-bpe-512", code=ModelError.exit_code
+    )
     assert "the tokenizer bundled:merrow-bpe-512 is not the server's" in done.stderr
 
 
@@ -43,8 +53,8 @@ def test_a_run_gives_the_numbers_of_the_local_model(served: Path, tmp_path: Path
     local = tmp_path / "local"
     choicewise("run", "--model", str(MODEL), *ASKED, "--out", local)
     assert largest_difference(served, local) < 1e-3
-    theirs = {(row["protocol"], row["metric"]): row for row in printed("report", served)}
-    ours = {(row["protocol"], row["metric"]): row for row in printed("report", local)}
+    theirs = {(row["protocol"], row["metric"]): row for row in report(served)}
+    ours = {(row["protocol"], row["metric"]): row for row in report(local)}
     assert theirs.keys() == ours.keys()
     assert len(theirs) == 49
     for name, row in ours.items():

@@ -98,6 +98,6 @@ def test_code_is_asked_for_by_its_option(tmp_path: Path) -> None:
     text = "\n".join(line for line in PLAIN.split("\n") if not line.startswith("doc_to_text"))
     path = write_task(tmp_path, "roads", SPLITS, text + "doc_to_text: !function own.asked\n")
     line = ("run", *FAKE, "--protocol", f"lm-eval:{path}:acc", "--out", tmp_path / "run")
-    assert "doc_to_text: own.asked" in command(*line, code=2).stderr
+    assert "doc_to_text: own.asked" in command(*line, code=4).stderr
     command(*line, "--allow-task-code", code=0)
     assert open_run(tmp_path / "run").manifest.job["allow_task_code"] is True

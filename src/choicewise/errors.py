@@ -11,6 +11,11 @@ from difflib import get_close_matches
 from typing import Self
 
 
+def install_line(extra: str) -> str:
+    """What installs Choicewise with ``extra`` (as in ``hf``), typed in its checkout."""
+    return f"pip install --constraint constraints.txt '.[{extra}]'"
+
+
 class ChoicewiseError(Exception):
     """Base of every error a user is meant to read: a ``message``, and ``problems`` where it is about several.
 

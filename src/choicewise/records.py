@@ -418,7 +418,8 @@ class Manifest:
     ``model``, ``dataset`` and ``selection`` identify what was measured: a folder never continues with another.
     ``protocols``: name → signature.  ``versions``: package → version.  ``files``: those outside the blocks, by name.
     ``job``: the fields of :class:`choicewise.running.job.Job` that say where model and data lie, so that a command can
-    resume it; none where they were in memory alone.
+    resume it; none where they were in memory alone.  ``mapping``: the text of the file that said what the columns of
+    the data mean; empty where none did.
     ``imported``: where no model was asked here, and all
     that was observed comes from another tool's log.  ``server``: where the model answered from behind one.
     ``refused``: protocols that were asked for and that the model can't be asked under, with the reason.
@@ -439,6 +440,7 @@ class Manifest:
     imported: ImportRecord | None = None
     server: ServerRecord | None = None
     refused: dict[str, str] = field(default_factory=dict)
+    mapping: str = ""
 
     @property
     def writer(self) -> str:

@@ -108,15 +108,17 @@ def damage(monkeypatch: pytest.MonkeyPatch, lost: Callable[[int, Question], bool
     monkeypatch.setattr(HashModel, "answer", damaged)
 
 
+@pytest.mark.costly("a model is written, loaded and asked")
 def test_the_command_names_an_item_that_is_answered_with_nan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     damage(monkeypatch, lambda index, question: index == 0)
     data, out = write_mmlu(tmp_path / "data", subjects=("tides",)), tmp_path / "run"
     line = ("run", "--model", "fake:hash", "--data", data, "--protocol", "mmlu/cloze:sum", "--out", out)
     told = choicewise(*line, code=0)
-    assert "1 missing" in told.stdout
+    assert "1 of 6 items is missing" in told.stdout
     assert f"answers with NaN about 1 item, missing where that is read; `choicewise explain {out} --item" in told.stderr
 
 
+@pytest.mark.costly("whole runs")
 def test_nan_in_a_correction_is_named_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     damage(monkeypatch, lambda index, question: isinstance(question, Mass))
     cloze = resolve("mmlu/cloze:sum")["mmlu/cloze:sum"]

@@ -86,7 +86,7 @@ def test_every_argument_is_passed_on() -> None:
 
 def test_without_the_harness_the_line_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lm_eval", None)
-    with pytest.raises(UsageError, match=r"pip install 'choicewise\[harness\]'"):
+    with pytest.raises(UsageError, match=r"pip install --constraint constraints\.txt '\.\[harness\]'"):
         register.register()
 
 

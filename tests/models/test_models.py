@@ -109,6 +109,7 @@ def test_generate_reproduces_the_published_text() -> None:
     assert text == PUBLISHED[: len(text)]
 
 
+@pytest.mark.costly("real networks")
 @pytest.mark.parametrize("name", ["stories260K", "tiny-rwkv-4v0-660K"])
 def test_generate_keeps_the_raw_log_probabilities_and_stops(name: str) -> None:
     model = real_model(name)
@@ -331,7 +332,8 @@ def test_load_refuses_options_that_can_not_be_and_blames_no_folder_for_them(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("gpt2", "pass a folder"),
+        ("gpt2", "there is no model folder gpt2; the model on the Hub is openai-community/gpt2: name it so"),
+        ("my-model", "pass a folder"),
         ("org/model-7B", "no folder of that name here, and it is not"),
         (__file__, "it is a file; pass the folder"),
         ("tiny-q4.GGUF", "a GGUF file is for llama.cpp: serve it.*server:http://127.0.0.1:8000/v1#NAME"),
@@ -346,7 +348,7 @@ def test_load_model_names_the_extra_to_install(tmp_path: Path, monkeypatch: pyte
     monkeypatch.delattr("choicewise.models.local.networks", raising=False)
     monkeypatch.delitem(sys.modules, "choicewise.models.local.networks", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ModelError, match=r"needs torch .* pip install 'choicewise\[hf\]'"):
+    with pytest.raises(ModelError, match=r"needs torch .* pip install --constraint constraints\.txt '\.\[hf\]'"):
         load_model(tmp_path)
 
 

@@ -154,7 +154,7 @@ def test_without_peft_the_message_says_how_to_install_it(tmp_path: Path, monkeyp
     (tmp_path / CONFIG).write_bytes(STATED)
     (tmp_path / WEIGHTS).write_bytes(EMPTY)
     monkeypatch.setattr(files, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=r"pip install 'choicewise\[adapters\]'"):
+    with pytest.raises(ModelError, match=r"pip install --constraint constraints\.txt '\.\[adapters\]'"):
         load_model(BASE, adapter=tmp_path)
 
 

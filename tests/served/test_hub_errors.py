@@ -224,7 +224,7 @@ def test_progress_hears_of_every_byte_and_nothing_is_shown(hub: Hub, capfd: pyte
 
 def test_without_the_package_the_line_that_installs_it(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_access, "find_spec", lambda name: None)
-    assert "pip install 'choicewise[hub]'" in refused("datasets", "org/sums")
+    assert "pip install --constraint constraints.txt '.[hub]'" in refused("datasets", "org/sums")
 
 
 NOWHERE, SECRET_NOWHERE = "http://127.0.0.1:1", "http://user:password@127.0.0.1:1"

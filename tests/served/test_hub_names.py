@@ -87,7 +87,7 @@ CARD = "---\nconfigs:\n- config_name: default\n  data_files: ../../*.jsonl\n---\
     [
         ({"default/partial-test/0000.parquet": parquet(1)}, "org/sums", "only a part of its rows"),
         ({"test.jsonl": jsonl(1), "README.md": CARD}, "org/sums", UNDECLARED),
-        ({}, "https://huggingface.co/datasets/org/sums", "does not exist; .*; a dataset on the Hub is ORG/NAME"),
+        ({}, "https://huggingface.co/datasets/org/sums", "the dataset is called org/sums: name it so"),
     ],
     ids=["a part of a large conversion", "a description that declares no file", "an address is no name"],
 )
@@ -118,12 +118,13 @@ def test_what_is_wrong_with_rows_is_said_in_the_words_of_the_hub(hub: Hub) -> No
     with pytest.raises(DataError) as raised:
         open_dataset("org/sums")
     message = str(raised.value)
-    assert f"the split test has no answers (org/sums@{commit}/test.jsonl, row 0" in message
+    assert f"the split test has no answers (org/sums@{commit}/test.jsonl, line 1 (" in message
     assert "skip bad items to leave it out" in message
     assert f"`hf download org/sums --repo-type dataset --revision {commit} --local-dir DIR`" in message
     assert [*open_dataset("org/sums", on_bad_item="skip").splits] == ["train"]
 
 
+@pytest.mark.costly("two runs of data that a Hub serves")
 def test_a_branch_that_moved_is_noticed(hub: Hub, tmp_path: Path) -> None:
     repository = hub.add("datasets", "org/sums", {"test.jsonl": jsonl(1)})
     asked = job_of({"models": ["fake:hash"], "protocols": ["options/cloze:sum"], "data": ["org/sums"]})

@@ -121,6 +121,7 @@ def test_another_model_of_the_same_name_is_refused_on_resume(server: Server, tmp
     assert "nats then" in str(error.value)
 
 
+@pytest.mark.costly("whole runs")
 def test_a_model_that_changes_during_the_run_is_noted(server: Server, tmp_path: Path) -> None:
     model = load_model(server.address, tokenizer="bytes")
     model.check(0)
@@ -197,7 +198,7 @@ def test_nothing_for_servers_is_loaded_before_one_is_asked() -> None:
 
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("choicewise.models.load.find_spec", lambda name: None if name == "httpx2" else object())
-    with pytest.raises(ModelError, match=r"pip install 'choicewise\[server\]'"):
+    with pytest.raises(ModelError, match=r"pip install --constraint constraints\.txt '\.\[server\]'"):
         load_model("server:http://127.0.0.1:9/v1#m")
 
 

@@ -64,6 +64,7 @@ ENDS = st.lists(st.sampled_from(b"abc"), min_size=1, max_size=30).map(lambda tok
 SPANS = st.lists(st.builds(Span, TEXTS, ENDS), min_size=1, max_size=12)
 
 
+@pytest.mark.costly("random trees")
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spans=SPANS, members=st.sets(st.integers(0, 256), min_size=1, max_size=200))
 def test_a_tree_of_spans_and_masses_has_the_models_own_answers(

@@ -139,6 +139,7 @@ def test_one_whose_replicas_die_is_recorded_with_the_reason(
     assert "b: a replica died (out of memory); what it was asked is asked again" in said
 
 
+@pytest.mark.costly("replicas are processes")
 def test_a_model_behind_a_server_has_no_replicas(world: World, data: Path, tmp_path: Path) -> None:
     def served() -> Any:
         model = Named("a")

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -21,8 +22,8 @@ from pydantic import TypeAdapter
 from choicewise.data.dataset import Columns, Dataset, columns_of
 from choicewise.data.files import ROW_READERS, Row
 from choicewise.data.guess import UnknownShape
-from choicewise.data.hub import BENCHMARK, Download, HubName, open_snapshot
-from choicewise.data.rows import SHAPES, Shape
+from choicewise.data.hub import BENCHMARK, Download, HubName, hub_name, open_snapshot
+from choicewise.data.rows import SHAPES, Shape, shape_of
 from choicewise.data.splits import (
     Joined,
     are_published,
@@ -31,6 +32,7 @@ from choicewise.data.splits import (
     joined,
     matching,
     no_splits,
+    sibling_files,
 )
 from choicewise.data.tables import is_mmlu, read_mmlu, read_tabular
 from choicewise.errors import DataError, MissingData, did_you_mean
@@ -160,6 +162,44 @@ def benchmark(name: str) -> Benchmark:
     return benchmarks()[name]
 
 
+def benchmark_of(path: str, asked: Collection[str]) -> str | None:
+    """The benchmark whose questions lie at ``path``: by the name of the data, else by the columns of a file's rows.
+
+    None where neither tells; by the columns only one of the benchmarks ``asked`` is told, where it is the only one of
+    them that fits.
+    """
+    place, on_hub = Path(path), hub_name(path)
+    names: Sequence[str] = ()
+    if place.exists():
+        names = (sibling_files(place)[0] if place.is_file() else place.resolve().name,)
+    elif on_hub is not None:
+        names = (on_hub.config or "", on_hub.repository.rpartition("/")[2])
+    if called := next(filter(None, map(_called, names)), None):
+        return called
+    if not place.is_file() or place.suffix not in ROW_READERS:
+        return None
+    row = next((row for row in ROW_READERS[place.suffix](place) if isinstance(row, dict)), {})
+    if called := _called(shape_of(row) or ""):
+        return called
+    fitting = [each for each in asked if (columns := benchmark(each).columns) and _has(row, columns)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _called(name: str) -> str | None:
+    """The benchmark that a name begins with; mmlu-pro is not mmlu."""
+    known = (each for each in benchmarks() if f"{_plain(name)}-".startswith(f"{_plain(each)}-"))
+    return max(known, key=len, default=None)
+
+
+def _plain(name: str) -> str:
+    return re.sub("[^a-z0-9]+", "-", name.casefold()).strip("-")
+
+
+def _has(row: Row, columns: Columns) -> bool:
+    named = {name.partition(".")[0] for name in columns.used - {""}}
+    return bool(named) and named <= row.keys()
+
+
 @dataclass(frozen=True)
 class Fetched:
     """The files of a repository at a commit, by their paths there, which are those in the folder as well.
@@ -209,7 +249,7 @@ def read_fetched(folder: Path) -> Fetched | None:
 def _read(known: Benchmark, splits: _Splits, folder: Path, source: str, on_bad_item: str) -> Dataset:
     files, subjects = _inside(folder, splits)
     dataset = read_tabular(known.name, files, on_bad_item=on_bad_item, columns=known.columns, subjects=subjects or None)
-    return replace(dataset, source=source)
+    return replace(dataset, source=source, notes=())  # published rows that stand twice are as they were published
 
 
 def _inside(folder: Path, splits: _Splits) -> Joined:

@@ -111,6 +111,8 @@ class Dataset:
     ``splits`` maps a split's name (``test``, ``dev``, ``validation``, ``train``) to its items; they are kept in
     columns (:class:`~choicewise.data.items.Items`), so that a million of them fit into little memory.
     ``columns``: as what the columns of its (first) file were read; None where they have no names, or there is no file.
+    ``guess``: that on a line, where it was neither declared nor of a known shape; else empty.  ``notes``: what else to
+    know of how it was read.
     ``source``: the repository on the Hub and the commit that they were read from, nothing for local files.
     ``read_with``: the release of another tool that read them, and which of its tasks they are; empty for none.
     """
@@ -121,6 +123,8 @@ class Dataset:
     columns: Columns | None = None
     source: str = ""
     read_with: str = ""
+    guess: str = ""
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "splits", {split: Items.of(items) for split, items in self.splits.items()})
@@ -242,6 +246,21 @@ def columns_of(declared: Mapping[str, Any], where: str) -> Columns:
         problems += _wrong_values(values.get("answer_is") or "any", values.get("labels") or ())
     known = f"the keys of a mapping are {', '.join(kinds)}"
     raise DataError(f"{where}: {problems[0]}", [*problems[1:], known])
+
+
+def mapping_table(columns: Columns) -> dict[str, Any]:
+    """The table of which :func:`columns_of` makes ``columns``: the question and what differs from the defaults."""
+    values: dict[str, Any] = {"question": columns.question or ""}
+    usual = Columns(target="")
+    for spec in fields(columns):
+        value = getattr(columns, spec.name)
+        if not spec.init or spec.name == "question" or (value == getattr(usual, spec.name) and spec.name != "target"):
+            continue
+        if isinstance(value, Mapping):
+            value = {key: list(part) if isinstance(part, tuple) else part for key, part in value.items()}
+        if value is not None:
+            values[spec.name] = list(value) if isinstance(value, tuple) else value
+    return values
 
 
 def html_table(title: str, facts: Mapping[str, object]) -> str:

@@ -29,6 +29,9 @@ DEEPEST: Final = 100  # levels of lists and tables in each other; what reads the
 _QUOTED: Final = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
 _NEXT: Final = re.compile(rf"\s*({_QUOTED})\s*(,|\Z)")
 _CSV_CHUNK: Final = 1000  # rows that are read at a time
+_SHEETS: Final = (".csv", ".tsv")  # how files end that spreadsheets show
+_DELIMITERS: Final = ",;\t"  # of the cells of a sheet; the first where several part a header alike
+_HEADER_LINES: Final = 50  # lines that a header may go over
 
 
 class Number(str):
@@ -126,13 +129,18 @@ def read_list(cell: object, column: str) -> list[Any]:
     return value
 
 
-def cells(path: Path) -> Iterator[list[str]]:
+def cells(path: Path, delimiter: str = ",") -> Iterator[list[str]]:
     """Every row that is not a blank line, header or not, as texts: no text becomes a number or a missing value.
 
-    Raises DataError when the file is not UTF-8, or a quote is never closed or closed inside a cell: the cells after it
-    can't be separated, so no row can be skipped.
+    ``delimiter`` stands between the cells.  Raises DataError when the file is not UTF-8, or a quote is never closed or
+    closed inside a cell: the cells after it can't be separated, so no row can be skipped.
     """
-    reader = csv.reader(_lines(path), strict=True)
+    return filter(None, _sheet(path, delimiter))
+
+
+def _sheet(path: Path, delimiter: str) -> Iterator[list[str]]:
+    """The rows of :func:`cells` and the blank lines between them, which have no cells."""
+    reader = csv.reader(_lines(path), strict=True, delimiter=delimiter)
     rows: list[list[str]] | None = None
     while rows is None or rows:
         limit = csv.field_size_limit()  # the csv module has one limit for the whole process
@@ -144,15 +152,16 @@ def cells(path: Path) -> Iterator[list[str]]:
             raise DataError(f"{where}: {error}; check its quotes") from error
         finally:
             csv.field_size_limit(limit)
-        yield from filter(None, rows)
+        yield from rows
 
 
 def csv_rows(path: Path) -> Iterator[Row | UnusableRow]:
     """Every row after the header by the header's names, or why its cells don't fit the header.
 
-    Raises DataError as `cells` does, and when two columns of the header have the same name.
+    The cells are parted by what parts the header: commas, semicolons or tabs.  Raises DataError as `cells` does, and
+    when two columns of the header have the same name.
     """
-    rows = cells(path)
+    rows = cells(path, _delimiter(path))
     header = next(rows, [])
     if (name := repeated(header)) is not None:
         raise DataError(f"{path}: the header names two columns {name!r}; rename one of them")
@@ -223,13 +232,34 @@ def parquet_rows(path: Path) -> Iterator[Row | UnusableRow]:
 
 
 class RowPlace(NamedTuple):
-    """A row of a file, counted from 0; the text of it is made when it is needed."""
+    """A row of a file, counted from 0 without ``header`` rows and blank lines; the text of it is made when needed."""
 
     file: Path
     row: int
+    header: int = 1
+
+    @property
+    def number(self) -> int:
+        """The row as programs number it that show the file: rows of a sheet and lines of JSONL from 1."""
+        above = self.header if self.file.suffix in _SHEETS else 0
+        filled: Iterator[bool]
+        with suppress(DataError, OSError):  # the file is gone, or damaged further up
+            if self.file.suffix in _SHEETS:
+                filled = map(bool, _sheet(self.file, _delimiter(self.file) if self.header else ","))
+            elif self.file.suffix == ".jsonl":
+                filled = (not _is_blank(line) for line in text_lines(self.file))
+            else:
+                return self.row
+            numbers = (number for number, each in enumerate(filled, start=1) if each)
+            return next(islice(numbers, self.row + above, None), self.row + above + 1)
+        return self.row + above + 1
 
     def __str__(self) -> str:
-        return f"{self.file}, row {self.row} (counted from 0)"
+        if self.file.suffix == ".jsonl":
+            return f"{self.file}, line {self.number} (counted from 1)"
+        sheet = self.file.suffix in _SHEETS
+        how = ("the header is row 1" if self.header else "counted from 1") if sheet else "counted from 0"
+        return f"{self.file}, row {self.number} ({how})"
 
 
 def read_toml(text: str) -> dict[str, Any]:
@@ -282,6 +312,22 @@ def _lines(path: Path) -> Iterator[str]:
             yield line
 
 
+def _delimiter(path: Path) -> str:
+    """What parts the header of a sheet into the most cells."""
+    head = [*islice(_lines(path), _HEADER_LINES)]
+
+    def width(delimiter: str) -> int:
+        with suppress(csv.Error):
+            return len(next(filter(None, csv.reader(head, strict=True, delimiter=delimiter)), []))
+        return 0
+
+    return max(_DELIMITERS, key=width)
+
+
+def _is_blank(line: str) -> bool:
+    return not line.strip(" \t\r\n")
+
+
 def _refuse_constant(constant: str) -> object:
     raise UnusableRow(f"the line holds {constant}, which is no JSON")
 
@@ -313,8 +359,8 @@ def _row(line: str) -> dict[str, Any] | UnusableRow:
 
 ROW_READERS: Final[Mapping[str, Callable[[Path], Iterator[Row | UnusableRow]]]] = {
     # JSON strings may hold U+2028 and other line ends unescaped
-    ".jsonl": lambda path: (_row(line) for line in text_lines(path) if line.strip(" \t\r\n")),
-    ".csv": csv_rows,
+    ".jsonl": lambda path: (_row(line) for line in text_lines(path) if not _is_blank(line)),
+    **dict.fromkeys(_SHEETS, csv_rows),
     ".parquet": parquet_rows,
 }
 """File suffix → what reads the file's rows: each by the columns' names, or why it can't be read."""

@@ -1,6 +1,6 @@
-"""What columns may mean: proposals for an unknown shape.
+"""What columns may mean: guesses and proposals for an unknown shape.
 
-Nothing is read by a guess; a guess only becomes the text of a mapping that a person checks.
+A guess is read by where it alone fits every row; else it only becomes the text of a mapping that a person checks.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from choicewise.data.dataset import RESERVED, Columns, Items
-from choicewise.data.files import list_in, text
+from choicewise.data.dataset import RESERVED, Columns, Items, mapping_table
+from choicewise.data.files import ROW_READERS, RowPlace, list_in, text
 from choicewise.data.rows import DOUBTFUL, LETTERS, Answer, CountingOpen, RowDraft, draft, shape_of_columns
 from choicewise.errors import DataError, NoAnswer, UnusableRow
 from choicewise.util.jsonio import exact_json
@@ -46,7 +46,7 @@ class UnknownShape(DataError):
 def unknown_shape(file: Path, rows: Sequence[Mapping[str, Any]]) -> UnknownShape:
     """The error about a file whose columns are of no known shape; ``rows``: its first ones."""
     why = f"{file} has the columns {', '.join(rows[0])}, which are no known shape"
-    return UnknownShape(f"{why}; {_COPY}", proposal(rows))
+    return UnknownShape(f"{why}; {_COPY}", proposal(rows, file=file))
 
 
 def open_counting(file: Path, rows: Sequence[Mapping[str, Any]], error: CountingOpen) -> UnknownShape:
@@ -65,11 +65,12 @@ def misread_shape(
     return UnknownShape(f"{why}; {_COPY}", lines)
 
 
-def proposal(rows: Sequence[Mapping[str, Any]], doubtful: int = DOUBTFUL) -> list[str]:
+def proposal(rows: Sequence[Mapping[str, Any]], doubtful: int = DOUBTFUL, file: Path | None = None) -> list[str]:
     """The lines of a mapping in TOML that fits nine of ten ``rows``, or of one with gaps where none does.
 
-    ``rows``: the first ones of a file, at least one.  The lines begin with what is to be checked, as comments.  From
-    ``doubtful`` digits up of which none is 0, the mapping leaves open whether they count from 0 or from 1.
+    ``rows``: the first ones of a file, at least one; where the ``file`` is given, a row that does not fit is named.
+    The lines begin with what is to be checked, as comments.  From ``doubtful`` digits up of which none is 0, the
+    mapping leaves open whether they count from 0 or from 1.
     """
     cells = _Cells(rows)
     for columns in islice(_candidates(cells), _TRIED):
@@ -80,6 +81,8 @@ def proposal(rows: Sequence[Mapping[str, Any]], doubtful: int = DOUBTFUL) -> lis
             no_zero = columns.answer_is == "index" and not any("0" in map(str, each.cells) for each in answers)
             counting_open = no_zero and len(answers) >= doubtful
             lines = [fits, *([f"# {unanswered} of them have no answer"] if unanswered else [])]
+            if file is not None and (misfit := _first_misfit(file, rows, columns)):
+                lines.append(f"# it does not fit {misfit}")
             if counting_open:
                 lines.append('# no answer is 0: put "number" in place of ... if they count from 1, "index" if from 0')
             elif no_zero:
@@ -88,7 +91,7 @@ def proposal(rows: Sequence[Mapping[str, Any]], doubtful: int = DOUBTFUL) -> lis
                 lines.append(f"# check that {columns.labels[0]} means the first choice")
             if columns.answer_is == "number" and len({str(each.cell) for each in answers}) == 1:
                 lines.append("# all answers are the same: check that they count from 1")
-            return [*lines, *_spelled(columns, counting_open)]
+            return [*lines, *mapping_lines(columns, counting_open)]
     return [
         "# no columns fit by their names and values: put theirs in place of ...",
         f"# the columns are {', '.join(map(_toml, cells.columns))}",
@@ -96,6 +99,83 @@ def proposal(rows: Sequence[Mapping[str, Any]], doubtful: int = DOUBTFUL) -> lis
         'choices = ["...", "..."]',
         'answer = "..."',
     ]
+
+
+def guessed_columns(files: Sequence[Path]) -> Columns | None:
+    """What the columns of ``files`` mean where all guesses that fit every row agree, and there is one; else None.
+
+    Guesses differ where a row has other choices or another answer by one than by the other, as digits have that may
+    count from 0 or from 1.
+    """
+    rows = chain.from_iterable(ROW_READERS[file.suffix](file) for file in files)
+    sample = [row for row in islice(rows, SAMPLE) if isinstance(row, dict)]
+    cells = _Cells(sample)
+    left = {number: each for number, each in enumerate(islice(_candidates(cells), _TRIED)) if cells.alone(each)}
+    if any(not each.fixed for each in left.values()):
+        left = {number: each for number, each in left.items() if not each.fixed or each.choices}
+    read = dict.fromkeys(left, 0)
+    golds: dict[int, set[tuple[int, ...]]] = {number: set() for number in left}
+    ids, repeats = set[int](), False
+    for row in chain.from_iterable(ROW_READERS[file.suffix](file) for file in files):
+        if not isinstance(row, dict):
+            return None
+        for number, columns in [*left.items()]:
+            try:
+                id, choices, gold = _meant(row, columns)
+            except UnusableRow:
+                del left[number]
+                continue
+            read[number] = hash((read[number], choices, gold))
+            golds[number] |= {gold} if len(golds[number]) < 2 else set()
+            if number == min(left) and id:
+                repeats |= hash(id) in ids
+                ids.add(hash(id))
+        if not left:
+            return None
+    best = left[min(left)]
+    if len({read[number] for number in left}) > 1 or (best.answer_is == "number" and len(golds[min(left)]) == 1):
+        return None
+    labels = best.labels[: len(best.choices)] if isinstance(best.choices, tuple) else best.labels
+    return replace(best, labels=labels, id=None if repeats else best.id)
+
+
+def reading_line(file: Path, columns: Columns) -> str:
+    """What the columns of ``file`` were guessed to mean, on a line."""
+    kinds = {"index": "index from 0", "number": "number from 1"}
+    parts = [f"{name} = {_named(value)}" for name, value in _sources(columns).items() if value and name != "answer"]
+    answer = [f"answer = {columns.answer} ({kinds.get(columns.answer_is, columns.answer_is)})"] * bool(columns.answer)
+    after = [f"{name} = {value}" for name, value in {"subject": columns.subject, "id": columns.id}.items() if value]
+    return f"{file.name}: {', '.join([*parts, *answer, *after])}"
+
+
+def _named(source: Source) -> str:
+    """The columns of a source; of those that are named alike the first, and the label of the last."""
+    if isinstance(source, str):
+        return source
+    members = [_MEMBER.fullmatch(name) for name in source]
+    stems = {member["stem"] if member else name for member, name in zip(members, source, strict=True)}
+    last = members[-1]
+    return f"{source[0]}..{last['label']}" if len(stems) == 1 and last and len(source) > 2 else ", ".join(source)
+
+
+def _first_misfit(file: Path, rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
+    """The place of the first of the ``rows`` that the mapping does not fit, and why; empty where it fits all."""
+    for row in rows:
+        try:
+            _meant(row, columns)
+        except UnusableRow as reason:
+            numbers = (number for number, each in enumerate(ROW_READERS[file.suffix](file)) if each == row)
+            return f"{RowPlace(file, next(numbers))}: {reason}"
+    return ""
+
+
+def _meant(row: Mapping[str, Any], columns: Columns) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
+    """Id, choices and right ones of a row; UnusableRow where it can't be asked as ``columns`` say."""
+    drafted = draft(row, columns)
+    gold = drafted.answer.gold(columns.answer_is) if isinstance(drafted.answer, Answer) else drafted.answer
+    if len(drafted.choices) < 2 or not all(map(str.strip, drafted.choices)):
+        raise UnusableRow(f"it has not two choices or more, all with a text: {', '.join(map(repr, drafted.choices))}")
+    return drafted.id, drafted.choices, gold
 
 
 @dataclass(frozen=True)
@@ -220,20 +300,21 @@ def _read(rows: Sequence[Mapping[str, Any]], columns: Columns) -> tuple[list[Row
     return drafts, unanswered
 
 
-def _spelled(columns: Columns, counting_open: bool) -> Iterator[str]:
-    values: dict[str, Source | None] = {"question": columns.question or ""}
-    values |= {name: getattr(columns, name) or None for name in ("choices", "fixed", "right", "wrong", "answer")}
+def mapping_lines(columns: Columns, counting_open: bool = False) -> Iterator[str]:
+    """The lines of the mapping ``columns`` in TOML; ``counting_open`` leaves open whether answers count from 0 or 1."""
+    values = mapping_table(columns)
     if columns.answer is not None:
-        values["answer_is"] = "..." if counting_open else columns.answer_is
-    labels = columns.labels
-    if isinstance(columns.choices, tuple):
-        labels = labels[: len(columns.choices)]
-    values |= {"labels": labels or None, "id": columns.id, "subject": columns.subject}
-    for name, value in values.items():
-        if value is not None:
-            yield f"{name} = {_toml(value)}"
-    if columns.rename:
-        yield from chain([""], ["[rename]"], (f"{old} = {_toml(new)}" for old, new in columns.rename.items()))
+        values = {**values, "answer_is": "..." if counting_open else columns.answer_is}
+    if isinstance(columns.choices, tuple) and columns.labels:
+        values["labels"] = columns.labels[: len(columns.choices)]
+    rename = values.pop("rename", {})
+    yield from (f"{name} = {_toml(value)}" for name, value in values.items())
+    if rename:
+        yield from chain([""], ["[rename]"], (f"{old} = {_toml(new)}" for old, new in rename.items()))
+
+
+def _sources(columns: Columns) -> dict[str, Source | None]:
+    return {name: getattr(columns, name) for name in ("question", "choices", "fixed", "right", "wrong", "answer")}
 
 
 def _toml(value: object) -> str:
@@ -275,7 +356,7 @@ class _Cells:
         yield from self._ranked(_CHOICES, lists)
         groups: dict[str, dict[str, str]] = {}
         for name in self.columns:
-            if (member := _MEMBER.fullmatch(name)) and self._all(name, _is_filled):
+            if (member := _MEMBER.fullmatch(name)) and self._mostly_filled(name):
                 groups.setdefault(member["stem"], {})[member["label"]] = name
         for members in sorted(groups.values(), key=len, reverse=True):
             labels = sorted(members)
@@ -283,6 +364,19 @@ class _Cells:
             if len(labels) > 1 and start in "Aa01" and labels == [chr(ord(start) + n) for n in range(len(labels))]:
                 yield tuple(members[label] for label in labels)
         yield from (name for name in lists if not _rank(name, _CHOICES))
+
+    def alone(self, columns: Columns) -> bool:
+        """Whether no other column could as well be the question, or be one more choice, and labels say their order."""
+        used = columns.used - {columns.id, columns.subject, ""}
+        free = [name for name in self.questions() if name == columns.question or name not in used]
+        ranks = [_rank(name, _QUESTION) for name in free]
+        if columns.question is not None and (free[0] != columns.question or ranks.count(ranks[0]) > 1):
+            return False
+        names = columns.choices if isinstance(columns.choices, tuple) else ()
+        stems = {member["stem"] for name in names if (member := _MEMBER.fullmatch(name))}
+        others = (member for name in self.columns if name not in used and (member := _MEMBER.fullmatch(name)))
+        ordered = bool(columns.fixed) or columns.labels not in _TRUTHS
+        return ordered and not any(member["stem"] in stems for member in others)
 
     def pairs(self) -> Iterator[tuple[Source, Source]]:
         """A source of the right choices and one of the wrong, where names say which is which."""
@@ -309,6 +403,10 @@ class _Cells:
     def _all(self, name: str, holds: Any) -> bool:
         cells = [cell for cell in self.columns[name] if cell is not None]
         return bool(cells) and all(map(holds, cells))
+
+    def _mostly_filled(self, name: str) -> bool:
+        cells = self.columns[name]
+        return sum(map(_is_filled, cells)) >= 0.9 * len(cells)
 
     @staticmethod
     def _ranked(words: Sequence[str], names: Sequence[str]) -> list[str]:

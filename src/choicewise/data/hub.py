@@ -22,7 +22,7 @@ from time import monotonic
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from choicewise.errors import ChoicewiseError, DataError, ModelError
+from choicewise.errors import ChoicewiseError, DataError, ModelError, install_line
 from choicewise.util.background import in_time
 
 REMEMBERED: Final = 60.0  # seconds that an answer holds: a notebook outlives a network that is down
@@ -151,6 +151,27 @@ def hub_name(text: str) -> HubName | None:
     return HubName(**match.groupdict()) if match else None
 
 
+_PAGE = re.compile(
+    r"https?:/{1,2}(?:www\.)?(?:huggingface\.co|hf\.co)/(?P<kind>datasets/|spaces/)?(?P<name>[\w.-]+/[\w.-]+)"
+    r"(?:/(?P<tab>\w+)/(?P<part>[^/?#]+))?(?:[/?#].*)?",
+    re.ASCII,
+)
+_OF_REVISION: Final = ("tree", "blob", "resolve", "commit")  # parts of a page's address before a revision
+
+
+def refuse_page(text: str, kind: Kind) -> None:
+    """The kind's error where ``text`` is the address of a page of the Hub, with the name to type in its place."""
+    if (page := _PAGE.fullmatch(text)) is None:
+        return
+    what = (page["kind"] or "models/").rstrip("s/")
+    config = page["part"] if page["tab"] == "viewer" and what == "dataset" and page["part"] != "default" else None
+    revision = page["part"] if page["tab"] in _OF_REVISION and page["part"] != "main" else None
+    name = HubName(page["name"], config, revision)
+    if what != kind.name:
+        raise kind.error(f"{name} is a {what} on the Hub, and no {kind.name}: name it as the {what}")
+    raise kind.error(f"that is the address of a page; the {what} is called {name}: name it so")
+
+
 def out_of_reach() -> str:
     """Why ``HF_ENDPOINT`` gave no answer when it was last asked, at most a minute ago; empty where it gave any."""
     from huggingface_hub import constants
@@ -218,9 +239,7 @@ def _snapshot(hub: Any, name: HubName, kind: Kind, commit: str, patterns: list[s
 def _hub(name: HubName, kind: Kind) -> Iterator[Any]:
     """The package, as quiet as can be, and its errors in our words."""
     if find_spec("huggingface_hub") is None:
-        raise kind.error(
-            f"{name} is on the Hub, which needs the package huggingface_hub; run: pip install 'choicewise[hub]'"
-        )
+        raise kind.error(f"{name} is on the Hub, which needs the package huggingface_hub; run: {install_line('hub')}")
     import huggingface_hub.utils.logging  # which sets the level of its log when it is imported, and not before
 
     levels = {log: log.level for log in map(logging.getLogger, _LOGS)}

@@ -10,7 +10,7 @@ from typing import Any
 from choicewise.bundled import BENCHMARK, PREFIX, bundled_folder
 from choicewise.data.dataset import Columns, Dataset
 from choicewise.data.files import ROW_READERS
-from choicewise.data.hub import DATASET, Download, HubName, Snapshot, hub_name, open_snapshot
+from choicewise.data.hub import DATASET, Download, HubName, Snapshot, hub_name, open_snapshot, refuse_page
 from choicewise.data.splits import (
     DEFAULT,
     SPLITS,
@@ -43,6 +43,7 @@ def open_dataset(
     Raises DataError when nothing is there or it can't be read, the layout is unknown or a row can't be used.
     """
     refuse_secret(path, "the dataset", DataError)
+    refuse_page(str(path), DATASET)
     if str(path).startswith(PREFIX):
         if (bundled := bundled_folder(str(path), (BENCHMARK,))) is None:
             raise DataError(f"{path} is no dataset; the bundled one is {PREFIX}{BENCHMARK.name}")

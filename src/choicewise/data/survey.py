@@ -77,7 +77,7 @@ class Doubles:
 class Survey:
     """A dataset in numbers.
 
-    ``shape``: the name of the known shape, nothing where the columns were declared or the layout has no names for them;
+    ``shape``: the name of the known shape, ``guessed``, nothing where the columns were declared or have no names;
     ``columns``: what each column was read as, None for that layout.  ``evaluated``: the split that is scored unless a
     protocol names another, nothing where there are several others.  ``rows``: ``_SHOWN`` items of it, evenly spread.
     ``skipped``: why rows were skipped → how many.  ``fields``: the further columns, and ``content`` those of them that
@@ -129,7 +129,7 @@ def survey(dataset: Dataset) -> Survey:
     return Survey(
         name=dataset.name,
         digest=dataset.digest,
-        shape="" if dataset.columns is None else shape_of_columns(dataset.columns),
+        shape="guessed" if dataset.guess else "" if dataset.columns is None else shape_of_columns(dataset.columns),
         columns=dataset.columns,
         splits=splits,
         evaluated=evaluated,

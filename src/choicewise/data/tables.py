@@ -21,16 +21,26 @@ import numpy as np
 
 from choicewise.data.dataset import Columns, Dataset, ItemColumns, Items
 from choicewise.data.files import ROW_READERS, Row, RowPlace, cells
-from choicewise.data.guess import SAMPLE, misread_shape, open_counting, unknown_shape
+from choicewise.data.guess import (
+    SAMPLE,
+    UnknownShape,
+    guessed_columns,
+    misread_shape,
+    open_counting,
+    reading_line,
+    unknown_shape,
+)
 from choicewise.data.items import Item
 from choicewise.data.rows import Answer, AnswerReader, CountingOpen, RowDraft, draft, recognise
 from choicewise.data.splits import SPLITS, converted_files
 from choicewise.errors import DataError, NoAnswer, UnusableRow, UsageError
 from choicewise.records import SkippedRow
+from choicewise.util.text import listed
 
 _FOLDERS: Final = ("dev", "val", "test")
 LISTED: Final = 24  # problems that an error lists; it counts the others
 _IntakeRow = tuple[RowPlace, str, Callable[[], Item]]  # the place of a row, its split, and what returns the item
+_NAMED: Final = 3  # pairs of rows with the same content that are named
 FEWEST: Final = 4  # columns of a question with two choices
 
 
@@ -60,6 +70,7 @@ def read_tabular(
 ) -> Dataset:
     """The dataset whose splits are in ``files``; without ``columns`` the shape is recognised, file by file.
 
+    Of columns of no known shape the one guess that fits every row is taken, where there is one; the dataset says it.
     ``subjects``: the subject of each file, where each holds one; empty where its rows say it.
 
     An item without an id of its own is ``<subject>/<split>/<n>``, n counted from 0 within the subject, so that a
@@ -69,19 +80,40 @@ def read_tabular(
     Raises DataError for an empty file, an unknown shape, an answer that can be read in several ways, an id given
     twice, and, unless ``on_bad_item`` is ``skip``, for any row that can't be used.
     """
+    paths = [*chain.from_iterable(files.values())]
+    guessed = None
+    if columns is None and _head(paths[0]) is not None and recognise(_head(paths[0]) or {}) is None:
+        guessed = guessed_columns(paths)
+    try:
+        dataset = _read(name, files, on_bad_item, columns or guessed, subjects)
+    except UnknownShape:
+        raise
+    except DataError as error:
+        if columns is not None or guessed is not None:
+            raise
+        mapping, rows = _opened(paths[0], None)
+        if isinstance(error, CountingOpen):
+            raise open_counting(paths[0], _sample(rows), error) from error
+        if (misread := misread_shape(paths[0], _sample(rows), mapping, error)) is None:
+            raise
+        if (guessed := guessed_columns(paths)) is None:
+            raise misread from error
+        dataset = _read(name, files, on_bad_item, guessed, subjects)
+    if guessed is not None:
+        return replace(dataset, columns=guessed, guess=reading_line(paths[0], guessed))
+    return replace(dataset, columns=columns or _opened(paths[0], None)[0])
+
+
+def _read(
+    name: str,
+    files: Mapping[str, list[Path]],
+    on_bad_item: str,
+    columns: Columns | None,
+    subjects: Mapping[Path, str] | None,
+) -> Dataset:
     answers = AnswerReader(_open_answers(files, columns))
     fewest = 2 if columns is None or columns.target is None else 1
-    first = next(chain.from_iterable(files.values()))
-    try:
-        dataset = build_dataset(name, _table_rows(files, columns, answers, subjects), on_bad_item, fewest)
-    except DataError as error:
-        mapping, rows = _opened(first, columns)
-        if columns is None and isinstance(error, CountingOpen):
-            raise open_counting(first, _sample(rows), error) from error
-        if columns is None and (misread := misread_shape(first, _sample(rows), mapping, error)):
-            raise misread from error
-        raise
-    return replace(dataset, columns=columns or _opened(first, None)[0])
+    return build_dataset(name, _table_rows(files, columns, answers, subjects), on_bad_item, fewest)
 
 
 def build_dataset(name: str, rows: Iterable[_IntakeRow], on_bad_item: str = "error", fewest: int = 2) -> Dataset:
@@ -94,7 +126,7 @@ def build_dataset(name: str, rows: Iterable[_IntakeRow], on_bad_item: str = "err
     if on_bad_item not in ("error", "skip"):
         raise UsageError(f"on_bad_item is {on_bad_item!r}; it must be error or skip")
     splits: dict[str, _Split] = {}
-    bad: list[SkippedRow] = []
+    bad: list[tuple[RowPlace, SkippedRow]] = []
     unanswered: Counter[str] = Counter()
     first_unanswered: dict[str, str] = {}
     count = 0
@@ -109,7 +141,7 @@ def build_dataset(name: str, rows: Iterable[_IntakeRow], on_bad_item: str = "err
             else:
                 count += 1
             if on_bad_item == "skip" or (count <= LISTED and not isinstance(reason, NoAnswer)):
-                bad.append(SkippedRow(str(place.file), place.row, str(reason)))
+                bad.append((place, SkippedRow(str(place.file), place.row, str(reason))))
             continue
         splits.setdefault(split, _Split()).add(place, item)
     problems: list[str] = []
@@ -118,7 +150,7 @@ def build_dataset(name: str, rows: Iterable[_IntakeRow], on_bad_item: str = "err
             _unanswered(split, first_unanswered[split], number, split in splits) for split, number in unanswered.items()
         ]
     if bad and on_bad_item == "error":
-        reasons = [f"{RowPlace(Path(each.file), each.row)}: {each.reason}" for each in bad]
+        reasons = [f"{place}: {each.reason}" for place, each in bad]
         problems += _together(reasons, count, "rows can't be used", "correct the row, or skip bad items")
     repeats = [repeat for taken in splits.values() for repeat in taken.repeats()]
     if repeats:
@@ -126,9 +158,10 @@ def build_dataset(name: str, rows: Iterable[_IntakeRow], on_bad_item: str = "err
     if problems:
         raise DataError(problems[0], problems[1:])
     if not splits:
-        why = f"; every row was skipped, the first because {bad[0].reason}" if bad else ""
+        why = f"; every row was skipped, the first because {bad[0][1].reason}" if bad else ""
         raise DataError(f"{name} holds no questions that can be used{why}")
-    return Dataset(name, {split: taken.items for split, taken in splits.items()}, tuple(bad))
+    skipped, notes = tuple(each for _, each in bad), [line for taken in splits.values() for line in taken.twice()]
+    return Dataset(name, {split: taken.items for split, taken in splits.items()}, skipped, notes=tuple(notes))
 
 
 def check_item(item: Item, fewest: int = 2) -> None:
@@ -159,7 +192,7 @@ def _mmlu_rows(folder: Path) -> Iterator[_IntakeRow]:
         split = SPLITS[name]
         for number, row in enumerate(cells(file)):
             id = f"{subject}/{split}/{number}"
-            yield RowPlace(file, number), split, partial(_mmlu_item, id, subject, row, width)
+            yield RowPlace(file, number, header=0), split, partial(_mmlu_item, id, subject, row, width)
 
 
 def _mmlu_files(folder: Path) -> Iterator[tuple[str, str, Path]]:
@@ -261,6 +294,10 @@ def _opened(file: Path, columns: Columns | None) -> tuple[Columns, Iterator[Row 
     return columns, iter(head)
 
 
+def _head(file: Path) -> Row | None:
+    return next((row for row in ROW_READERS[file.suffix](file) if isinstance(row, dict)), None)
+
+
 def _sample(rows: Iterator[Row | UnusableRow]) -> list[Row]:
     return [row for row in islice(rows, SAMPLE) if isinstance(row, dict)]
 
@@ -280,14 +317,15 @@ class _Split:
 
     def __init__(self) -> None:
         self._columns = ItemColumns()
-        self._hashes, self._rows = array("q"), array("q")
-        self._files: list[tuple[int, Path]] = []
+        self._hashes, self._rows, self._contents = array("q"), array("q"), array("q")
+        self._files: list[tuple[int, Path, int]] = []
 
     def add(self, place: RowPlace, item: Item) -> None:
         if not self._files or self._files[-1][1] != place.file:
-            self._files.append((len(self._rows), place.file))
+            self._files.append((len(self._rows), place.file, place.header))
         self._rows.append(place.row)
         self._hashes.append(hash(item.id))
+        self._contents.append(hash(_content(item)))
         self._columns.add(item)
 
     @property
@@ -295,19 +333,49 @@ class _Split:
         return Items(self._columns.batches())
 
     def repeats(self) -> Iterator[str]:
-        hashes = np.frombuffer(self._hashes, np.int64)
-        values, counts = np.unique(hashes, return_counts=True)
-        suspects = np.flatnonzero(np.isin(hashes, values[counts > 1]))
         items = self.items
         first: dict[str, int] = {}
-        for position in suspects.tolist():
+        for position in _repeated(self._hashes):
             id = items[position].id
             if (before := first.setdefault(id, position)) != position:
                 yield f"{self._place(before)} and {self._place(position)} have the same id {id!r}"
 
+    def twice(self) -> Iterator[str]:
+        """A line that names the rows with the same question and choices, where there are any."""
+        items, groups = self.items, dict[object, list[int]]()
+        for position in _repeated(self._contents):
+            groups.setdefault(_content(items[position]), []).append(position)
+        alike = [positions for positions in groups.values() if len(positions) > 1]
+        if not alike:
+            return
+        told, first = [], self._place(alike[0][0])
+        for positions in alike[:_NAMED]:
+            places = [self._place(each) for each in positions[: 2 * _NAMED]]
+            numbers = [f"{each.number}{'' if each.file == first.file else f' of {each.file.name}'}" for each in places]
+            numbers += [""] * (len(positions) - len(places))
+            differ = " (with other answers)" if len({items[each].gold for each in positions}) > 1 else ""
+            told.append(f"{listed(numbers, 2 * _NAMED - 1)}{differ}")
+        noun = "lines" if first.file.suffix == ".jsonl" else "rows"
+        more = f", and {len(alike) - _NAMED} more questions" if len(alike) > _NAMED else ""
+        yield f"{first.file.name}: {noun} {', '.join(told)}{more} have the same question and choices; each counts"
+
     def _place(self, position: int) -> RowPlace:
         number = bisect_right(self._files, position, key=lambda start: start[0]) - 1
-        return RowPlace(self._files[number][1], self._rows[position])
+        _, file, header = self._files[number]
+        return RowPlace(file, self._rows[position], header)
+
+
+def _content(item: Item) -> tuple[object, ...]:
+    """What makes two rows the same question: its texts, and further ones of several words, such as a passage."""
+    return item.question, item.choices, *sorted(text for text in item.fields.values() if " " in text)
+
+
+def _repeated(hashes: array[int]) -> list[int]:
+    """The positions whose hash another position has, too."""
+    own = np.frombuffer(hashes, np.int64)
+    values, counts = np.unique(own, return_counts=True)
+    repeated: list[int] = np.flatnonzero(np.isin(own, values[counts > 1])).tolist()
+    return repeated
 
 
 def _together(problems: list[str], count: int, what: str, remedy: str) -> list[str]:

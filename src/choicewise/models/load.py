@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from choicewise.bundled import MODELS, PREFIX, bundled_folder
-from choicewise.data.hub import MODEL, Download, HubName, Snapshot, hub_name, open_snapshot
-from choicewise.errors import ModelError
+from choicewise.data.hub import MODEL, Download, HubName, Snapshot, hub_name, open_snapshot, refuse_page
+from choicewise.errors import ModelError, install_line
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.models.local.files import CONFIG, FILES, indexed_files
 from choicewise.models.model import Model, Recipe
@@ -20,6 +21,19 @@ from choicewise.util.text import refuse_secret
 FAKES = {"fake:hash": HashModel, "fake:oracle": Oracle, "fake:anti-oracle": AntiOracle}
 _WEIGHTS: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
+_GGUF: Final = (
+    "a GGUF file is for llama.cpp: serve it with llama-cpp-python (its command stands in docs/servers.md), and name the"
+    f" server as the model: {SERVED}http://127.0.0.1:8000/v1#NAME"
+)
+_ALONE: Final = {
+    "openai-community": ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "openai-gpt"),
+    "distilbert": ("distilgpt2", "distilbert-base-cased", "distilbert-base-uncased", "distilroberta-base"),
+    "google-bert": ("bert-base-cased", "bert-base-uncased", "bert-large-cased", "bert-large-uncased"),
+    "FacebookAI": ("roberta-base", "roberta-large", "xlm-roberta-base", "xlm-roberta-large"),
+    "google-t5": ("t5-small", "t5-base", "t5-large", "t5-3b", "t5-11b"),
+}
+"""Organisation on the Hub → its models that people know by a name without it."""
+
 _PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 
 
@@ -53,6 +67,7 @@ def load_model(
     """
     name = str(name_or_path)
     refuse_secret(name, "the model", ModelError)
+    refuse_page(name, MODEL)
     if kind := FAKES.get(name):
         fake = kind()
         fake.recipe = Recipe(name)
@@ -62,7 +77,7 @@ def load_model(
             if find_spec(package) is None:
                 raise ModelError(
                     f"a model behind a server needs httpx2 and stamina ({package} is missing);"
-                    " run: pip install 'choicewise[server]'"
+                    f" run: {install_line('server')}"
                 )
         from choicewise.models.server.server_model import ServerModel
 
@@ -93,14 +108,14 @@ def load_model(
         is_folder = Path(name).is_dir()
     except OSError as error:
         raise ModelError(f"{name} can't be read: {error.strerror}; check the path") from error
+    if is_folder and not os.path.isfile(Path(name) / "config.json") and (packed := sorted(Path(name).glob("*.gguf"))):
+        raise ModelError(f"{name} holds {packed[0].name} and no config.json; {_GGUF}")
     on_hub = None if is_folder or Path(name).exists() else hub_name(name)
     if not is_folder and on_hub is None:
         raise ModelError(f"there is no model folder {name}; {_advice(name)}")
     for package in ("torch", "transformers", "tokenizers"):
         if find_spec(package) is None:
-            raise ModelError(
-                f"{name} needs torch and transformers ({package} is missing); run: pip install 'choicewise[hf]'"
-            )
+            raise ModelError(f"{name} needs torch and transformers ({package} is missing); run: {install_line('hf')}")
     from choicewise.models.local.folder_model import FolderModel
 
     if on_hub is None:
@@ -142,14 +157,15 @@ def open_hub_model(name: HubName, progress: Download | None = None) -> tuple[Sna
 
 def _advice(name: str) -> str:
     if Path(name).suffix.lower() == ".gguf":
-        return (
-            "a GGUF file is for llama.cpp: serve it with llama-cpp-python (its command stands in docs/servers.md), and"
-            f" name the server as the model: {SERVED}http://127.0.0.1:8000/v1#NAME"
-        )
+        return _GGUF
     if Path(name).is_file():
         return f"it is a file; pass the folder: {Path(name).parent}"
+    if organisation := next((each for each, models in _ALONE.items() if name in models), None):
+        return f"the model on the Hub is {organisation}/{name}: name it so"
+    whole = f"ORG/{name}"
     return (
-        "pass a folder with config.json and model.safetensors, a name on the Hub as ORG/NAME or ORG/NAME@REVISION, or"
+        "pass a folder with config.json and model.safetensors, a name on the Hub as"
+        f" {whole if hub_name(whole) else 'ORG/NAME'} or ORG/NAME@REVISION, or"
         f" one of {', '.join([*FAKES, *(PREFIX + folder.name for folder in MODELS)])}"
     )
 
@@ -161,6 +177,8 @@ def _without_weights(snapshot: Snapshot) -> str:
             f"{snapshot.source} is an adapter; run `hf download {snapshot.name.repository}`, and pass the folder it"
             " names as the adapter of the model that it was trained beside"
         )
+    if not pickles and any(path.lower().endswith(".gguf") for path in snapshot.files):
+        return f"{snapshot.source} holds no model.safetensors but GGUF; {_GGUF}"
     if not pickles:
         return f"{snapshot.source} holds no model.safetensors; it is no model that transformers reads"
     return (

@@ -100,7 +100,8 @@ def split_changes(selector: str) -> tuple[str, str]:
 def change_axes(protocols: Mapping[str, Protocol], changes: str) -> dict[str, Protocol]:
     """The protocols with the axes that ``changes`` spells, each under its name with them.
 
-    One that has these axes already keeps its name.  Raises ProtocolError for what is no change, or fits no protocol.
+    One that has these axes already keeps its name; changes that its name has before stay but for these axes.  Raises
+    ProtocolError for what is no change, or with all protocols that it does not fit.
     """
     values: dict[str, Any] = {}
     for change in changes.split(","):
@@ -108,14 +109,31 @@ def change_axes(protocols: Mapping[str, Protocol], changes: str) -> dict[str, Pr
         if not equals:
             raise ProtocolError(f"{change!r} changes no axis; write NAME{CHANGES}AXIS=VALUE, such as shots=5")
         values[axis] = read_axis(axis, spelled)
-    changed = {}
+    changed: dict[str, Protocol] = {}
+    refused: dict[str, list[str]] = {}
     for name, protocol in protocols.items():
         try:
             other = replace(protocol, **values)
         except ProtocolError as error:
-            raise error.within(f"{name}{CHANGES}{changes}") from error
-        changed[name if other == protocol else f"{name}{CHANGES}{changes}"] = other
-    return changed
+            refused.setdefault(str(error), []).append(name)
+        else:
+            changed[name if other == protocol else merge_changes(name, changes)] = other
+    if not refused:
+        return changed
+    if len(protocols) == 1:
+        raise ProtocolError(f"{name}{CHANGES}{changes}: {next(iter(refused))}")
+    lines = [f"{', '.join(names)}: {why}" for why, names in refused.items()]
+    count = sum(map(len, refused.values()))
+    why = f"{count} of {len(protocols)} protocols can't have {CHANGES}{changes}; name the others alone"
+    raise ProtocolError(why, lines)
+
+
+def merge_changes(name: str, changes: str) -> str:
+    """``name`` with ``changes``, in place of those of the same axes that it has."""
+    plain, before = split_changes(name)
+    axes = {change.partition("=")[0] for change in changes.split(",")}
+    kept = [change for change in before.split(",") if change and change.partition("=")[0] not in axes]
+    return f"{plain}{CHANGES}{','.join([*kept, changes])}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,20 @@ from choicewise.protocols.between import (
     Possible,
     change_axes,
     ends,
+    merge_changes,
     protocols_between,
     split_changes,
 )
-from choicewise.protocols.protocol import AXES, FORMS, Protocol, axis_problems, parse_signature, short_signature
+from choicewise.protocols.names import FORMULATIONS, SCORE_NAMES
+from choicewise.protocols.protocol import (
+    AXES,
+    FORMS,
+    Protocol,
+    axis_problems,
+    parse_signature,
+    short_signature,
+    signature,
+)
 
 _FACTS = ("name", "title", "citation", "source", "about")
 _KEYS = {
@@ -50,8 +60,8 @@ class Entry:
     """A published protocol: what it is called, who published it, where it was read, what it really does.
 
     ``protocols`` maps full names to protocols, the headline first: one named like the entry, or one per score or
-    variant, named ``entry:score``.  ``published`` maps names that the source itself gives a score (``entry:acc_norm``)
-    to full names.
+    variant, named ``entry:score``.  ``published`` maps names by which others know its scores (``entry:acc_norm``) to
+    full names.
     """
 
     name: str
@@ -61,6 +71,11 @@ class Entry:
     about: str
     protocols: Mapping[str, Protocol]
     published: Mapping[str, str]
+
+    def called(self, name: str) -> str | None:
+        """The full name of what ``name`` (``entry:score``) stands for; None where it is none of these."""
+        name = self.published.get(name, name)
+        return name if name in self.protocols else None
 
 
 @cache
@@ -104,7 +119,7 @@ def entry(name: str) -> Entry:
 
     Raises ProtocolError if there is none.
     """
-    name, _ = split_changes(plain_name(name)[0])
+    name, _ = split_changes(plain_name(spelled(name))[0])
     if (known := _known(name)) is not None:
         return known
     near = did_you_mean(name, _selectors(name))
@@ -142,6 +157,7 @@ def one(selector: str) -> End:
 
     Raises ProtocolError for a group or a way, and as :func:`resolve`.
     """
+    selector = spelled(selector)
     if selector in group_names() or selector in suite_names() or ends(selector, _is_one):
         raise ProtocolError(
             f"{selector} stands for several protocols; name one, such as {next(iter(resolve(selector)))}"
@@ -149,6 +165,55 @@ def one(selector: str) -> End:
     name, protocol = next(iter(resolve(selector).items()))
     known = _known(name)
     return End(name, protocol, known.name if known is not None and next(iter(known.protocols)) == name else name)
+
+
+def is_headline(name: str) -> bool:
+    """Whether a protocol of this name is the first number of its entry, or one that the catalogue does not know."""
+    plain, _ = split_changes(plain_name(name)[0])
+    known = _known(plain)
+    return known is None or plain in (known.name, next(iter(known.protocols)))
+
+
+def spelled(selector: str) -> str:
+    """``selector`` with its names as the catalogue spells them: ``MMLU`` is ``mmlu``, ``mmlu/CF`` ``mmlu/olmes-cf``.
+
+    Signatures, files and what the catalogue does not know stay as they are.
+    """
+    if "|" in selector or ".toml" in selector:
+        return selector
+    return MARK.join(map(_spelled_name, selector.split(MARK)))
+
+
+def with_changes(selector: str, changes: str) -> str:
+    """The selector of the same with other axes, spelled as after ``@``; of a way both ends have them.
+
+    Raises ProtocolError as :func:`resolve` for a signature.
+    """
+    if "|" in selector:
+        return signature(change_axes({"": parse_signature(selector)}, changes).popitem()[1])
+    way, _, axis = selector.rpartition(":")
+    if axis in AXES and ends(way, _is_one):
+        return f"{with_changes(way, changes)}:{axis}"
+    if sides := ends(selector, _is_one):
+        return MARK.join(with_changes(side, changes) for side in sides)
+    plain, form = plain_name(selector)
+    before, colon, score = plain.rpartition(":")
+    last = f":{score}" if colon and CHANGES in before else ""  # the score may stand last
+    return merge_changes(plain.removesuffix(last), changes) + last + (f"{_CHAT_MARK}{form}" if form else "")
+
+
+def having_score(protocols: Mapping[str, Protocol], score: str) -> dict[str, Protocol]:
+    """Those of ``protocols`` that decide by ``score``: its name here, at the entry, or one that many know it by.
+
+    Raises UsageError where none does.
+    """
+    chosen = {name: protocol for name, protocol in protocols.items() if _has_score(name, protocol, score)}
+    if not chosen:
+        parts = (split_changes(plain_name(name)[0])[0].partition(":")[2] for name in protocols)
+        have = list(dict.fromkeys(part or each.score for part, each in zip(parts, protocols.values(), strict=True)))
+        known = [*dict.fromkeys([*have, *(name for name, each in SCORE_NAMES.items() if each.score in have)])]
+        raise UsageError(f"none of {len(protocols)} protocols has the score {score!r}; {did_you_mean(score, known)}")
+    return chosen
 
 
 @cache
@@ -302,7 +367,7 @@ def plain_name(selector: str) -> tuple[str, str | None]:
     """A selector without the form of a chat, and that form, if it names one."""
     for form in FORMS:
         front, mark, back = selector.rpartition(_CHAT_MARK + form)
-        if mark and (not back or back.startswith(":")):
+        if mark and (not back or back[0] in ":@"):
             return front + back, form
     return selector, None
 
@@ -319,16 +384,17 @@ def _is_one(selector: str) -> bool:
 
 
 def _resolve(selector: str, possible: Possible) -> dict[str, Protocol]:
+    selector = spelled(selector)
     way, _, axis = selector.rpartition(":")
-    if sides := ends(selector, _is_one):
-        start, end = map(one, sides)
-        return protocols_between(start, end, names(), possible)
     if axis in AXES and (sides := ends(way, _is_one)):
         start, end = map(one, sides)
         inside, called = protocols_between(start, end, names(), possible), f"{start.label}{MARK}{end.label}"
         if f"{called}:{axis}" not in inside:
             raise ProtocolError(f"{called} has no protocol that is called after {axis}; it has {', '.join(inside)}")
         return {f"{called}:{axis}": inside[f"{called}:{axis}"]}
+    if sides := ends(selector, _is_one):
+        start, end = map(one, sides)
+        return protocols_between(start, end, names(), possible)
     plain, form = plain_name(selector)
     if form is not None:
         return in_chat(_resolve(plain, possible), form)
@@ -354,7 +420,7 @@ def _resolve(selector: str, possible: Possible) -> dict[str, Protocol]:
     named = entry(selector)
     if selector == named.name:
         return dict(named.protocols)
-    name = named.published.get(selector, selector)
+    name = named.called(selector) or selector
     return {name: named.protocols[name]}
 
 
@@ -398,15 +464,46 @@ def _is_name(name: str) -> bool:
 def _known(name: str) -> Entry | None:
     first = name.partition(":")[0]
     known = _entry(first) if first in entry_names() else None
-    own = known is not None and (name == first or name in known.protocols or name in known.published)
+    own = known is not None and (name == first or known.called(name) is not None)
     return known if own else None
+
+
+@cache
+def _cases() -> Mapping[str, str]:
+    """Every name of an entry, group or suite, by itself in lower case."""
+    return {name.casefold(): name for name in (*entry_names(), *group_names(), *suite_names())}
+
+
+def _spelled_name(selector: str) -> str:
+    """``selector``, which is no way, with the name that it begins with as the catalogue spells it."""
+    end = min((place for mark in ":@+" if (place := selector.find(mark)) >= 0), default=len(selector))
+    name, rest = selector[:end], selector[end:]
+    family, _, formulation = name.casefold().partition("/")
+    ours = f"{family}/{FORMULATIONS[formulation]}" if formulation in FORMULATIONS else ""
+    return _cases().get(name.casefold(), _cases().get(ours, name)) + rest
+
+
+def _has_score(name: str, protocol: Protocol, score: str) -> bool:
+    plain, _ = split_changes(plain_name(name)[0])
+    known = _known(plain)
+    if known is not None and (own := known.called(f"{known.name}:{score}")) is not None:
+        return own in (plain, known.called(plain))
+    return plain.partition(":")[2] == score or _decides_by(protocol, score)
+
+
+def _decides_by(protocol: Protocol, score: str) -> bool:
+    """Whether the number of ``protocol`` is the accuracy by ``score``, of ours or by a known name, and nothing else."""
+    ours = SCORE_NAMES[score].score if score in SCORE_NAMES else score
+    axes = {**SCORES.get(ours, {"score": ours}), "metric": "acc", "decision": "argmax", "calibration": "none"}
+    return all(getattr(protocol, axis) == value for axis, value in _values(axes).items() if axis != "rev")
 
 
 def _selectors(name: str) -> list[str]:
     family = f"{name.partition('/')[0]}/"
     members = (_entry(known) for known in entry_names() if known.startswith(family))
     own = ((known.name, *known.protocols, *known.published) for known in members)
-    return list(dict.fromkeys(chain(group_names(), suite_names(), entry_names(), chain.from_iterable(own))))
+    every = dict.fromkeys(chain(group_names(), suite_names(), entry_names(), chain.from_iterable(own)))
+    return [each for each in every if ":" in name or ":" not in each]
 
 
 _NULLS: Mapping[str, Mapping[str, Any]] = {
@@ -435,6 +532,10 @@ def _entry(name: str) -> Entry:
     protocols = {f"{name}:{variant}": read_axes(axes, name, headline) for variant, axes in variants.items()}
     protocols = dict(sorted(protocols.items(), key=lambda variant: variant[1] != headline)) or {name: headline}
     published = {f"{name}:{alias}": f"{name}:{score}" for alias, score in table.get("scores", {}).items()}
+    for score in SCORE_NAMES:
+        fitting = [each for each, protocol in protocols.items() if _decides_by(protocol, score)]
+        if len(fitting) == 1 and f"{name}:{score}" not in protocols:
+            published.setdefault(f"{name}:{score}", fitting[0])
     facts = {key: table[key] for key in _FACTS}
     return Entry(**facts, protocols=MappingProxyType(protocols), published=MappingProxyType(published))
 

@@ -330,7 +330,7 @@ def read_axis(name: str, spelled: str) -> str | int | None:
     """The value of the axis ``name`` that is spelled so; ProtocolError where there is no such axis or value."""
     if name not in AXES:
         raise ProtocolError(f"{name!r} names no axis; {did_you_mean(name, AXES)}")
-    if spelled == "-" and "None" in AXES[name]:
+    if (spelled == "-" and "None" in AXES[name]) or (name, spelled) == ("choices", "any"):
         return None
     if "int" in AXES[name]:
         if not (spelled.isascii() and spelled.isdigit()):
@@ -524,7 +524,10 @@ def _observed(protocol: Protocol, reading: Reading) -> Iterator[str]:
     if name == "bytes" and (protocol.outside != "keep" or protocol.score == "greedy"):
         yield "boundary bytes gives bytes, which have no rank: use outside keep, and not score greedy"
     if protocol.shots and (protocol.shot_split is None or protocol.sampler == "none"):
-        yield f"{protocol.shots} shots need a shot_split to come from and a sampler to choose them"
+        yield (
+            f"{protocol.shots} shots need a shot_split to come from and a sampler to choose them, such as "
+            f"shots={protocol.shots},shot_split=dev,sampler=first"
+        )
     if protocol.shots and protocol.sampler in SEEDED and protocol.seed is None:
         yield f"sampler {protocol.sampler} draws at random and needs a seed"
     if protocol.choices is not None and protocol.choices > len(protocol.letters):

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from itertools import cycle, islice
@@ -68,6 +69,21 @@ def sample(protocol: Protocol, dataset: Dataset, subject: str, asked: range | No
     if stream is None:
         return [tuple(pool.take(drawn))] * len(asked)
     return _drawn(items[asked.start : asked.stop], pool, drawn[asked.start : asked.stop], count)
+
+
+def has_examples(protocol: Protocol, dataset: Dataset) -> bool:
+    """Whether there is a split, or a curated set, that the shots of ``protocol``, which names its split, can come from.
+
+    Whether it has enough of them for every subject is another question (:func:`sample`).
+    """
+    split = protocol.shot_split or ""
+    if protocol.sampler != "curated":
+        spare = protocol.sampler in STREAMS and STREAMS[protocol.sampler].spare
+        return bool(dataset.splits.get(split)) and (split != protocol.split or bool(spare))
+    for subject in dataset.subjects(protocol.split or ""):
+        with suppress(DataError):
+            return bool(curated(split.replace("{subject}", subject)))
+    return False
 
 
 def shown_to_themselves(
@@ -203,7 +219,7 @@ def _pool(protocol: Protocol, dataset: Dataset, subject: str) -> Items:
         pool = Items.of(dataset.splits.get(split, ()))
     spare = STREAMS[protocol.sampler].spare if protocol.sampler in STREAMS else 0
     needed = protocol.shots + spare
-    advice = "add rows, or use a protocol file with fewer shots or another shot_split"
+    advice = "add rows, ask with fewer shots (NAME@shots=N), or use a protocol file with another shot_split"
     if len(pool) < needed:
         raise DataError(
             f"{_called(subject)} has {len(pool)} rows in split {split!r}; {protocol.shots} shots by the sampler "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
@@ -14,10 +15,11 @@ import numpy as np
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import ChoicewiseError, DataError, ProtocolError, UsageError
+from choicewise.protocols.between import change_axes
 from choicewise.protocols.catalogue import entries
 from choicewise.protocols.protocol import CORRECTED, Protocol
 from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS
-from choicewise.protocols.shots import FRESH, sample
+from choicewise.protocols.shots import FRESH, has_examples, sample
 from choicewise.questions import Span
 from choicewise.records import Place
 from choicewise.requests.ask import add_null, add_requests
@@ -198,6 +200,18 @@ def has_shots(data: Dataset, subjects: Sequence[str] | None, protocol: Protocol)
     except DataError:
         return False
     return True
+
+
+def without_examples(data: Dataset, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
+    """``protocols``, those with shots that no split of ``data`` has examples for without shots, and named so."""
+    asked: dict[str, Protocol] = {}
+    for name, protocol in protocols.items():
+        own = {name: protocol}
+        with suppress(DataError):  # without the split that is tested it can't be asked at all
+            if protocol.shots and not has_examples(with_split(protocol, data), data):
+                own = change_axes(own, "shots=0")
+        asked |= own
+    return asked
 
 
 def list_asks(protocols: Mapping[str, Protocol]) -> list[Ask]:

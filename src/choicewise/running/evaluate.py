@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
 from functools import partial
@@ -16,13 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from choicewise.data.benchmarks import benchmarks
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.data.open import open_dataset
 from choicewise.errors import UsageError
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
-from choicewise.protocols.between import MARK
+from choicewise.protocols.between import MARK, change_axes
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import (
@@ -37,10 +39,11 @@ from choicewise.records import (
     Selection,
     SelfCheckRecord,
 )
-from choicewise.requests.blocks import Section, has_shots
+from choicewise.requests.blocks import Section, has_shots, without_examples
 from choicewise.requests.render import RenderedRequests
 from choicewise.results.run import Run, open_run
 from choicewise.results.tables import Subject, places_of, read_item_table
+from choicewise.running.examples import asked_selectors, checked_shots, ways_without_examples, without_shots
 from choicewise.running.job import Job, job_of
 from choicewise.running.progress import PeriodicReport, Progress, ProgressReport
 from choicewise.running.work import Stretch, Work, note_change, server_record
@@ -48,7 +51,7 @@ from choicewise.running.workers import Executor, Parallel, Pool, Preparation, Tr
 from choicewise.store.folder import BlockWriter, RunFolder, SpentMeter, check_folder, open_folder
 from choicewise.store.tables import block_file, read_columns
 from choicewise.util.background import give_memory_back, rare_collection
-from choicewise.util.text import refuse_secret
+from choicewise.util.text import holds_secret, refuse_secret
 
 
 def evaluate(
@@ -59,6 +62,7 @@ def evaluate(
     out: str | Path,
     subjects: Sequence[str] | None = None,
     limit: int | None = None,
+    shots: int | str | None = None,
     rendered: Sequence[RenderedRequests] = (),
     skip_bad_items: bool = False,
     executor: str | Pool = "local",
@@ -70,9 +74,12 @@ def evaluate(
     """Score ``data`` with ``model`` under every one of ``protocols`` and return the run in folder ``out``.
 
     ``protocols``: catalogue names, families, signatures, TOML paths, or values by name.  ``limit``: the first questions
-    of each subject.  ``rendered``: the requests of protocols that were rendered elsewhere.  ``skip_bad_items``: count
-    questions that can't be asked as missing, instead of raising DataError.  A folder of the same measurement is
-    continued, and only what it lacks is computed; protocols that ask what others already asked cost nothing.
+    of each subject.  ``shots``: how many examples every protocol shows, as its axis has it; None for as many as it was
+    published with, and none where the data, no benchmark's own, have no split for them, which a warning says and the
+    protocol's name; "error" raises DataError there.  ``rendered``: the requests of protocols that were rendered
+    elsewhere.  ``skip_bad_items``: count questions that can't be asked as missing, instead of raising DataError.  A
+    folder of the same measurement is continued, and only what it lacks is computed; protocols that ask what others
+    already asked cost nothing.
     ``progress`` is called with (done, total); True prints lines on stderr. Protocols that the model can't be asked
     under are refused with a warning that names them, and the others are asked. ``job``: what the manifest keeps of
     what is asked; these arguments unless given, where they are names. ``executor="local"`` computes here, with
@@ -87,7 +94,15 @@ def evaluate(
     for argument, value in (("protocols", protocols), ("subjects", subjects)):
         if isinstance(value, str):
             raise UsageError(f"{argument} is the text {value!r}, not a list; write {argument}=[{value!r}]")
-    recipes = dict(protocols) if isinstance(protocols, Mapping) else resolve(*protocols)
+    try:
+        checked_shots(shots)
+    except ValueError as error:
+        raise UsageError(f"shots is {shots!r}; it must be {error}") from None
+    selectors = () if isinstance(protocols, Mapping) else asked_selectors(protocols, shots)
+    if not isinstance(protocols, Mapping):
+        recipes = resolve(*selectors)
+    else:
+        recipes = change_axes(protocols, f"shots={shots}") if isinstance(shots, int) else dict(protocols)
     if subjects is not None and not subjects:
         raise UsageError("subjects is an empty list; name at least one, or leave it out for all")
     refuse_secret(str(out), "the folder of the run")
@@ -95,13 +110,24 @@ def evaluate(
     if not recipes:
         raise UsageError("no protocol was named; `choicewise protocols` lists them")
     if job is None and isinstance(model, str | Path) and isinstance(data, str | Path):
-        table = {"models": [str(model)], "data": [str(data)], "protocols": [*protocols] or [*recipes], "limit": limit}
+        table = {"models": [str(model)], "data": [str(data)], "protocols": [*selectors] or [*recipes], "limit": limit}
         job = job_of({**table, "subjects": subjects, "on_bad_item": "skip" if skip_bad_items else "error"})
     if not isinstance(data, Dataset):
         data = open_dataset(data, on_bad_item="skip" if skip_bad_items else "error")
-    # Ways between protocols pass by what the data can't be asked.
-    if not isinstance(protocols, Mapping) and any(MARK in name for name in protocols):
-        recipes = resolve(*protocols, possible=partial(has_shots, data, subjects))
+        if data.guess:
+            warnings.warn(f"{data.guess}; open_dataset(columns=...) reads it otherwise", stacklevel=2)
+        for note in data.notes:
+            (say or _silent)(note)
+        if job is not None:
+            job = job.model_copy(update={"data": tuple(each.as_read(data) for each in job.data or ()) or None})
+    lenient, published, typed = shots is None and data.name not in benchmarks(), recipes, selectors
+    if any(MARK in name for name in typed):  # ways between protocols pass by what the data can't be asked
+        selectors = ways_without_examples(typed, data) if lenient else typed
+        recipes = resolve(*selectors, possible=partial(has_shots, data, subjects))
+    if typed and lenient:
+        recipes = without_examples(data, recipes)
+        if line := without_shots(data, typed, published, recipes):
+            warnings.warn(f'{line}; shots="error" stops here', stacklevel=2)
     given = isinstance(executor, Pool)
     pool = executor if isinstance(executor, Pool) else Pool(Parallel(executor, workers))
     if isinstance(model, str | Path):
@@ -118,6 +144,7 @@ def evaluate(
         job={} if job is None else job.model_dump(mode="json", exclude_defaults=True),
         server=server_record(model),
         refused=dict(work.refused),
+        mapping="" if job is None else _mapping_text(job),
     )
     if isinstance(progress, bool) or progress is None:
         tokens = partial(getattr, model, "computed")  # of replicas nothing is known before the first answer
@@ -139,6 +166,17 @@ def evaluate(
             note_change(folder, model)
         folder.finish()
     return open_run(out)
+
+
+def _mapping_text(job: Job) -> str:
+    """What the file holds that says what the columns mean; nothing where there is none, or it holds a key."""
+    place = next((each.mapping for each in job.data or ()), None)
+    if not isinstance(place, str):
+        return ""
+    with suppress(OSError, UnicodeDecodeError):
+        text = Path(place).read_text(encoding="utf-8")
+        return "" if holds_secret(text) else text
+    return ""
 
 
 def _model_record(model: Model) -> ModelRecord:

@@ -12,10 +12,19 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationError,
+    model_validator,
+)
 
-from choicewise.data.benchmarks import ANY, benchmark, local_folder, open_benchmark
-from choicewise.data.dataset import Columns, Dataset, columns_of, read_mapping
+from choicewise.data.benchmarks import ANY, benchmark, benchmark_of, local_folder, open_benchmark
+from choicewise.data.dataset import Columns, Dataset, columns_of, mapping_table, read_mapping
 from choicewise.data.files import read_toml
 from choicewise.data.hub import DATASET, MODEL, Download, commit_of, hub_name
 from choicewise.data.open import dataset_name, open_dataset
@@ -24,11 +33,19 @@ from choicewise.models.load import load_model
 from choicewise.models.model import Model
 from choicewise.models.server.address import PREFIX as SERVED
 from choicewise.models.server.address import ServerAddress
-from choicewise.protocols.between import MARK
-from choicewise.protocols.catalogue import in_chat, resolve, suite, suite_names
+from choicewise.protocols.between import MARK, split_changes
+from choicewise.protocols.catalogue import (
+    having_score,
+    in_chat,
+    resolve,
+    spelled,
+    suite,
+    suite_names,
+)
 from choicewise.protocols.protocol import Protocol, signature
-from choicewise.requests.blocks import has_shots, list_sections, misfit, with_split
+from choicewise.requests.blocks import has_shots, list_sections, misfit, with_split, without_examples
 from choicewise.requests.render import RenderedRequests
+from choicewise.running.examples import asked_selectors, checked_shots, ways_without_examples, without_shots
 from choicewise.running.work import Work
 from choicewise.util.text import bytes_of, refuse_secret
 
@@ -148,17 +165,26 @@ class DataChoice(_Value):
             return columns_of(self.mapping, "mapping")
         return None if self.mapping is None else read_mapping(Path(self.mapping))
 
+    def as_read(self, data: Dataset) -> DataChoice:
+        """The same with what was guessed of the columns of ``data``, so that it is read so again."""
+        if not data.guess or data.columns is None:
+            return self
+        return self.model_copy(update={"mapping": mapping_table(data.columns)})
+
 
 class Job(Loading):
     """What is asked: every one of ``models`` under ``protocols``, on ``data`` or the benchmarks' own.
 
-    Options of loading are those of all models.  ``subjects`` and ``limit``: as of :func:`choicewise.evaluate`, as
-    ``executor`` and ``workers``.  ``include_path`` and ``allow_task_code``: of the harness's tasks.
+    Options of loading are those of all models.  ``subjects``, ``limit`` and ``shots``: as of
+    :func:`choicewise.evaluate`, as ``executor`` and ``workers``.  ``score``: only the protocols that decide by it.
+    ``include_path`` and ``allow_task_code``: of the harness's tasks.
     ``without_missing``: benchmarks whose data are nowhere are left out.
     """
 
     models: Annotated[tuple[Annotated[ModelChoice, _or_text("name")], ...], Strict(False)] = ()
-    protocols: _Texts
+    protocols: Annotated[tuple[Annotated[_Text, AfterValidator(spelled)], ...], Field(min_length=1), Strict(False)]
+    shots: Annotated[int | str | None, BeforeValidator(checked_shots)] = None
+    score: _Text | None = None
     data: Annotated[tuple[Annotated[DataChoice, _or_text("path")], ...], Field(min_length=1), Strict(False)] | None = (
         None
     )
@@ -195,8 +221,9 @@ class Job(Loading):
         return {name: getattr(self, name) for name in names}
 
     def only(self, model: ModelChoice, **changes: Any) -> Job:
-        """The part of the job that is one run: ``model``, and ``changes`` of data and protocols."""
-        common = dict.fromkeys(Loading.model_fields)
+        """The part of the job that is one run: ``model``, and ``changes`` of data and of protocols with their shots."""
+        common = dict.fromkeys([*Loading.model_fields, "score"])
+        common |= {"shots": None} if isinstance(self.shots, int) else {}
         return self.model_copy(update={**common, "models": (model,), **changes})
 
 
@@ -269,7 +296,8 @@ class Source:
     ``selectors`` are resolved as ``recipes``, which name this dataset.  ``benchmark``: whose data they are; None where
     ``path`` stands for all that the selectors name.  ``path``: where the data lie, None for the benchmark's own;
     ``columns``: what their columns mean, where that is declared.  ``fitting``: protocols that can't ask what the data
-    hold are left out.
+    hold are left out.  ``lenient``: protocols that the data have no examples for are asked without shots.  ``score``:
+    as of a job.  ``matched``: the selectors are those of several that these data are of the benchmark of.
     """
 
     selectors: tuple[str, ...]
@@ -278,7 +306,10 @@ class Source:
     columns: Columns | None = None
     on_bad_item: str = "error"
     fitting: bool = False
+    lenient: bool = False
+    score: str | None = None
     recipes: Mapping[str, Protocol] = field(default_factory=dict, repr=False)
+    matched: bool = False
 
     @property
     def name(self) -> str:
@@ -295,10 +326,19 @@ class Source:
         return open_dataset(self.path, on_bad_item=self.on_bad_item, columns=self.columns, progress=progress)
 
     def protocols(self, data: Dataset, subjects: Sequence[str] | None = None) -> dict[str, Protocol]:
-        """What ``data`` is asked under; ways between protocols pass by what it has no shots for."""
+        """What the selectors mean for ``data``; ways between protocols pass by what it has no shots for."""
         if not any(MARK in selector for selector in self.selectors):
             return dict(self.recipes)
-        return _about(self.benchmark, resolve(*self.selectors, possible=partial(has_shots, data, subjects)))
+        selectors = ways_without_examples(self.selectors, data) if self.lenient else self.selectors
+        named = _about(self.benchmark, resolve(*selectors, possible=partial(has_shots, data, subjects)))
+        return named if self.score is None else having_score(named, self.score)
+
+    def asking(self, data: Dataset, named: Mapping[str, Protocol]) -> tuple[dict[str, Protocol], str]:
+        """The protocols as ``data`` is asked under them, and the line of :func:`without_shots`."""
+        if not self.lenient:
+            return dict(named), ""
+        asked = without_examples(data, named)
+        return asked, without_shots(data, self.selectors, self.recipes, asked)
 
     @property
     def rendered(self) -> Sequence[RenderedRequests]:
@@ -307,7 +347,7 @@ class Source:
 
     @property
     def notes(self) -> Sequence[str]:
-        """What the user should know of the dataset, once it is open."""
+        """What the user should know of the source, once it is open."""
         return ()
 
     @property
@@ -319,8 +359,9 @@ class Source:
         else:
             folder = local_folder(self.name)
             state = benchmark(self.name).revision if folder is None else state_of(folder)
-        spelled = {name: signature(recipe) for name, recipe in self.recipes.items()}
-        content = [spelled, self.path, repr(self.columns), self.on_bad_item, state]
+        signatures = {name: signature(recipe) for name, recipe in self.recipes.items()}
+        content = [signatures, self.path, repr(self.columns), self.on_bad_item, state]
+        content += ["error"] * (self.path is not None and not self.lenient)
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
@@ -330,38 +371,81 @@ def sources_of(job: Job, selectors: Sequence[str] | None = None, fitting: bool =
     ``selectors``: those of its protocols that the catalogue knows; ``fitting``: as of the source.  The catalogue
     resolves them here, once.  Raises UsageError, ProtocolError, and DataError for a benchmark that nothing is known of.
     """
-    own, data = tuple(job.protocols if selectors is None else selectors), job.data or ()
+    own, data = asked_selectors(job.protocols if selectors is None else selectors, job.shots), job.data or ()
     recipes = resolve(*own)
+    if job.score is not None:
+        recipes = having_score(recipes, job.score)
     named = {each.benchmark: each for each in data if each.benchmark is not None}
     alone = [each for each in data if each.benchmark is None]
     if named and alone:
         raise UsageError(f"data: {alone[0].path} says no benchmark and others do; say it of all or of none")
+    how: dict[str, Any]
     if alone and not own:
         raise UsageError(f"data: every protocol has data of its own, and {alone[0].path} is asked by none")
     if alone:
         for name in own:
-            if name in suite_names() and len(parts := suite(name).parts) > 1:
+            if (plain := split_changes(name)[0]) in suite_names() and len(parts := suite(plain).parts) > 1:
                 asked = ", ".join(part.benchmark for part in parts)
-                raise UsageError(f"{name} asks {asked}, and one dataset was named for all of them; leave it out")
-        return [Source(own, None, each.path, each.columns, job.on_bad_item, fitting, recipes) for each in alone]
+                raise UsageError(f"{plain} asks {asked}, and one dataset was named for all of them; leave it out")
+        how = {"fitting": fitting, "lenient": job.shots is None, "score": job.score}
+        fits = _matched(own, recipes, alone) if len(alone) > 1 else {}
+        return [
+            Source(
+                chosen, None, each.path, each.columns, job.on_bad_item, **how, recipes=mine, matched=each.path in fits
+            )
+            for each in alone
+            for chosen, mine in [fits.get(each.path, (own, recipes))]
+        ]
     if homeless := [name for name, recipe in recipes.items() if recipe.benchmark == ANY]:
         raise UsageError(f"{homeless[0]} fits every dataset and has none of its own; name the data")
     sources = []
     for name in dict.fromkeys(benchmark(recipe.benchmark).name for recipe in recipes.values()):
         place = named.pop(name, None)
         path, columns = (None, None) if place is None else (place.path, place.columns)
-        sources.append(Source(own, name, path, columns, job.on_bad_item, recipes=_about(name, recipes)))
+        how = {"lenient": path is not None and job.shots is None, "score": job.score, "recipes": _about(name, recipes)}
+        sources.append(Source(own, name, path, columns, job.on_bad_item, **how))
     if named:
         asked = ", ".join(each.name for each in sources)
         raise UsageError(f"data: no protocol asks {min(named)}; they ask {asked}")
     return sources
 
 
+_Part = tuple[tuple[str, ...], Mapping[str, Protocol]]
+
+
+def _matched(selectors: Sequence[str], recipes: Mapping[str, Protocol], data: Sequence[DataChoice]) -> dict[str, _Part]:
+    """By path what is asked on each of several data: selectors, and the protocols that they mean.
+
+    A protocol is asked on the data of its own benchmark where such are among them, else on those of none.  Empty where
+    no data are of a benchmark that is asked.  Raises UsageError for data that nothing is left to ask on.
+    """
+    asked = dict.fromkeys(recipe.benchmark for recipe in recipes.values() if recipe.benchmark != ANY)
+    of = {each.path: benchmark_of(each.path, asked) for each in data}
+    if not any(name in asked for name in of.values()) or any(MARK in selector for selector in selectors):
+        return {}
+    others = [path for path, name in of.items() if name not in asked] or [*of]
+    places = {name: [path for path in of if of[path] == name] or others for name in asked} | {ANY: [*of]}
+    parts: dict[str, _Part] = {}
+    for path in of:
+        own = {name: recipe for name, recipe in recipes.items() if path in places[recipe.benchmark]}
+        if not own:
+            raise UsageError(
+                f"data: {path} is asked by none, as every protocol has data of its own benchmark; leave it out, or "
+                "say the benchmark of all"
+            )
+        meant = {selector: [name for name in resolve(selector) if name in recipes] for selector in selectors}
+        whole = (each for each, names in meant.items() if names and own.keys() >= {*names})
+        some = (name for names in meant.values() if not own.keys() >= {*names} for name in names if name in own)
+        parts[path] = (*whole, *some), own
+    return parts
+
+
 @dataclass(frozen=True)
 class OpenedSource:
     """A dataset and what it is asked.  ``work``: as of :attr:`choicewise.requests.blocks.Block.work`.
 
-    ``left_out``: why protocols can't ask it, each reason with their names.
+    ``left_out``: why protocols can't ask it, each reason with their names.  ``without``: that examples for
+    shots are lacking, on a line (:func:`without_shots`).
     """
 
     source: Source
@@ -369,6 +453,7 @@ class OpenedSource:
     protocols: Mapping[str, Protocol]
     work: int
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    without: str = ""
 
 
 def open_source(source: Source, job: Job, progress: Download | None = None, measured: bool = True) -> OpenedSource:
@@ -381,20 +466,22 @@ def open_source(source: Source, job: Job, progress: Download | None = None, meas
     left_out: dict[str, list[str]] = {}
     if source.fitting:
         for name, recipe in named.items():
-            if reason := misfit(recipe, data, job.subjects):
+            (asked,) = source.asking(data, {name: recipe})[0].values()
+            if reason := misfit(asked, data, job.subjects):
                 left_out.setdefault(reason, []).append(name)
         if sum(map(len, left_out.values())) == len(named):
             raise DataError("no protocol can ask it", [f"{names[0]}: {why}" for why, names in left_out.items()])
         without = {name for names in left_out.values() for name in names}
         named = {name: recipe for name, recipe in named.items() if name not in without}
+    named, lacking = source.asking(data, named)
     if not measured:
-        return OpenedSource(source, data, named, 1, left_out)
+        return OpenedSource(source, data, named, 1, left_out, lacking)
     recipes = {name: with_split(recipe, data) for name, recipe in named.items()}
     sections = list_sections(data, recipes, job.subjects, job.limit)
     work = Work(data, recipes, sections, source.rendered, job.chosen["skip_bad_items"])
     stretches = list(work.stretches())
     work.check(stretches)
-    return OpenedSource(source, data, named, sum(block.work for block in work.blocks(stretches)), left_out)
+    return OpenedSource(source, data, named, sum(block.work for block in work.blocks(stretches)), left_out, lacking)
 
 
 def open_all(

@@ -26,7 +26,7 @@ from threading import Lock
 from typing import Any
 
 from choicewise.engine import Shard
-from choicewise.errors import UsageError
+from choicewise.errors import UsageError, install_line
 from choicewise.models.local.devices import AUTO, Footprint, devices_of
 from choicewise.models.local.folder_model import footprint_of
 from choicewise.models.model import Model, Recipe
@@ -203,7 +203,7 @@ def connect() -> Any:
         except ModuleNotFoundError as error:
             if error.name != "ray":
                 raise
-            raise UsageError("the executor ray needs Ray; run: pip install 'choicewise[ray]'") from error
+            raise UsageError(f"the executor ray needs Ray; run: {install_line('ray')}") from error
         if not ray.is_initialized():
             if begins:
                 _begin(ray)

@@ -24,6 +24,7 @@ from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import MANIFEST, SWEEP, CellRecord, PartRecord, SuiteRecord, Sweep
 from choicewise.results.summary import keep_summary
 from choicewise.running.evaluate import evaluate
+from choicewise.running.examples import asked_selectors
 from choicewise.running.job import (
     Job,
     ModelChoice,
@@ -42,7 +43,7 @@ from choicewise.store.folder import check_folder, is_sweep, read_manifest, read_
 from choicewise.store.tables import unanswered_keys
 from choicewise.util.background import Ending, give_model_back, in_threads
 from choicewise.util.files import PARTIAL, copy_of, disk_errors, locked
-from choicewise.util.text import bytes_of, refuse_secret
+from choicewise.util.text import bytes_of, listed, refuse_secret
 
 Turn = tuple[ModelChoice, list[CellRecord]]
 """A model, and what of it is to do."""
@@ -200,6 +201,10 @@ class _Sweep:
             for why, protocols in source.left_out.items():
                 more = f" and {len(protocols) - 1} more" if len(protocols) > 1 else ""
                 self.audience.say(f"{protocols[0]}{more} can't be asked on {name}, and is left out there: {why}")
+            if source.source.matched:
+                self.audience.say(
+                    f"{name} is asked {listed(source.source.selectors)} alone: each benchmark is asked on its own data"
+                )
             self.audience.opened(source)
         return opened
 
@@ -252,6 +257,7 @@ class _Sweep:
         pool: Pool,
     ) -> None:
         where, recipes = source.source, model.asked(source.protocols)
+        named = where.selectors if where.score is None else tuple(source.protocols)
         place = next((each for each in self.job.data or () if each.path == where.path), None)
         about = f"{model.label}: " if len(self.models) > 1 else ""
         self.audience.ready(loaded, source, recipes)
@@ -264,7 +270,7 @@ class _Sweep:
             rendered=where.rendered,
             executor=pool,
             progress=progress,
-            job=self.job.only(model, data=place and (place,), protocols=where.selectors),
+            job=self.job.only(model, data=place and (place.as_read(source.data),), protocols=named),
             say=lambda line: self.audience.say(f"{about}{line}"),
         )
         keep_summary(run)
@@ -316,12 +322,12 @@ def with_cells(
     """The sweep with a cell for every model and source, in their order, and behind them the runs of earlier lines.
 
     A cell that was asked the same before is as it was.  Of earlier lines that is left whose run is in the folder
-    ``out``, without what failed, and suites that it belongs to.
+    ``out`` and did not fail, and suites that it belongs to.
     """
-    sweep = _begun(out, sweep, [model.label for model in models], [source.name for source in sources])
-    before = {(cell.model, cell.dataset): cell for cell in sweep.cells}
     folders = {cell.model: cell.folder.partition("/")[0] for cell in sweep.cells}
     data = {cell.dataset: cell.folder.partition("/")[2] for cell in sweep.cells}
+    sweep = _begun(out, sweep, [model.label for model in models], [source.name for source in sources])
+    before = {(cell.model, cell.dataset): cell for cell in sweep.cells}
     cells: dict[tuple[str, str], CellRecord] = {}
     asked_of = {source.name: source.asked for source in sources}
     for model in models:
@@ -335,7 +341,9 @@ def with_cells(
             old = before.pop((model.label, source.name), None)
             cells[model.label, source.name] = old if old is not None and old.asked == asked else new
     known = {each.name: each for each in sweep.suites} | {
-        name: _suite_record(suite(name)) for name in job.protocols if name in suite_names()
+        name: _suite_record(suite(name))
+        for name in asked_selectors(job.protocols, job.shots)
+        if name in suite_names() and job.score is None
     }
     protocols = dict.fromkeys([*sweep.protocols, *(each for source in sources for each in source.selectors)])
     every = (*cells.values(), *before.values())
@@ -353,13 +361,16 @@ def write_begun(out: Path, sweep: Sweep) -> None:
 
 
 def _begun(out: Path, sweep: Sweep, models: Sequence[str] = (), datasets: Sequence[str] = ()) -> Sweep:
-    """The sweep with the cells that have a run, or are of these models and datasets, and the suites of these."""
+    """The sweep with the cells that have a run which did not fail, or are of these models and datasets, and the suites
+    of these."""
 
     def asked(cell: CellRecord) -> bool:
         return cell.model in models and cell.dataset in datasets
 
-    own = [cell for cell in sweep.cells if asked(cell) or os.path.exists(out / cell.folder / MANIFEST)]
-    cells = tuple(cell if cell.done or asked(cell) else replace(cell, failure="") for cell in own)
+    def is_there(cell: CellRecord) -> bool:
+        return not cell.failure and os.path.exists(out / cell.folder / MANIFEST)
+
+    cells = tuple(cell for cell in sweep.cells if asked(cell) or is_there(cell))
     there = {cell.dataset for cell in cells}
     suites = tuple(suite for suite in sweep.suites if there & {part.benchmark for part in suite.parts})
     return replace(sweep, cells=cells, suites=suites)

@@ -77,20 +77,20 @@ REFUSED = {
 def test_a_bad_row_is_refused_with_its_place_before_anything_is_written(name: str, tmp_path: Path) -> None:
     row, reason = REFUSED[name]
     data = write(tmp_path, GOOD, row)
-    with pytest.raises(ChoicewiseError, match=f"(?s)quiz.jsonl, row 1 .*{reason}"):
+    with pytest.raises(ChoicewiseError, match=f"(?s)quiz.jsonl, line 2 .*{reason}"):
         run(data, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_two_questions_of_one_id_are_refused(tmp_path: Path) -> None:
     data = write(tmp_path, *({**GOOD, "id": name} for name in (1, 2, "1")))
-    with pytest.raises(ChoicewiseError, match=r"row 0 .* and .*row 2 .* have the same id '1'"):
+    with pytest.raises(ChoicewiseError, match=r"line 1 .* and .*line 3 .* have the same id '1'"):
         run(data, tmp_path / "run", "--on-bad-item", "skip")
 
 
 def test_an_index_beyond_the_options_is_refused(tmp_path: Path) -> None:
     data = write(tmp_path, {**GOOD, "answer": 0}, {**GOOD, "answer": 2})
-    with pytest.raises(ChoicewiseError, match="row 1 .* the answer is index 2, outside 0 to 1"):
+    with pytest.raises(ChoicewiseError, match="line 2 .* the answer is index 2, outside 0 to 1"):
         run(data, tmp_path / "run")
 
 

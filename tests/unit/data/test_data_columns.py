@@ -161,48 +161,113 @@ def test_stops_are_one_a_line_unless_they_begin_with_a_line_break() -> None:
 Row = dict[str, Any]
 OPTIONS = {"opa": "x", "opb": "y", "opc": "z"}
 TWO = {"query": "Q", "option_1": "x", "option_2": "y"}
-KNOWN = [
-    ([{"prompt": "Q1", "candidates": ["x", "y"], "gold": gold} for gold in (1, 0)], [1, 0]),
-    ([{"id": str(n), "query": "Q", **OPTIONS, "cop": n % 3, "exp": "why"} for n in range(6)], [0, 1, 2, 0, 1, 2]),
-    ([{**TWO, "option_3": "z", "correct_option": str(n)} for n in (3, 1)], [2, 0]),
-    ([{**TWO, "correct_option": "option_2"}], [1]),
-    ([{"ask": "Q", "options": {"a": "x", "b": "y"}, "correct": "b", "question": "who"}] * 2, [1, 1]),
-    ([{"stem": "Q", "correct_answer": "r", "wrong_answer_1": "x", "wrong_answer_2": "y"}], [0]),
-    ([{"good": "x", "bad": "y"}], [0]),
-    ([{"Question": "Q", "options": {"A": "x", "B": "y"}, "answer_idx": "B"}], [1]),
-    ([{"query": "Q", "choices": ["x", "y"], "solution": "y"}], [1]),
-    ([{"query": "Q", "choices": ["x", "y"], "gold": "(B)"}], [1]),
-    ([{"query": "Q", "alternatives": "['x', 'y']", "key": "B"}], [1]),
-    ([{"query": "Q", "choices": ["x", "y", "z"], "label": [0, 1, 0]}], [1]),
-    ([{"query": "Q", "choices": ["x", "y"], "label": cell} for cell in (True, False)], [1, 0]),
-    ([{"query": "Q", "choices": ["x", "y"], "label": cell} for cell in ("yes", "no")], [1, 0]),
-    ([{"statement": "P", "text": "Q", "label": cell} for cell in (True, False)], [0, 1]),
-    ([{"text": "Q", "truth": cell} for cell in ("yes", "no")], [0, 1]),
-    ([{"instruction": "Q", "choices": [{"text": "x", "label": "1"}, {"text": "y", "label": "2"}], "target": "2"}], [1]),
+KEYED, LABELLED = {"A": "x", "B": "y"}, [{"text": "x", "label": "1"}, {"text": "y", "label": "2"}]
+GUESSED = {
+    "question = prompt, choices = candidates, answer = gold (index from 0)": (
+        [{"prompt": "Q1", "candidates": ["x", "y"], "gold": gold} for gold in (1, 0)],
+        [1, 0],
+    ),
+    "question = query, choices = opa..c, answer = cop (index from 0), id = id": (
+        [{"id": str(n), "query": "Q", **OPTIONS, "cop": n % 3, "exp": "why"} for n in range(6)],
+        [0, 1, 2, 0, 1, 2],
+    ),
+    "question = query, choices = option_1..3, answer = correct_option (number from 1)": (
+        [{**TWO, "option_3": "z", "correct_option": str(n)} for n in (3, 1)],
+        [2, 0],
+    ),
+    "question = query, choices = option_1, option_2, answer = correct_option (label)": (
+        [{**TWO, "correct_option": "option_2"}],
+        [1],
+    ),
+    "question = question, choices = options.a, options.b, answer = correct (label)": (
+        [{"ask": "Q", "options": {"a": "x", "b": "y"}, "correct": "b", "question": "who"}] * 2,
+        [1, 1],
+    ),
+    "question = stem, right = correct_answer, wrong = wrong_answer_1, wrong_answer_2": (
+        [{"stem": "Q", "correct_answer": "r", "wrong_answer_1": "x", "wrong_answer_2": "y"}],
+        [0],
+    ),
+    "right = good, wrong = bad": ([{"good": "x", "bad": "y"}], [0]),
+    "question = Question, choices = options.A, options.B, answer = answer_idx (label)": (
+        [{"Question": "Q", "options": KEYED, "answer_idx": "B"}],
+        [1],
+    ),
+    "question = query, choices = choices, answer = solution (text)": (
+        [{"query": "Q", "choices": ["x", "y"], "solution": "y"}],
+        [1],
+    ),
+    "question = query, choices = choices, answer = gold (label)": (
+        [{"query": "Q", "choices": ["x", "y"], "gold": "(B)"}],
+        [1],
+    ),
+    "question = query, choices = alternatives, answer = key (label)": (
+        [{"query": "Q", "alternatives": "['x', 'y']", "key": "B"}],
+        [1],
+    ),
+    "question = query, choices = choices, answer = label (flags)": (
+        [{"query": "Q", "choices": ["x", "y", "z"], "label": [0, 1, 0]}],
+        [1],
+    ),
+    "question = text, fixed = yes, no, answer = label (label)": (
+        [{"statement": "P", "text": "Q", "label": cell} for cell in (True, False)],
+        [0, 1],
+    ),
+    "question = text, fixed = yes, no, answer = truth (label)": (
+        [{"text": "Q", "truth": cell} for cell in ("yes", "no")],
+        [0, 1],
+    ),
+    "question = instruction, choices = choices, answer = target (label)": (
+        [{"instruction": "Q", "choices": LABELLED, "target": "2"}],
+        [1],
+    ),
+}
+"""What columns of no known shape are guessed to mean → rows, and their right choices."""
+
+OPEN = [
+    [{"query": "Q", "choices": ["x", "y"], "label": cell} for cell in cells] for cells in ((True, False), ("yes", "no"))
 ]
 
 
-def answers_under_the_proposal(path: Path, refused: UnknownShape) -> list[int]:
-    columns = columns_of(tomllib.loads("\n".join(refused.problems)), "proposed")
+def under(path: Path, lines: list[str]) -> list[int]:
+    """The right choices of the questions of ``path`` under the mapping of ``lines``."""
+    columns = columns_of(tomllib.loads("\n".join(lines)), "proposed")
     return [item.gold[0] for item in open_dataset(path, columns=columns).splits["test"]]
 
 
-@pytest.mark.parametrize(("rows", "right"), KNOWN, ids=[",".join(rows[0]) for rows, _ in KNOWN])
-def test_a_proposal_opens_the_rows_it_is_for(tmp_path: Path, rows: list[Row], right: list[int]) -> None:
+@pytest.mark.parametrize("guess", GUESSED)
+def test_rows_that_one_guess_fits_open_by_it_and_by_the_proposal(tmp_path: Path, guess: str) -> None:
+    rows, right = GUESSED[guess]
+    path = write(tmp_path / "quiz.jsonl", rows)
+    data = open_dataset(path)
+    assert (data.guess, [item.gold[0] for item in data.splits["test"]]) == (f"quiz.jsonl: {guess}", right)
+    assert under(path, proposal(rows)) == right
+
+
+@pytest.mark.parametrize("rows", OPEN, ids=["true and false", "yes and no"])
+def test_a_proposal_opens_the_rows_whose_order_of_choices_is_open(tmp_path: Path, rows: list[Row]) -> None:
     path = write(tmp_path / "quiz.jsonl", rows)
     with pytest.raises(UnknownShape, match="no known shape") as refused:
         open_dataset(path)
-    assert answers_under_the_proposal(path, refused.value) == right
+    assert under(path, [*refused.value.problems]) == [1, 0]
 
 
-@pytest.mark.parametrize("answers", [["(B)", "(A)"], ["b", "a"], [True, False], [[0, 1], [1, 0]]])
-def test_answers_of_another_kind_in_columns_of_a_known_shape(tmp_path: Path, answers: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("answers", "kind"),
+    [(["(B)", "(A)"], "label"), (["b", "a"], "label"), ([[0, 1], [1, 0]], "flags"), ([True, False], "")],
+)
+def test_answers_of_another_kind_in_columns_of_a_known_shape(tmp_path: Path, answers: list[Any], kind: str) -> None:
+    """They are read as the one guess says that fits; what true and false say of two choices is asked about."""
     rows = [{"question": "Q", "choices": ["x", "y"], "answer": answer} for answer in answers]
     path, message = write(tmp_path / "quiz.jsonl", rows), "has the columns of question, choices, answer .*no row can be"
     for on_bad_item in ("error", "skip"):
-        with pytest.raises(UnknownShape, match=f"{message} read so") as refused:
-            open_dataset(path, on_bad_item=on_bad_item)
-    assert answers_under_the_proposal(path, refused.value) == [1, 0]
+        if kind:
+            data = open_dataset(path, on_bad_item=on_bad_item)
+            assert data.guess == f"quiz.jsonl: question = question, choices = choices, answer = answer ({kind})"
+            assert [item.gold for item in data.splits["test"]] == [(1,), (0,)]
+        else:
+            with pytest.raises(UnknownShape, match=f"{message} read so") as refused:
+                open_dataset(path, on_bad_item=on_bad_item)
+            assert under(path, [*refused.value.problems]) == [1, 0]
 
 
 def test_no_mapping_is_proposed_where_only_answers_are_missing(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
 )
 def test_bad_rows(tmp_path: Path, row: Any, reason: str) -> None:
     path = jsonl(tmp_path, GOOD, row, {**GOOD, "answer": "A"})
-    message = rf"test.jsonl, row 1 .counted from 0.: .*{reason}.*correct the row, or skip bad items"
+    message = rf"test.jsonl, line 2 .counted from 1.: .*{reason}.*correct the row, or skip bad items"
     with pytest.raises(DataError, match=message):
         open_dataset(path)
     dataset = open_dataset(path, on_bad_item="skip")
@@ -171,18 +171,21 @@ def test_bad_rows_are_listed_together_and_counted(tmp_path: Path) -> None:
         open_dataset(path)
     first, *listed, more = str(raised.value).split("\n  ")
     assert first == "30 rows can't be used; correct them, or skip bad items:"
-    assert [line.split(" (counted")[0] for line in listed] == [f"{path}, row {row}" for row in range(1, 25)]
+    assert [line.split(" (counted")[0] for line in listed] == [f"{path}, line {line}" for line in range(2, 26)]
     assert more == "and 6 more"
     assert len(open_dataset(path, on_bad_item="skip").skipped) == 30
 
 
 def test_repeated_ids_are_listed_beside_bad_rows(tmp_path: Path) -> None:
     rows = [{"id": "1", **GOOD}, {"id": "1", **GOOD}, {"id": "2", **GOOD, "answer": "Z"}, {"id": "1", **GOOD}]
-    message = r"(?s)^.*row 2 .*none of A, B; correct the row.*\n  2 rows repeat an id.*row 1 .*row 3"
+    message = r"(?s)^.*line 3 .*none of A, B; correct the row.*\n  2 rows repeat an id.*line 2 .*line 4"
     with pytest.raises(DataError, match=message):
         open_dataset(jsonl(tmp_path, *rows))
     with pytest.raises(DataError, match="column id is empty"):
-        open_dataset(jsonl(tmp_path, {"id": "", **GOOD}))
+        open_dataset(jsonl(tmp_path, {"id": "1", **GOOD}, {"id": "", **GOOD}))
+    unnamed = open_dataset(jsonl(tmp_path, {"id": "", **GOOD}))
+    assert (unnamed.columns.id, [item.id for item in unnamed.splits["test"]]) == (None, ["test/0"])
+    assert "answer = answer (label)" in unnamed.guess
 
 
 def test_without_a_row_that_can_be_used_there_is_no_dataset(tmp_path: Path) -> None:
@@ -193,7 +196,7 @@ def test_without_a_row_that_can_be_used_there_is_no_dataset(tmp_path: Path) -> N
     (tmp_path / "test.jsonl").write_bytes(gzip.compress(json.dumps(GOOD).encode()))
     with pytest.raises(DataError, match="test.jsonl is compressed; unpack it"):
         open_dataset(tmp_path / "test.jsonl")
-    with pytest.raises(DataError, match="row 0 .*no other row can be read"):
+    with pytest.raises(DataError, match="line 1 .*no other row can be read"):
         open_dataset(jsonl(tmp_path, "x", "y"), on_bad_item="skip")
     with pytest.raises(DataError, match="every row was skipped, the first because the answer is empty"):
         open_dataset(jsonl(tmp_path, {**GOOD, "answer": ""}), on_bad_item="skip")
@@ -241,7 +244,8 @@ def test_what_no_reader_lets_pass() -> None:
     for gold in ((), (-1,), (2,)):
         with pytest.raises(UnusableRow, match="not among the 2"):
             check_item(Item("x", "", ("a", "b"), gold))
-    assert str(RowPlace(Path("f.csv"), 3)) == "f.csv, row 3 (counted from 0)"
+    assert str(RowPlace(Path("f.csv"), 3)) == "f.csv, row 5 (the header is row 1)"
+    assert str(RowPlace(Path("f.csv"), 3, header=0)) == "f.csv, row 4 (counted from 1)"
 
 
 def test_open_dataset_says_what_it_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +257,7 @@ def test_open_dataset_says_what_it_looked_for(tmp_path: Path, monkeypatch: pytes
             open_dataset(path)
         assert "Hub" not in str(raised.value)
     Path("quiz.xlsx").touch()
-    with pytest.raises(DataError, match=r"quiz.xlsx is no dataset by its ending.*\.jsonl, \.csv, \.parquet"):
+    with pytest.raises(DataError, match=r"quiz.xlsx is no dataset by its ending.*\.jsonl, \.csv, \.tsv, \.parquet"):
         open_dataset("quiz.xlsx")
     Path("mmlu/test").mkdir(parents=True)
     with pytest.raises(DataError, match="has the MMLU layout, whose columns are fixed"):
@@ -294,8 +298,8 @@ def test_every_row_has_as_many_columns_as_most(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="2 rows can't be used") as raised:
         read_mmlu(layout(tmp_path, rows))
     assert re.search(
-        r"law_test.csv, row 0 .counted from 0.: 5 columns, .*: a question, 4 choices and a letter\n"
-        r".*law_test.csv, row 2 .counted from 0.: 7 columns, where most rows here have 6",
+        r"law_test.csv, row 1 .counted from 1.: 5 columns, .*: a question, 4 choices and a letter\n"
+        r".*law_test.csv, row 3 .counted from 1.: 7 columns, where most rows here have 6",
         str(raised.value),
     )
     dataset = read_mmlu(tmp_path, on_bad_item="skip")
@@ -323,7 +327,7 @@ def test_another_number_of_choices_is_read_where_all_rows_have_it(tmp_path: Path
 )
 def test_bad_rows_of_mmlu(tmp_path: Path, row: str, reason: str) -> None:
     folder = layout(tmp_path, f"What?,a,b,c,d,C\n{row}\nWhy?,a,b,c,d,D\n")
-    message = rf"law_test.csv, row 1 .counted from 0.: .*{reason}.*correct the row, or skip bad items"
+    message = rf"law_test.csv, row 2 .counted from 1.: .*{reason}.*correct the row, or skip bad items"
     with pytest.raises(DataError, match=message):
         read_mmlu(folder)
     dataset = read_mmlu(folder, on_bad_item="skip")

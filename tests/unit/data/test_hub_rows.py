@@ -158,9 +158,10 @@ UNANSWERED = {
 @pytest.mark.parametrize("name", UNANSWERED)
 def test_a_split_without_answers_is_named(tmp_path: Path, name: str, ending: str) -> None:
     row, (column, nothing) = ROWS[name], UNANSWERED[name]
+    place = {"jsonl": r"jsonl, line 1 .counted from 1.", "parquet": r"parquet, row 0 .counted from 0."}[ending]
     write(tmp_path / f"validation.{ending}", [row])
     write(tmp_path / f"test.{ending}", [row | {column: nothing}] * 3)
-    with pytest.raises(DataError, match=r"the split test has no answers \(.*test\.\w+, row 0 .*skip bad items"):
+    with pytest.raises(DataError, match=rf"the split test has no answers \(.*test\.{place}.*skip bad items"):
         open_dataset(tmp_path)
     dataset = open_dataset(tmp_path, on_bad_item="skip")
     assert {split: len(items) for split, items in dataset.splits.items()} == {"validation": 1}
@@ -182,7 +183,7 @@ def test_rows_without_answers_among_others_are_counted(tmp_path: Path) -> None:
     row = ROWS["ybisk/piqa"]
     rows = [row, row | {"label": -1}, row | {"label": 0}, row | {"label": None}]
     path = write(tmp_path / "piqa.jsonl", rows)
-    with pytest.raises(DataError, match=r"2 rows of the split test have no answer, the first .*row 1 .*answer is -1"):
+    with pytest.raises(DataError, match=r"2 rows of the split test have no answer, the first .*line 2 .*answer is -1"):
         open_dataset(path)
     dataset = open_dataset(path, on_bad_item="skip")
     assert [item.id for item in dataset.splits["test"]] == ["test/0", "test/2"]

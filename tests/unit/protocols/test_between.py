@@ -37,6 +37,7 @@ def test_names_are_the_same_however_the_ends_are_spelled() -> None:
     assert "mmlu/original..mmlu/harness-v0:header" in headline
 
 
+@pytest.mark.costly("all ways between protocols")
 def test_every_name_of_a_way_resolves_by_itself() -> None:
     for name, protocol in resolve("mmlu/original..mmlu/helm").items():
         assert resolve(name) == {name: protocol}

@@ -176,13 +176,14 @@ def test_an_unknown_name_comes_with_the_nearest(selector: str, near: str) -> Non
 @pytest.mark.parametrize(
     ("selector", "known"),
     [
-        *((f"bbh/leaderboard{change}", "bbh/harness") for change in ("", ":acc_norm", "@shots=0")),
-        ("cmmlu/llama", "cmmlu/harness and cmmlu/original"),
-        ("race/nothing-so-named", "race/harness-v1, race/harness and race/lighteval"),
+        *((f"bbh/leaderboard{change}", r"its family has bbh/harness \(") for change in ("", "@shots=0")),
+        ("bbh/leaderboard:acc_norm", r"did you mean bbh/harness:acc_norm\?"),
+        ("cmmlu/llama", r"its family has cmmlu/harness and cmmlu/original \("),
+        ("race/nothing-so-named", r"its family has race/harness-v1, race/harness and race/lighteval \("),
     ],
 )
 def test_a_variant_that_a_benchmark_lacks_comes_with_those_that_it_has(selector: str, known: str) -> None:
-    with pytest.raises(ProtocolError, match=rf"no protocol is called '.*'; its family has {known} \("):
+    with pytest.raises(ProtocolError, match=f"no protocol is called '.*'; {known}"):
         resolve(selector)
 
 

@@ -125,6 +125,7 @@ def test_replicas_that_die_at_random_lose_and_double_nothing(
     assert len(them.loads) == size + len(deaths)
 
 
+@pytest.mark.costly("whole runs")
 def test_a_driver_that_dies_goes_on_with_whole_shards(
     data: Dataset, undisturbed: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -166,6 +166,7 @@ def test_limit_and_subject_choose_items_and_are_with_the_model_the_identity(eval
         run.choose(["mmlu/helm"])
 
 
+@pytest.mark.costly("whole runs")
 def test_wrong_numbers_of_choices_stop_or_are_counted(evaluated: Evaluate, data: Path, tmp_path: Path) -> None:
     three = Item("three", "Three?", ("one", "two", "three"), (2,), "tides")
     five = Item("five", "Five?", ("1st", "2nd", "3rd", "4th", "5th"), (4,), "tides")

@@ -1,6 +1,8 @@
 """Many models on many datasets: what fails is recorded, what is there is not opened again; folders of several runs."""
 
 import json
+import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -385,5 +387,5 @@ def test_every_command_takes_it_and_a_folder_of_one_run_is_that_run(study: Study
     study.copy(tmp_path / "alone" / "hash")
     assert "oracle" in choicewise("compare", tmp_path / "alone", study.oracle, code=0).stdout
     said = choicewise("report", study.hash, code=0).stderr
-    (words,) = [words for words in said.splitlines() if "choicewise ladder" in words]  # which is of one run
-    choicewise(*words.split("`")[1].split()[1:], code=0)
+    (words,) = re.findall("choicewise (ladder .*)", said)  # which is of one run
+    choicewise(*shlex.split(words), code=0)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from choicewise.errors import ModelError
+from choicewise.errors import ModelError, install_line
 
 if TYPE_CHECKING:
     import torch
@@ -58,8 +58,8 @@ def device_of(name: str | None) -> str:
     if name is not None and (each := devices_of(name)):
         if find_spec("accelerate") is None:
             raise ModelError(
-                f"accelerate spreads a model over {name}, and it is not installed; run: pip install "
-                f"'choicewise[spread]', or choose one device: {each[0]}"
+                f"accelerate spreads a model over {name}, and it is not installed; run: "
+                f"{install_line('spread')}, or choose one device: {each[0]}"
             )
         for one in each:
             if (own := device_of(one)) != one:

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from choicewise.errors import ModelError
+from choicewise.errors import ModelError, install_line
 from choicewise.questions import CAUSAL_KINDS, Blanks, Rendition
 from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.util.cache import read_user_cache, write_user_cache
@@ -211,7 +211,7 @@ def read_adapter(folder: Path) -> Adapter:
         )
     read_header(weights)
     if find_spec("peft") is None:
-        raise ModelError("an adapter needs peft, which is not installed; run: pip install 'choicewise[adapters]'")
+        raise ModelError(f"an adapter needs peft, which is not installed; run: {install_line('adapters')}")
     return Adapter(folder, config)
 
 

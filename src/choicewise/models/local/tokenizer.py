@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from choicewise.errors import ModelError
+from choicewise.errors import ModelError, install_line
 from choicewise.models.local.files import (
     SENTENCEPIECE,
     is_installed,
@@ -134,7 +134,7 @@ def _backend(path: Path) -> Any:
     try:
         import tokenizers
     except ImportError as error:
-        raise ModelError("tokenizers is not installed; run: pip install 'choicewise[hf]'") from error
+        raise ModelError(f"tokenizers is not installed; run: {install_line('hf')}") from error
     try:
         with path.open("rb"):  # whose errors say more
             pass
@@ -170,7 +170,7 @@ def _convert(folder: Path, file: Path) -> Any:
         if not is_installed(module):
             raise ModelError(
                 f"{folder} holds no tokenizer.json, and to convert {file.name} {package} is missing; run: "
-                "pip install 'choicewise[sentencepiece]'"
+                f"{install_line('sentencepiece')}"
             )
     from transformers import AutoTokenizer
 

@@ -1,0 +1,38 @@
+"""What scores and protocols are called elsewhere: every such name once, with whose it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+HARNESS: Final = "LM Evaluation Harness"
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreName:
+    """A name of the accuracy by one of our scores.
+
+    ``score``: which, as the catalogue calls it (:data:`choicewise.protocols.catalogue.SCORES`).  ``tool``: whose name
+    it is.  ``about``: what decides, in words.
+    """
+
+    score: str
+    tool: str
+    about: str
+
+
+SCORE_NAMES: Final[Mapping[str, ScoreName]] = {
+    "acc": ScoreName("sum", HARNESS, "log-likelihood of the choice"),
+    "acc_norm": ScoreName("char_mean_bare", HARNESS, "log-likelihood by character, without the space before it"),
+    "acc_bytes": ScoreName("byte_mean_bare", HARNESS, "log-likelihood by byte, without the space before it"),
+    "acc_mutual_info": ScoreName("pmi-empty", HARNESS, "log-likelihood minus that after an empty context"),
+    "acc_raw": ScoreName("sum", "OLMES", "log-likelihood of the choice"),
+    "acc_per_char": ScoreName("char_mean", "OLMES", "log-likelihood by character, with the space before it"),
+    "acc_per_token": ScoreName("token_mean", "OLMES", "log-likelihood by token"),
+    "acc_per_byte": ScoreName("byte_mean", "OLMES", "log-likelihood by byte, with the space before it"),
+}
+"""Names of scores that are the same in every protocol; a name that an entry has of its own goes before them."""
+
+FORMULATIONS: Final[Mapping[str, str]] = {"mcf": "olmes-mcf", "cf": "olmes-cf"}
+"""OLMES's two ways of asking → what the entry of each family is called: ``mmlu/cf`` is ``mmlu/olmes-cf``."""

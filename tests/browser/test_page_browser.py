@@ -102,24 +102,6 @@ def test_the_chosen_model_is_in_chart_and_table(tab: Callable[..., Any], address
             assert any(each.startswith(f"{name}: {value} %") for each in said)
 
 
-def test_a_mark_says_the_same_on_hover_focus_and_click_and_stays(tab: Callable[..., Any], address: str) -> None:
-    page = tab(address)
-    mark = page.locator('[data-chart="strip"] .chart.wide [role="graphics-symbol"][aria-label*="95 % interval"]').first
-    text = mark.get_attribute("aria-label")
-    line = page.locator('[data-chart="strip"] .said')
-    for reach, said in ((mark.hover, text), (lambda: page.mouse.move(5, 5), ""), (mark.focus, text)):
-        reach()
-        assert line.inner_text() == said
-    page.keyboard.press("Enter")
-    protocol = text.split(":")[0] if text.count(":") == 1 else text.rpartition(": ")[0].partition(": ")[0]
-    assert "protocol=" in page.url
-    assert line.inner_text().startswith(text)
-    assert "start the ladder here" in line.inner_text()
-    assert protocol in page.locator(".in-view").inner_text()
-    again = tab(page.url)
-    assert again.locator('[data-chart="strip"] .said').inner_text().startswith(text)
-
-
 def test_arrows_go_from_mark_to_mark(tab: Callable[..., Any], address: str) -> None:
     page = tab(address)
     stops = page.locator('[data-chart="strip"] .chart.wide [role="graphics-symbol"][tabindex="0"]')

@@ -13,6 +13,7 @@ from threading import Event, Lock, RLock, Thread
 import numpy as np
 import pyarrow as pa
 
+from choicewise.board.headlines import MeanRanges, headlines
 from choicewise.board.model import (
     Board,
     Cell,
@@ -30,8 +31,10 @@ from choicewise.board.model import (
     rank_ranges,
     slug,
 )
-from choicewise.board.records import MOST, board_finding, handful
+from choicewise.board.records import MOST, View, board_finding, handful
 from choicewise.board.runs import RunProcess
+from choicewise.bundled import PREFIX
+from choicewise.data.open import dataset_name
 from choicewise.errors import StoreError
 from choicewise.records import MANIFEST
 from choicewise.results.outcomes import Outcomes
@@ -64,7 +67,7 @@ class Library:
         self._thread = Thread(target=self._keep_up, name="library", daemon=True)
         self._process = RunProcess()
         self.decisions = Decisions(self._read_decisions)
-        self._ranges = RankRanges(self.decisions)
+        self._ranges, self._means = RankRanges(self.decisions), MeanRanges(self.decisions.get)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -83,8 +86,10 @@ class Library:
         if self._thread.is_alive():
             self._thread.join(0.5)  # ranges that are being computed take seconds, which nobody waits for
 
-    def want(self, columns: Sequence[str]) -> None:
-        """Compute the rank ranges of these columns before those of others."""
+    def want(self, columns: Sequence[str], means: tuple[str, ...] = ()) -> None:
+        """Compute the rank ranges of these columns, and those of their mean over ``means``, before those of others."""
+        if means and means not in self._snapshot.means:
+            self._means.want(means)
         lacking = [column for column in columns if column not in self._snapshot.ranges]
         if lacking:
             self._ranges.want(lacking)
@@ -126,10 +131,11 @@ class Library:
             self._publish()
         elif waiting is not None:
             self._read(waiting)
-        elif self._ranges.compute_next(self._snapshot.board):
+        elif self._means.compute_next(self._snapshot.board) or self._ranges.compute_next(self._snapshot.board):
             self._snapshot_changed = True
         elif self._disputed[0] is not self._snapshot.board:
-            self._disputed = self._snapshot.board, disputed(self._snapshot.board, self.decisions)
+            listed = disputed(self._snapshot.board, self.decisions, self._process.questions)
+            self._disputed = self._snapshot.board, listed
             self._snapshot_changed = True
         else:
             return False
@@ -168,7 +174,8 @@ class Library:
         finding = board_finding(current) if whole and self._board_changed else self._snapshot.finding
         listed = self._disputed[1] if self._disputed[0] is current else {}
         number = self._snapshot.number + 1
-        self._snapshot = Snapshot(current, self._ranges.of(current), self._problems, finding, number, listed)
+        ranges, means = self._ranges.of(current), self._means.of(current)
+        self._snapshot = Snapshot(current, ranges, self._problems, finding, number, listed, means)
         self._board_changed = self._snapshot_changed = False
         self._published = time.monotonic()
 
@@ -178,6 +185,10 @@ def read_snapshot(folders: Sequence[Path]) -> Snapshot:
     library = Library(folders)
     try:
         library.catch_up()
+        families = dict.fromkeys(column.family for column in library.snapshot.board.columns)
+        for family in families:  # of which each has a page, in files as on a server
+            library.want((), headlines(library.snapshot.board, View(family=(family,))).measured)
+        library.catch_up()
     finally:
         library.stop()
     for folder in folders:
@@ -186,22 +197,69 @@ def read_snapshot(folders: Sequence[Path]) -> Snapshot:
     return library.snapshot
 
 
+@dataclass(frozen=True, slots=True)
+class AskedThere:
+    """What the runs of a board were asked, as a sweep takes it; ``runs``: how many say so, 0 where none does."""
+
+    runs: int = 0
+    protocols: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    limit: int | None = None
+
+
+def asked_there(folder: Path) -> AskedThere:
+    """What the columns of the board in ``folder`` were asked, where every model can be asked it.
+
+    Of runs on data of their own, or of those on the benchmarks' own, whichever are more; without runs of logs, of data
+    that are not there (any more), and of data with a mapping.
+    """
+    process = RunProcess()
+    try:
+        manifests = [process.look(place).manifest for place in discover([folder]).places.values()]
+    finally:
+        process.close()
+    jobs = [manifest.job for manifest in manifests if manifest is not None and manifest.job]
+    own = [job for job in jobs if (data := job.get("data")) and all(map(_is_plain, data))]
+    others = [job for job in jobs if not job.get("data")]
+    chosen = max(own, others, key=len)
+    limits = {job.get("limit") for job in chosen}
+    return AskedThere(
+        len(chosen),
+        tuple(dict.fromkeys(name for job in chosen for name in job["protocols"])),
+        tuple(dict.fromkeys(each["path"] for job in chosen for each in job.get("data") or ())),
+        limits.pop() if len(limits) == 1 else None,
+    )
+
+
+def _is_plain(data: Mapping[str, object]) -> bool:
+    """Whether data can be named by their path alone, and are there."""
+    path = str(data.get("path", ""))
+    return set(data) == {"path"} and (path.startswith(PREFIX) or dataset_name(path) is not None or os.path.exists(path))
+
+
 LISTED = 12
 """Items of a part of the data that are listed."""
 
 
-def disputed(board: Board, decisions: Decisions) -> dict[str, tuple[Disputed, ...]]:
+Questions = Callable[[ListedRun, Sequence[str]], Mapping[str, str]]
+"""The questions of items of a run, by item."""
+
+
+def disputed(board: Board, decisions: Decisions, questions: Questions) -> dict[str, tuple[Disputed, ...]]:
     """The most disputed items by the id of the part of the data, over the headline columns; nothing undisputed."""
     parts: dict[Part, list[Column]] = {}
     for column in board.columns:
         parts.setdefault(column.key.part, []).append(column)
-    return {part.id: _of_part(board, handful(columns, MOST), decisions) for part, columns in parts.items()}
+    return {part.id: _of_part(board, handful(columns, MOST), decisions, questions) for part, columns in parts.items()}
 
 
-def _of_part(board: Board, columns: tuple[Column, ...], decisions: Decisions) -> tuple[Disputed, ...]:
+def _of_part(
+    board: Board, columns: tuple[Column, ...], decisions: Decisions, questions: Questions
+) -> tuple[Disputed, ...]:
     items: pa.Table | None = None
     right, answers = np.zeros(0), np.zeros(0)
-    cells = (line.cells[column.id] for line in board.lines for column in columns if column.id in line.cells)
+    cells = [line.cells[column.id] for line in board.lines for column in columns if column.id in line.cells]
+    asked: ListedRun | None = None
     for cell in cells:
         outcomes = None if cell.row is None else decisions.get(cell.run)
         for each in () if outcomes is None else outcomes.outcomes:
@@ -209,19 +267,22 @@ def _of_part(board: Board, columns: tuple[Column, ...], decisions: Decisions) ->
                 continue
             if items is None:
                 items, right, answers = each.items, np.zeros(len(each.credit)), np.zeros(len(each.credit))
+                asked = cell.run
             if each.items is items:  # as they are for runs on the same items, which share the table
                 right += np.nan_to_num(each.credit)
                 answers += ~np.isnan(each.credit)
-    if items is None:
+    if items is None or asked is None:
         return ()
     with np.errstate(invalid="ignore"):
         share = np.where(answers > 1, right / answers, np.nan)
     order = np.argsort(np.abs(share - 0.5), kind="stable")[:LISTED].tolist()
-    names = items["item"]
+    names = {items["item"][place].as_py(): place for place in order if 0 < share[place] < 1}
+    try:
+        texts = questions(asked, [*names]) if names else {}
+    except StoreError:  # the run went away meanwhile; its page says why
+        texts = {}
     return tuple(
-        Disputed(names[place].as_py(), float(right[place]), int(answers[place]))
-        for place in order
-        if 0 < share[place] < 1
+        Disputed(item, float(right[place]), int(answers[place]), texts.get(item, "")) for item, place in names.items()
     )
 
 

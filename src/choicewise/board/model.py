@@ -6,15 +6,16 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
-from choicewise.protocols.catalogue import entries
-from choicewise.protocols.protocol import METRICS, family, parse_signature, short_signature, signature
+from choicewise.protocols.catalogue import is_headline
+from choicewise.protocols.protocol import METRICS, family, parse_signature, short_signature
 from choicewise.records import Manifest
 from choicewise.results.outcomes import Outcomes, bounded
 from choicewise.results.rows import Row, chosen_part
@@ -80,7 +81,7 @@ class Column:
     @property
     def headline(self) -> bool:
         """Whether it is the first number of its entry in the catalogue, or one that the catalogue does not know."""
-        return self.key.signature not in _further()
+        return is_headline(self.protocol)
 
 
 class State(StrEnum):
@@ -361,13 +362,6 @@ def rank_ranges(column: Column, cells: Mapping[str, Cell], outcomes: Mapping[str
     return {name: (low, high) for name, low, high in edges if low is not None and high is not None}
 
 
-@cache
-def _further() -> frozenset[str]:
-    """The signatures of the catalogue that are not the headline of their entry."""
-    protocols = {signature(each): place for entry in entries() for place, each in enumerate(entry.protocols.values())}
-    return frozenset(text for text, place in protocols.items() if place > 0)
-
-
 Stamp = tuple[int, int, int]
 """What changes when a manifest is written: its inode, size and time of change in nanoseconds."""
 
@@ -403,11 +397,15 @@ def short(*parts: str, digits: int = 8) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Disputed:
-    """An item, and how many of the answers to it are right (a tie counts by its share)."""
+    """An item with its question (nothing where that can't be read), and how many of the answers to it are right.
+
+    A tie counts by its share.
+    """
 
     item: str
     right: float
     answers: int
+    question: str = ""
 
 
 Listed = Mapping[str, tuple[Disputed, ...]]
@@ -420,7 +418,8 @@ class Snapshot:
 
     ``ranges``: the rank ranges of the columns that have them by now, by the id of the column.  ``problems``: what could
     not be looked into.  ``finding`` says in sentences what the numbers say.  ``number`` grows with every change.
-    ``disputed``: items on which the numbers disagree, by the id of the part of the data.
+    ``disputed``: items on which the numbers disagree, by the id of the part of the data.  ``means``: the ranges of the
+    ranks by the mean that are known by now, by the ids of the columns; each by the id of the line.
     """
 
     board: Board
@@ -429,6 +428,7 @@ class Snapshot:
     finding: str
     number: int
     disputed: Listed
+    means: Mapping[tuple[str, ...], Ranges] = field(default_factory=dict)
 
     @property
     def waiting(self) -> int:
@@ -438,3 +438,26 @@ class Snapshot:
     def run(self, name: str) -> ListedRun | None:
         """The run of that id."""
         return next((run for run in self.board.runs if run.id == name), None)
+
+
+Placed = TypeVar("Placed")
+
+
+def in_order(
+    shown: Sequence[Placed],
+    line_of: Callable[[Placed], Line],
+    number: Callable[[Placed], float] | None,
+    downwards: bool,
+) -> list[Placed]:
+    """What is ``shown`` of lines, by their numbers, those without one last; by their names where there are none."""
+
+    def name(each: Placed) -> tuple[str, str, str]:
+        line = line_of(each)
+        return line.model.casefold(), line.model, line.told_apart
+
+    by_name = sorted(shown, key=name)
+    if number is None:
+        return by_name[::-1] if downwards else by_name
+    measured = [each for each in by_name if not math.isnan(number(each))]
+    measured.sort(key=lambda each: number(each) * (-1 if downwards else 1))
+    return [*measured, *(each for each in by_name if math.isnan(number(each)))]

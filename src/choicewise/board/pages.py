@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from choicewise import __version__
+from choicewise.board.headlines import headlines, headlines_record
 from choicewise.board.model import Cell, Column, ListedRun, Snapshot, Spread, State, slug
 from choicewise.board.records import (
     AskedProtocol,
@@ -37,7 +38,7 @@ from choicewise.board.runs import artefact_content, run_document, run_strip
 from choicewise.errors import UsageError
 from choicewise.page.embed import environment, static_text
 from choicewise.page.item_views import words
-from choicewise.page.study import run_line, selectors
+from choicewise.page.study import Recipe, file_address, recipe
 from choicewise.protocols.protocol import parse_signature
 from choicewise.results.compare import published
 from choicewise.results.rows import WARNINGS
@@ -98,14 +99,14 @@ def board_files(snapshot: Snapshot) -> Iterator[tuple[str, str | bytes]]:
             content = artefact_content(artefact.file, run.folder, run.rows)
             if content is not None:
                 yield f"artefact/{artefact.name}", content
-    yield "board.json", as_json(board_record(snapshot, whole))
+    yield "board.json", as_json(board_record(snapshot, whole) | headlines_record(snapshot, whole))
     yield "board.csv", board_csv(snapshot, whole)
     families = dict.fromkeys(column.family for column in snapshot.board.columns)
     for view in (*(View(family=(name,)) for name in families), whole, View()):
         yield board_file(view), board_page(snapshot, view, Links(), **frame)
 
 
-def _frame() -> dict[str, object]:
+def _frame() -> dict[str, Any]:
     """What every page holds: its look, its script, and the policy that allows these two and nothing else."""
     from markupsafe import Markup
 
@@ -197,8 +198,13 @@ def board_file(view: View) -> str:
     return "all.html" if view.columns == "all" else "index.html"
 
 
-def model_page(snapshot: Snapshot, model: str, links: Links, **further: Any) -> str:
-    """The page of a model that the board has."""
+Strips = Mapping[str, str | None]
+"""The image of a run's strip as an address, by the id of the run; None while it is drawn."""
+
+
+def model_page(snapshot: Snapshot, model: str, links: Links, strips: Strips | None = None, **further: Any) -> str:
+    """The page of a model that the board has; ``strips``: the charts that are a part of it, None where they lie beside
+    it."""
     parts = list(measured(snapshot, model))
     rows = [cell.row for part in parts for _, cell in part.numbers if cell.row]
     raised = {warning for row in rows for warning in row.diagnosis.warnings}
@@ -210,6 +216,7 @@ def model_page(snapshot: Snapshot, model: str, links: Links, **further: Any) -> 
         model=model,
         parts=parts,
         runs=[(run, run_command(run)) for run in runs if run.manifest is not None],
+        strips=strips,
         words=words,
         published={run for run in runs if any(row.id in published() for row in run.rows)},
         legend={warning: words for warning, words in WARNINGS.items() if warning in raised},
@@ -253,22 +260,23 @@ def protocol_page(snapshot: Snapshot, asked: AskedProtocol, links: Links, **furt
 def run_page(snapshot: Snapshot, run: ListedRun, links: Links, **further: Any) -> str:
     """The page of any run, as HTML."""
     words = "is complete." if run.state is State.READ else f"is {run.state}."
-    return rendered("run.html.j2", snapshot, links, run=run, words=words, line=run_command(run), **further)
+    return rendered("run.html.j2", snapshot, links, run=run, words=words, recipe=run_command(run), **further)
 
 
-def run_command(run: ListedRun) -> str:
-    """The command that asks for a run; none where its manifest can't be read."""
+def run_command(run: ListedRun) -> Recipe:
+    """How to get a run again; an empty line where its manifest can't be read."""
     if run.manifest is None:
-        return ""
+        return Recipe("", "", "")
     named = {name: parse_signature(text) for name, text in run.manifest.protocols.items()}
-    return run_line(run.manifest, selectors(named), "FOLDER")
+    return recipe(run.manifest, named, "FOLDER")
 
 
 def board_page(snapshot: Snapshot, view: View, links: Links, **further: Any) -> str:
     """The board in the state ``view``; ``further`` is what the frame of the page takes."""
     board = snapshot.board
-    seen = shown(board, view)
+    seen, first = shown(board, view), headlines(board, view, snapshot.means)
     cells = [line.cells[column.id] for line in seen.lines for column in seen.columns if column.id in line.cells]
+    cells += [cell for each in first.lines for cell in each.cells.values()]
     raised = {warning for cell in cells if cell.row is not None for warning in cell.row.diagnosis.warnings}
     return rendered(
         "board.html.j2",
@@ -277,6 +285,9 @@ def board_page(snapshot: Snapshot, view: View, links: Links, **further: Any) -> 
         board=board,
         view=view,
         seen=seen,
+        headlines=first,
+        sorted_headlines=partial(sorted_by, first),
+        order_headlines=partial(order_of, first),
         headings=headings(board, seen.columns),
         families=Counter(column.family for column in board.columns),
         parts=dict.fromkeys((column.key.part, column.dataset) for column in board.columns),
@@ -295,7 +306,7 @@ def rendered(template: str, snapshot: Snapshot, links: Links, **context: Any) ->
     """A page of the board."""
     common = {"version": __version__, "snapshot": snapshot, "links": links, "View": View}
     words = {"guessed": guessed, "breakable": breakable, "bar": bar}
-    words |= {"cell_markup": cell_markup, "spread_markup": spread_markup}
+    words |= {"cell_markup": cell_markup, "spread_markup": spread_markup, "file_address": file_address}
     return environment().get_template(template).render(**common, **words, **context)
 
 
@@ -313,10 +324,12 @@ _WIDTH = 1.5
 """Percent of the scale that a bar is wide at least, so that it can be seen."""
 
 
-def cell_markup(cell: Cell, column: Column, rank_range: tuple[int, int] | None, sortable: bool = False) -> Markup:
+def cell_markup(
+    cell: Cell, column: Column, rank_range: tuple[int, int] | None, sortable: bool = False, ranked: bool = True
+) -> Markup:
     """The number with its warnings, the bar of its interval and its rank, or the words in its place, in a ``td``.
 
-    ``sortable``: with what a script sorts and filters by.
+    ``sortable``: with what a script sorts and filters by; ``ranked``: with the rank.
     """
     from markupsafe import Markup, escape
 
@@ -334,7 +347,7 @@ def cell_markup(cell: Cell, column: Column, rank_range: tuple[int, int] | None, 
         f'<sup><span class="only-read"> warnings </span>{letters}</sup>' if letters else "",
         "" if math.isnan(row.ci_low) else bar(row.ci_low, row.ci_high, column.chance),
         "<small>",
-        f'<span class="only-read">rank </span>{shown}' if column.measured > 1 else "",
+        f'<span class="only-read">rank </span>{shown}' if ranked and column.measured > 1 else "",
         '<span class="only-read"> no better than guessing</span>' if guess else "",
         f" <em>{row.n:,} items</em>" if row.n != column.n else "",
         "</small></td>",

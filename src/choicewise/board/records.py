@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import pyarrow.compute as pc
 
-from choicewise.board.model import Board, Cell, Column, Line, ListedRun, Part, Snapshot, Spread, slug
+from choicewise.board.model import Board, Cell, Column, Line, ListedRun, Part, Snapshot, Spread, in_order, slug
 from choicewise.page.sections import Sheet, sheet
 from choicewise.page.study import table_csv
 from choicewise.protocols.catalogue import entries
@@ -395,7 +395,7 @@ def known_view(board: Board, view: View) -> tuple[View, bool]:
     """The view without an order that ``board`` does not have, and whether all that it says is of the board: then there
     are only so many of its kind."""
     parts = {column.key.part.id for column in board.columns}
-    sorts = {*(column.id for column in board.columns), "model", *(f"median-{part}" for part in parts)}
+    sorts = {*(column.id for column in board.columns), "model", MEAN, *(f"median-{part}" for part in parts)}
     known = (
         not view.model
         and parts.issuperset(view.data)
@@ -406,20 +406,29 @@ def known_view(board: Board, view: View) -> tuple[View, bool]:
     return view if view.sort in sorts else replace(view, sort=""), known
 
 
-@dataclass(frozen=True, eq=False)
-class Shown:
-    """What a view leaves of a board.
+MEAN = "mean"
+"""What a view sorts by for the mean over the headline protocols."""
 
-    ``medians``: the ids of the parts of the data that have a column of medians.  ``sort``: what the lines are sorted
-    by, which is the median where the view asks for a column that is not there; ``downwards`` says how.
-    """
+
+@dataclass(frozen=True, eq=False)
+class Sorted:
+    """A table whose lines are sorted by ``sort``, what the view asks for where it is there; ``downwards`` says how."""
 
     view: View
+    sort: str
+    downwards: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Shown(Sorted):
+    """What a view leaves of a board, sorted by the median where it asks for nothing else.
+
+    ``medians``: the ids of the parts of the data that have a column of medians.
+    """
+
     columns: tuple[Column, ...]
     medians: tuple[str, ...]
     lines: tuple[Line, ...]
-    sort: str
-    downwards: bool
 
 
 def shown(board: Board, view: View) -> Shown:
@@ -436,8 +445,11 @@ def shown(board: Board, view: View) -> Shown:
     sorts = {*ids, "model", *(f"median-{part}" for part in medians)}
     default = f"median-{medians[0]}" if medians else "model"
     sort = view.sort if view.sort in sorts else default
-    downwards = view.order == "down" or (not view.order and sort != "model")
-    return Shown(view, columns, medians, tuple(_sorted(lines, sort, downwards)), sort, downwards)
+    order = view.order if sort == (view.sort or default) else ""
+    downwards = order == "down" or (not order and sort != "model")
+    number = None if sort == "model" else lambda line: _number(line, sort)
+    ordered = in_order(lines, lambda line: line, number, downwards)
+    return Shown(view, sort, downwards, columns, medians, tuple(ordered))
 
 
 def chosen_columns(board: Board, view: View) -> tuple[Column, ...]:
@@ -525,7 +537,7 @@ def headings(board: Board, columns: Sequence[Column]) -> tuple[PartHeading, ...]
     return tuple(parts)
 
 
-def sorted_by(seen: Shown, sort: str) -> View:
+def sorted_by(seen: Sorted, sort: str) -> View:
     """The view after a click on the heading of ``sort``: the other way round where the lines are sorted by it."""
     if seen.sort != sort:
         return replace(seen.view, sort=sort, order="")
@@ -534,7 +546,7 @@ def sorted_by(seen: Shown, sort: str) -> View:
     return replace(seen.view, sort=sort, order=("up" if first_down else "down") if turned else "")
 
 
-def order_of(seen: Shown, sort: str) -> str:
+def order_of(seen: Sorted, sort: str) -> str:
     """``ascending``, ``descending``, or nothing where the lines are sorted by something else."""
     return "" if seen.sort != sort else "descending" if seen.downwards else "ascending"
 
@@ -556,16 +568,6 @@ def _shown_cells(line: Line, seen: Shown) -> Iterator[tuple[Column, Cell]]:
     for column in seen.columns:
         if (cell := line.cells.get(column.id)) is not None and is_shown(cell, seen.view):
             yield column, cell
-
-
-def _sorted(lines: Sequence[Line], sort: str, downwards: bool) -> list[Line]:
-    by_name = sorted(lines, key=lambda line: (line.model.casefold(), line.model, line.told_apart))
-    if sort == "model":
-        return by_name[::-1] if downwards else by_name
-    numbers = {line.id: _number(line, sort) for line in by_name}
-    measured = [line for line in by_name if not math.isnan(numbers[line.id])]
-    measured.sort(key=lambda line: numbers[line.id] * (-1 if downwards else 1))
-    return [*measured, *(line for line in by_name if math.isnan(numbers[line.id]))]
 
 
 def _number(line: Line, sort: str) -> float:

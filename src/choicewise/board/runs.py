@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from choicewise.board.model import Artefact, ListedRun, Place, State
 from choicewise.data.items import Categories
@@ -37,9 +38,11 @@ from choicewise.results.outcomes import Outcome, Outcomes
 from choicewise.results.rows import Row, chosen_part, run_id
 from choicewise.results.run import asked_protocols, count_items, open_run
 from choicewise.results.summary import summarize
+from choicewise.results.tables import item_batches
 from choicewise.store.folder import read_manifest, version_of
-from choicewise.store.tables import read_listed, read_metadata
+from choicewise.store.tables import check_items, read_listed, read_metadata
 from choicewise.util.isolate import BoundedProcess, Limits, Record, serve
+from choicewise.util.text import shortened
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -128,6 +131,11 @@ class RunProcess(BoundedProcess):
     def draw(self, kind: str, run: ListedRun, board: str) -> str:
         """The ``document`` or the ``strip`` of a complete run; ``board``: the address of the board."""
         return str(self._result(kind, run, board=board))
+
+    def questions(self, run: ListedRun, items: Sequence[str]) -> Mapping[str, str]:
+        """The questions of these items of a run, cut where they are long; without those that it does not have."""
+        told: dict[str, str] = self._result("questions", run, items=json.dumps([*items]))
+        return told
 
     def artefact(self, run: ListedRun, artefact: Artefact) -> bytes | None:
         """What the file holds; None where it is not there (any more)."""
@@ -261,6 +269,20 @@ def _artefact(place: Place, question: Record) -> str | None:
     return None if content is None else b64encode(content).decode()
 
 
+_QUESTION = 300
+"""Characters of a question in a list."""
+
+
+def _questions(place: Place, question: Record) -> Record:
+    wanted = pa.array(json.loads(question["items"]), pa.string())
+    check_items(place.folder, read_manifest(place.folder))
+    texts: dict[str, str] = {}
+    for batch in item_batches(place.folder, ("item", "question")):
+        for row in batch.filter(pc.is_in(batch["item"], wanted)).to_pylist():
+            texts[row["item"]] = shortened(" ".join(row["question"][: 4 * _QUESTION].split()), _QUESTION)
+    return texts
+
+
 _TASKS: dict[str, Callable[[Place, Record], Any]] = {
     "look": lambda place, question: _run_json(look(place)),
     "read": _read,
@@ -268,6 +290,7 @@ _TASKS: dict[str, Callable[[Place, Record], Any]] = {
     "document": lambda place, question: run_document(place.folder, question["board"]),
     "strip": lambda place, question: run_strip(place.folder),
     "artefact": _artefact,
+    "questions": _questions,
 }
 
 

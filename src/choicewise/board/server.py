@@ -23,9 +23,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from choicewise.board.access import HEADERS, SUBMISSIONS, Access, AccessMiddleware, accepts_json, refusal
+from choicewise.board.headlines import headlines, headlines_record
 from choicewise.board.library import Library
 from choicewise.board.model import Artefact, ListedRun, Snapshot, State
-from choicewise.board.pages import Links, board_page, item_page, model_page, protocol_page, run_page
+from choicewise.board.pages import Links, Strips, board_page, item_page, model_page, protocol_page, run_page
 from choicewise.board.queue import SubmissionService
 from choicewise.board.records import (
     View,
@@ -36,6 +37,7 @@ from choicewise.board.records import (
     chosen_columns,
     item_record,
     known_view,
+    measured,
     model_name,
     model_record,
     part_of,
@@ -139,6 +141,9 @@ LOOKS = ("page.css", "board.css")
 PATIENCE = 1.5
 """Seconds that a request waits for the document of a run that is being made."""
 
+STRIPS = 3
+"""Charts of runs on one part of the data that the page of a model has."""
+
 CHART_PATIENCE = 20.0
 """The same for a chart, which a browser asks for apart from the page."""
 
@@ -225,7 +230,7 @@ class Site:
 
     async def _board(self, request: Request) -> Response:
         if request.url.path.endswith(".json") or accepts_json(request):
-            return await self._view(request, "json", lambda snapshot, view: as_json(board_record(snapshot, view)))
+            return await self._view(request, "json", _board_json)
         return await self._view(request, "html", lambda snapshot, view: board_page(snapshot, view, self._links))
 
     async def _csv(self, request: Request) -> Response:
@@ -239,7 +244,8 @@ class Site:
         view, known = known_view(snapshot.board, read_view(request.query_params.multi_items()))
 
         def text() -> str:
-            self._library.want([column.id for column in chosen_columns(snapshot.board, view)])
+            means = headlines(snapshot.board, view).measured
+            self._library.want([column.id for column in chosen_columns(snapshot.board, view)], means)
             return make(snapshot, view)
 
         threads = self._first if view == View() else self._pages
@@ -248,14 +254,33 @@ class Site:
     async def _model(self, request: Request) -> Response:
         name, json = _name(request)
         snapshot = self._library.snapshot
+        model = model_name(snapshot, name)
+        if model is None:
+            raise HTTPException(404, "No model has that address; it may have gone with its run.")
+        strips = {} if json else await self._strips(snapshot, model)
 
         def text() -> str:
-            model = model_name(snapshot, name)
-            if model is None:
-                raise HTTPException(404, "No model has that address; it may have gone with its run.")
-            return as_json(model_record(snapshot, model)) if json else model_page(snapshot, model, self._links)
+            return as_json(model_record(snapshot, model)) if json else model_page(snapshot, model, self._links, strips)
 
-        return await self._page(request, json, (snapshot.number, "model", name), text)
+        there = tuple(strip is not None for strip in strips.values())
+        response = await self._page(request, json, (snapshot.number, "model", name, there), text)
+        if not all(there):
+            response.headers.update({"refresh": "2", "cache-control": "no-store"})
+        return response
+
+    async def _strips(self, snapshot: Snapshot, model: str) -> Strips:
+        """The charts of the page of a model: an image inside the page, so that it comes with the page or not at all."""
+        runs = {run for part in measured(snapshot, model) for run in [each for each in part.runs if each.rows][:STRIPS]}
+        strips: dict[str, str | None] = {}
+        for run in runs:
+            if run.state is State.READ:
+                try:
+                    drawn = await self._drawn("strip", run, PATIENCE)
+                except ChoicewiseError:
+                    continue  # the page of the run says why
+                code = None if drawn is None else b64encode(drawn).decode()
+                strips[run.id] = None if code is None else f"data:image/svg+xml;base64,{code}"
+        return strips
 
     async def _protocol(self, request: Request) -> Response:
         name, json = _name(request)
@@ -401,6 +426,10 @@ class Site:
         )
         assert body is not None
         return _answered(request, body, kind)
+
+
+def _board_json(snapshot: Snapshot, view: View) -> str:
+    return as_json(board_record(snapshot, view) | headlines_record(snapshot, view))
 
 
 def _answered(request: Request, body: bytes, kind: str) -> Response:

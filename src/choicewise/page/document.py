@@ -8,7 +8,7 @@ import re
 import shutil
 import time
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,7 @@ from choicewise.page.embed import (
 )
 from choicewise.page.item_views import FEW, details, index_data, study_warnings
 from choicewise.page.sections import Order
-from choicewise.page.study import MOST_RUNS, Study, downloads, read_study, run_line, selectors
+from choicewise.page.study import MOST_RUNS, Study, downloads, file_address, read_study, recipe
 from choicewise.report.findings import sentences
 from choicewise.report.tables import average_tables
 from choicewise.results.finding import finding
@@ -58,7 +58,7 @@ def write_page(runs: Iterable[str | Path], out: Path, items: int | None = None) 
     """Write the page of ``runs`` to the file ``out``.
 
     ``items``: so many of those that flip most are written in full, in the page as far as there is room and else beside
-    it; None: as many as are day quickly.  Raises UsageError for an ``out`` that can't be a page and StoreError for one
+    it; None: as many as are made quickly.  Raises UsageError for an ``out`` that can't be a page and StoreError for one
     that can't be written, before anything is computed.
     """
     beside = out.with_suffix(".items")
@@ -82,7 +82,7 @@ def write_page(runs: Iterable[str | Path], out: Path, items: int | None = None) 
 
 
 def today() -> str:
-    """The day a page is day, ``21 Nov 2026``; the environment may say another one (``SOURCE_DATE_EPOCH``)."""
+    """The day a page is made, ``21 Nov 2026``; the environment may say another one (``SOURCE_DATE_EPOCH``)."""
     seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
     return time.strftime("%-d %b %Y", time.gmtime(int(seconds) if seconds.isdigit() else None))
 
@@ -192,7 +192,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Content:
-    """The contents of a page of ``study``, each day when it is first asked for."""
+    """The contents of a page of ``study``, each made when it is first asked for."""
 
     study: Study
 
@@ -244,6 +244,11 @@ class Content:
         return sections.orders(self.study, self.compared)
 
     @cached_property
+    def sheets(self) -> list[sections.Sheet]:
+        """F: what each protocol asks."""
+        return sections.sheets(self.study)
+
+    @cached_property
     def listed(self) -> list[item_views.Items]:
         """E: the items of every dataset."""
         return item_views.study_items(self.study)
@@ -288,6 +293,7 @@ def _check(out: Path, beside: Path) -> None:
 
 _SCRIPTS = (
     *("dom.js", "state.js", "charts.js", "strip.js", "ladder.js", "order.js", "pairs.js", "item.js", "items.js"),
+    "protocol.js",
     "start.js",
 )
 """Our modules, which share one scope, in the order in which they are joined."""
@@ -313,26 +319,35 @@ def _policy(scripts: Sequence[str], style: str, parts: bool) -> str:
 def _shown(content: Content) -> dict[str, Any]:
     """What stands on the page before its script does anything: of the first run, order and pair."""
     study = content.study
-    effects = content.effects[0]
+    effects = lanes.effects_values(content.effects[0])
+    first, *more = sentences(finding(study.named_rows))
+    listed = [(id, title) for id, title, there in _contents(content) if there]
     return {
+        "contents": {id: (chr(ord("A") + place), title) for place, (id, title) in enumerate(listed)},
         "study": study,
         "first": study.runs[0],
         "averages": average_tables(study.averages),
-        "sentences": sentences(finding(study.named_rows)),
-        "captions": _CAPTIONS | {"strip": strip.caption([record for each in content.strips for record in each])},
+        "finding": first,
+        "more": more,
+        "caption": _caption,
+        "chance": any(record["kind"] == "chance" for record in content.strips[0]),
+        "strip_values": content.strips[0],
         "strip": drawing(_SPECS["strip"], content.strips[0]),
         "number_columns": sections.NUMBER_COLUMNS,
         "number_rows": content.tables[0],
         "way": content.ways[0],
         "ladder": drawing(_SPECS["ladder"], content.climbed) if content.climbed else None,
+        "together": any(len(record.get("axes", ())) > 1 for record in content.climbed),
         "step_columns": sections.STEP_COLUMNS,
         "step_rows": sections.step_table(content.climbed),
-        "effects": drawing(_SPECS["effects"], lanes.effects_values(effects)) if effects else None,
+        "effects": drawing(_SPECS["effects"], effects) if effects else None,
+        "effect_values": effects,
         "effect_columns": sections.EFFECT_COLUMNS,
-        "effect_rows": list(map(sections.effect_cells, effects)),
+        "effect_rows": list(map(sections.effect_cells, content.effects[0])),
         "orders": [
-            (each, drawing(_SPECS["rank"], each.values), drawing(_SPECS["ranks"], each.rank_values))
+            (each, *(None if each.sides else drawing(_SPECS[name], values) for name, values in charts))
             for each in content.orders
+            for charts in [(("rank", each.values), ("ranks", each.rank_values))]
         ],
         "range_columns": sections.RANGE_COLUMNS,
         "compared": [_compared(content, each) for each in content.compared[:1]],
@@ -340,17 +355,41 @@ def _shown(content: Content) -> dict[str, Any]:
         "most_pairs": MOST_RUNS,
         "listed": content.listed,
         "item_rows": [item_views.first_rows(each) for each in content.listed],
-        "sheets": sections.sheets(study),
+        "sheets": content.sheets,
         "warnings": study_warnings(study),
-        "recipes": [(run, run_line(run.manifest, selectors(run.protocols), run.place)) for run in study.runs],
+        "recipes": [(run, recipe(run.manifest, run.protocols, run.place)) for run in study.runs],
+        "file_address": file_address,
         "downloads": downloads(study),
     }
 
 
-def _compared(content: Content, pair: study_data.Pair) -> tuple[dict[str, Any], Any]:
-    """What is said of a pair, and its drawing where there is one."""
+def _contents(content: Content) -> list[tuple[str, str, bool]]:
+    """The sections by id, each with its title and whether it has something to show."""
+    return [
+        ("numbers", "All numbers", True),
+        ("why", "Why do they differ?", any(content.ways) or any(content.effects)),
+        ("order", "Does the order hold?", bool(content.orders)),
+        ("pair", "Two models", bool(content.compared)),
+        ("items", "Items", any(each.index.ids for each in content.listed)),
+        ("protocols", "Protocols", bool(content.study.protocols)),
+        ("warnings", "Warnings", True),
+        ("again", "Get this again", True),
+    ]
+
+
+def _compared(content: Content, pair: study_data.Pair) -> tuple[dict[str, Any], Any, list[Record]]:
+    """What is said of a pair, its drawing where there is one, and the values of that."""
     values = content.pair_values(pair)
-    return sections.pair_data(content.study, pair), drawing(_SPECS["pair"], values) if values else None
+    return sections.pair_data(content.study, pair), drawing(_SPECS["pair"], values) if values else None, values
+
+
+def _state(specs: Specifications, name: str, values: Sequence[Record]) -> dict[str, Any]:
+    """What the page's script needs to draw these values, and to say how to read them."""
+    return specs.state(_SPECS[name], values) | {"caption": _caption(name, values)}
+
+
+def _caption(name: str, values: Sequence[Record]) -> str:
+    return _CAPTIONS[name](values)
 
 
 def _hash(text: str) -> str:
@@ -377,6 +416,7 @@ def _script_data(content: Content, inside: FullItems, parts: Sequence[Part], fol
         "ladder": specs.state(_SPECS["ladder"], content.climbed)["spec"] if content.climbed else None,
         "orders": [{"dataset": each.dataset} for each in content.orders],
         "folder": folder,
+        "sheets": _sheet_places(content),
         "items": [
             {
                 "runs": each.places,
@@ -390,9 +430,17 @@ def _script_data(content: Content, inside: FullItems, parts: Sequence[Part], fol
     return [embedded("data", core), *runs, *compared, *orders, *lists, *inside.elements]
 
 
+def _sheet_places(content: Content) -> list[int]:
+    """For each protocol the place of its sheet."""
+    places = {variant.name: place for place, sheet in enumerate(content.sheets) for variant in sheet.variants}
+    return [places[name] for name in content.numbers]
+
+
 def _order(shown: Order, specs: Specifications) -> dict[str, Any]:
-    drawn = {name: specs.state(_SPECS[name], shown.values) for name in ("rank", "score")}
-    return drawn | {"ranks": specs.state(_SPECS["ranks"], shown.rank_values)}
+    if shown.sides:
+        return {}
+    drawn = {name: _state(specs, name, shown.values) for name in ("rank", "score")}
+    return drawn | {"ranks": _state(specs, "ranks", shown.rank_values)}
 
 
 def _about(content: Content, place: int) -> dict[str, Any]:
@@ -412,14 +460,14 @@ def _about(content: Content, place: int) -> dict[str, Any]:
 
 def _run(content: Content, place: int, specs: Specifications) -> dict[str, Any]:
     shown: dict[str, Any] = {
-        "strip": specs.state(_SPECS["strip"], content.strips[place]),
+        "strip": _state(specs, "strip", content.strips[place]),
         "numbers": content.tables[place],
     }
     if place >= MOST_RUNS:
         return shown
     effects = content.effects[place]
     if effects:
-        shown["effects"] = specs.state(_SPECS["effects"], lanes.effects_values(effects))
+        shown["effects"] = _state(specs, "effects", lanes.effects_values(effects))
         shown["effect_rows"] = list(map(sections.effect_cells, effects))
     return shown | content.steps[place].data(content.numbers)
 
@@ -430,7 +478,7 @@ def _pairs(content: Content, specs: Specifications) -> dict[int, dict[int, Any]]
     for each in (*content.compared, *map(study_data.turned, content.compared)):
         values: list[Record] = content.pair_values(each)
         data = sections.pair_data(content.study, each)
-        data |= {"chart": specs.state(_SPECS["pair"], values)} if values else {}
+        data |= {"chart": _state(specs, "pair", values)} if values else {}
         shown.setdefault(each.left, {})[each.right] = data
     return shown
 
@@ -466,11 +514,13 @@ _SPECS: Mapping[str, Spec] = {
 }
 """The charts of a page."""
 
-_CAPTIONS = {
-    "ladder": lanes.LADDER_CAPTION,
-    "effects": lanes.EFFECTS_CAPTION,
-    "order": bump.CAPTION,
-    "ranks": lanes.RANKS_CAPTION,
-    "pair": lanes.PAIR_CAPTION,
+_CAPTIONS: Mapping[str, Callable[[Sequence[Record]], str]] = {
+    "strip": strip.caption,
+    "ladder": lambda values: lanes.LADDER_CAPTION,
+    "effects": lanes.effects_caption,
+    "rank": bump.caption,
+    "score": lambda values: bump.caption(values, rank=False),
+    "ranks": lambda values: lanes.RANKS_CAPTION,
+    "pair": lanes.pair_caption,
 }
 """What stands below them."""

@@ -27,7 +27,10 @@ MEANINGS = {
         "items could not be scored",
         "The number is a mean over the others. The reasons stand below; compare it only over items that both have.",
     ),
-    "invalid": ("answers name no option", "They count as wrong, whatever the model knows. Read some of them in E."),
+    "invalid": (
+        "answers name no option",
+        "They count as wrong, whatever the model knows. Read some of them under Items.",
+    ),
     "skipped": ("rows of the data could not be used", "They are left out under every protocol. Mend the data file."),
     "shots_dropped": (
         "prompts lost examples",
@@ -64,9 +67,9 @@ ADVICE = {
     "served-model": "Find out what was loaded when, and run it again into a new folder.",
     "positive": "Distrust the log or the server: they are no probabilities. Check it with choicewise check.",
     "placeholder": "Distrust the log or the server: it had no number there. Check it with choicewise check.",
-    "margins": "The number is the tie rule's. Look whether log-probabilities came at all: read an item in E.",
+    "margins": "The number is the tie rule's. Look whether log-probabilities came at all: read one under Items.",
     "many-missing": "The number is about the others. Run the same command again: it asks what had no answer.",
-    "many-unparsed": "They count as wrong, whatever the model knows. Read some of the texts in E.",
+    "many-unparsed": "They count as wrong, whatever the model knows. Read some of the texts under Items.",
     "many-tied": "The tie rule decides them: take a protocol that splits ties, or run the model in float32.",
     "chance": "Don't rank models by it: guessing could give the same.",
     "constant": "The position says more than the item does. Look whether scores of the answers' texts differ.",

@@ -20,7 +20,7 @@ from choicewise.protocols.readings import READINGS
 from choicewise.report.findings import reversal_sentence
 from choicewise.results.finding import reversal
 from choicewise.results.ladder import Effect, ValueChange, ladders, main_effects
-from choicewise.results.outcomes import Axis
+from choicewise.results.outcomes import Axis, measured_as
 from choicewise.results.rows import Row
 from choicewise.util import text
 from choicewise.util.text import counted, percent, points, probability, ranks, shown
@@ -75,12 +75,21 @@ RANGE_COLUMNS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Of two models the protocols under which one is ahead: ``words`` say which, ``protocols`` are (name, points,
+    whether significantly), the most points first."""
+
+    words: str
+    protocols: tuple[tuple[str, str, bool], ...]
+
+
 @dataclass(frozen=True)
 class Order:
     """The models measured on one dataset: the values and tables of the two charts, of all orders and of the ranks.
 
     ``dataset``: its name, with its id where another dataset is called the same.  ``reversal``: says which two of them
-    change places, nothing where none do.
+    change places, nothing where none do.  ``sides``: of two models who is ahead where, in place of the charts.
     """
 
     dataset: str
@@ -90,6 +99,7 @@ class Order:
     table: list[list[str]]
     rank_values: list[Record]
     ranges: list[list[str]]
+    sides: tuple[Side, ...] = ()
 
 
 def orders(study: Study, compared: Sequence[Pair]) -> list[Order]:
@@ -325,11 +335,39 @@ def _order(study: Study, dataset: str, places: Sequence[int], ahead: Collection[
     columns = [record["protocol"] for record in values if record["kind"] == "column"]
     models = tuple(run.label for run in runs)
     table = [[name, *(_cell(run.row_of.get(name)) for run in runs)] for name in dict.fromkeys(columns)]
-    ranges = [_range(run.label, run.rows, len(runs)) for run in runs]
-    ranges.sort(key=lambda cells: float(cells[1]) if cells[1] != "-" else math.inf)
+    ranges = [cells for run in runs if (cells := _range(run.label, run.rows, len(runs)))]
+    ranges.sort(key=lambda cells: float(cells[1]))
     turned = reversal(runs[:MOST_RUNS])
     said = reversal_sentence(turned) if turned else ""
-    return Order(dataset, said, values, models, table, lanes.ranks_values(rows), ranges)
+    sides = _sides(runs, ahead) if len(runs) == 2 else ()
+    return Order(dataset, said, values, models, table, lanes.ranks_values(rows), ranges, sides)
+
+
+def _sides(runs: Sequence[ShownRun], ahead: Collection[Lead]) -> tuple[Side, ...]:
+    """Under which protocols each of two models is ahead, and under which they are level; nobody where there is none."""
+    one, other = runs
+    theirs = {measured_as(row): row.value for row in other.rows}
+    grouped = len({row.subject for row in one.rows}) > 1
+    differences = [
+        (row, row.value - theirs[measured_as(row)])
+        for row in one.rows
+        if not math.isnan(row.value - theirs.get(measured_as(row), math.nan))
+    ]
+    sides = []
+    for sign, names in ((1, (one.label, other.label)), (-1, (other.label, one.label)), (0, ())):
+        own = [(row, abs(value)) for row, value in differences if (value > 0) - (value < 0) == sign]
+        own.sort(key=lambda each: -each[1])
+        clear = [bool(names) and row.subject == "all" and (row.protocol, *names) in ahead for row, _ in own]
+        under = f"{len(own):,} of {counted(len(differences), 'number' if grouped else 'protocol')}"
+        told = f", significantly under {sum(clear)}" if names and not grouped else ""
+        words = f"{names[0]} leads under {under}{told}" if names else f"Level under {under}"
+        shown = (
+            (f"{row.protocol}, {row.subject}" if grouped else row.protocol, points(value) if names else "", sure)
+            for (row, value), sure in zip(own, clear, strict=True)
+        )
+        if own:
+            sides.append(Side(words, tuple(shown)))
+    return tuple(sides)
 
 
 def _cell(row: Row | None) -> str:
@@ -339,10 +377,11 @@ def _cell(row: Row | None) -> str:
 
 
 def _range(label: str, rows: Sequence[Row], models: int) -> list[str]:
+    """Nothing for a model without a rank."""
     known = [row for row in rows if row.rank is not None and row.rank_low is not None]
     places = [row.rank for row in known if row.rank is not None]
     if not places:
-        return [label, "-", "", "", "", "", "0"]
+        return []
     low = min(row.rank_low for row in known if row.rank_low is not None)
     high = max(row.rank_high for row in known if row.rank_high is not None)
     middle = f"{median(places):g}"

@@ -8,6 +8,7 @@ import math
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
@@ -17,8 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from choicewise.errors import ProtocolError
-from choicewise.protocols.catalogue import entries, entry, groups, resolve
+from choicewise.errors import ChoicewiseError, ProtocolError
+from choicewise.protocols.catalogue import entries, entry, groups, in_chat, resolve, with_changes
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import Manifest
 from choicewise.results.measurement import same_items, shared_items
@@ -39,6 +40,7 @@ from choicewise.scoring.significance import (
 )
 from choicewise.store.folder import is_sweep
 from choicewise.store.tables import Damage, damaged_blocks
+from choicewise.util.jsonio import exact_json
 from choicewise.util.tables import write_parquet
 from choicewise.util.text import command_line, safe
 
@@ -328,6 +330,32 @@ def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
     return named + [name if name in known else signature(protocol) for name, protocol in remaining.items()]
 
 
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to get a run again: the ``line`` to type, and the text of the ``file`` that says what the columns mean.
+
+    Both are empty where the run had no such file.
+    """
+
+    line: str
+    file: str
+    text: str
+
+
+def recipe(manifest: Manifest, protocols: Mapping[str, Protocol], folder: str | Path) -> Recipe:
+    """How to get the run of ``protocols`` in ``folder`` again: as it was typed, where that still means these."""
+    data = (manifest.job.get("data") or [{}])[0]
+    mapping = data.get("mapping")
+    text = mapping_text(mapping) if isinstance(mapping, dict) else manifest.mapping
+    file = (_MAPPING if isinstance(mapping, dict) else str(mapping)) if text else ""
+    return Recipe(run_line(manifest, _typed(manifest, protocols) or selectors(protocols), folder), file, text)
+
+
+def mapping_text(table: Mapping[str, Any]) -> str:
+    """A mapping as the TOML file that says the same."""
+    return "".join(f"{name} = {_toml(value)}\n" for name, value in table.items())
+
+
 def run_line(manifest: Manifest, protocols: Sequence[str], folder: str | Path) -> str:
     """The command that asks ``protocols`` in the run in ``folder``, of the job that it was begun with.
 
@@ -340,11 +368,13 @@ def run_line(manifest: Manifest, protocols: Sequence[str], folder: str | Path) -
         "model": [_pinned(model["name"], manifest.model.source)],
         "data": [_pinned(data.get("path"), manifest.dataset.source)],
         "protocol": protocols,
+        "shots": [None if (shots := job.get("shots")) is None else str(shots)],
+        "score": [job.get("score")],
         "subject": job.get("subjects"),
         "limit": [job.get("limit")],
-        "mapping": [mapping if isinstance(mapping := data.get("mapping"), str) else None],
+        "mapping": [_MAPPING if isinstance(mapping := data.get("mapping"), dict) else mapping],
         "on-bad-item": [job.get("on_bad_item")],
-        **{name: [model.get(name)] for name in ("dtype", "device", "window", "adapter", "tokenizer")},
+        **{name: [model.get(name)] for name in ("dtype", "device", "window", "adapter", "tokenizer", "chat", "system")},
         "include-path": job.get("include_path"),
         "allow-task-code": [job.get("allow_task_code")],
         "out": [folder],
@@ -401,6 +431,36 @@ _COLUMNS = (
 """Of the downloads, in this order."""
 
 
+_MAPPING = "mapping.toml"
+"""What the file is called where a plan or a call had the mapping itself."""
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{_toml(name)} = {_toml(each)}' for name, each in value.items())} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return exact_json(value).replace("\x7f", "\\u007f")
+
+
+def _typed(manifest: Manifest, protocols: Mapping[str, Protocol]) -> Sequence[str]:
+    """The names of protocols that were typed; none where they mean others by now, or more were asked later."""
+    typed, model = manifest.job.get("protocols") or (), (manifest.job.get("models") or [{}])[0]
+    try:
+        known = dict(resolve(*typed)) if typed else {}
+        with suppress(ChoicewiseError):  # without examples for shots the same line asks without them
+            known = {**resolve(*(with_changes(each, "shots=0") for each in typed)), **known}
+        known = in_chat(known, model.get("chat"), model.get("system"))
+    except ProtocolError:
+        return typed if all(name.startswith(_TASK) for name in typed) else ()
+    same = (name in known and replace(known[name], split=each.split) == each for name, each in protocols.items())
+    return typed if all(same) else ()
+
+
+_TASK = "lm-eval:"
+"""How the name of a task of the harness begins, which the catalogue does not know."""
+
+
 def _described(manifest: Manifest) -> dict[str, Any]:
     """A job of what a manifest says of its model and its data."""
     model, data, selection = manifest.model, manifest.dataset.asked, manifest.selection
@@ -427,6 +487,11 @@ def _known(name: str, protocol: Protocol) -> Protocol | None:
 
 def _pinned(name: str | None, source: str) -> str | None:
     return source if source.startswith(f"{name}@") else name
+
+
+def file_address(text: str) -> str:
+    """An address that holds a text whole, for a link that saves it."""
+    return _address("text/plain;charset=utf-8", text.encode())
 
 
 def _address(kind: str, content: bytes) -> str:

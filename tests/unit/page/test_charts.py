@@ -383,8 +383,8 @@ def test_a_chart_shows_itself_with_and_without_a_renderer(study: Study, monkeypa
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     bare = chart._repr_mimebundle_()
     assert set(bare) == {MIME, "text/plain"}
-    assert "pip install 'choicewise[page]'" in bare["text/plain"]
-    with pytest.raises(UsageError, match=r"choicewise\[page\]"):
+    assert "pip install --constraint constraints.txt '.[page]'" in bare["text/plain"]
+    with pytest.raises(UsageError, match=r"pip install .*\.\[page\]"):
         chart.png()
 
 

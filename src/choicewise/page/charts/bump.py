@@ -18,11 +18,21 @@ from choicewise.results.outcomes import measured_as
 from choicewise.results.rows import Row
 from choicewise.util.text import counted
 
-CAPTION = (
-    "Every column is a protocol; neighbours order the models alike. Lines are thick where two models change places and "
-    "each is significantly ahead on its side (paired test, Holm's correction over protocols). Pale bars: 95 % "
-    "intervals. τ: Kendall's rank agreement with the first column."
-)
+
+def caption(values: Records, rank: bool = True) -> str:
+    """How to read a chart of such values, of ranks or of values: it names what is drawn, and nothing else."""
+    edge = "rank_low" if rank else "ci_low"
+    bounds = (record.get(edge) for record in values if record["kind"] == "place")
+    drawn = {record["kind"] for record in values}
+    parts = ["Every column is a protocol; neighbours order the models alike."]
+    if "crossing" in drawn:
+        parts.append(
+            "Lines are thick where two models change places and each is significantly ahead on its side (paired test, "
+            "Holm's correction over protocols)."
+        )
+    parts += ["Pale bars: 95 % intervals."] if any(each is not None and each == each for each in bounds) else []
+    parts += ["Grey: the other models."] if "line" in drawn else []
+    return " ".join([*parts, "τ: Kendall's rank agreement with the first column."])
 
 
 def spec(values: Records, rank: bool = True, width: int = chart.WIDTH) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from choicewise.errors import UsageError
+from choicewise.errors import UsageError, install_line
 from choicewise.report.comparison import change_text
 from choicewise.util.jsonio import json_value
 from choicewise.util.text import disarmed, percent, safe
@@ -383,7 +383,7 @@ def _renderer() -> ModuleType:
     try:
         import vl_convert
     except ImportError as error:
-        raise UsageError("drawing charts needs vl-convert-python; pip install 'choicewise[page]'") from error
+        raise UsageError(f"drawing charts needs vl-convert-python; {install_line('page')}") from error
     return vl_convert
 
 

@@ -85,8 +85,7 @@ def _strip(study: Study, choices: Choices) -> Chart:
     records = strip.values(run.rows, chosen)
     numbers = counted(sum(not math.isnan(row.value) for row in run.rows), "number")
     spec = strip.spec(records, bool(choices.rank), choices.width)
-    caption = strip.CAPTION_OWN if choices.rank else strip.caption(records)
-    return Chart("strip", f"{_about(run)}: {numbers}", spec, caption)
+    return Chart("strip", f"{_about(run)}: {numbers}", spec, strip.caption(records, bool(choices.rank)))
 
 
 def _ladder(study: Study, choices: Choices) -> Chart:
@@ -102,7 +101,7 @@ def _effects(study: Study, choices: Choices) -> Chart:
     run = _one(study, choices)
     records = lanes.effects_values(main_effects(run.outcomes))
     title = f"{_about(run)}: what each axis of the protocols does"
-    return Chart("effects", title, lanes.effects_spec(records, choices.width), lanes.EFFECTS_CAPTION)
+    return Chart("effects", title, lanes.effects_spec(records, choices.width), lanes.effects_caption(records))
 
 
 def _bump(study: Study, choices: Choices) -> Chart:
@@ -113,7 +112,7 @@ def _bump(study: Study, choices: Choices) -> Chart:
     ahead = leads(chosen, pairs(chosen))
     records = bump.values(study.rows, ahead, highlight, first)
     rank = choices.rank is not False
-    return Chart("bump", _together(study), bump.spec(records, rank, choices.width), bump.CAPTION)
+    return Chart("bump", _together(study), bump.spec(records, rank, choices.width), bump.caption(records, rank))
 
 
 def _ranks(study: Study, choices: Choices) -> Chart:
@@ -139,7 +138,7 @@ def _pair(study: Study, choices: Choices) -> Chart:
         raise UsageError(f"{left.label} and {right.label} can't be compared: {compared.reason}")
     records = lanes.pair_values(left.label, right.label, compared.contests)
     title = f"{left.label} minus {right.label} on {left.manifest.dataset.name}"
-    return Chart("pair", title, lanes.pair_spec(records, choices.width), lanes.PAIR_CAPTION)
+    return Chart("pair", title, lanes.pair_spec(records, choices.width), lanes.pair_caption(records))
 
 
 def _no_number(study: Study) -> str:

@@ -19,21 +19,36 @@ if TYPE_CHECKING:
     from choicewise.results.ladder import Effect, Ladder, Step, ValueChange
     from choicewise.results.outcomes import Axis
 
-EFFECTS_CAPTION = (
-    "A tick is a pair of protocols that differ in this axis alone: by how many points the second is above the first. "
-    "Dot and line: mean and standard deviation of the pairs. Size: mean change without its sign."
-)
 LADDER_CAPTION = (
     "From one number to the other, one change at a time: points, standard error paired by items (the thin line), and "
     "how many items turn right (gained) and wrong (lost)."
 )
-PAIR_CAPTION = (
-    "Difference in points with its 95 % interval, paired by items. Filled: significant after Holm's correction for all "
-    "protocols; hollow: these items can't tell the two apart."
-)
 RANKS_CAPTION = "How many protocols give each model each rank: the area of a dot, and the number beside it."
 CAPTION_ONE = "Rank under this protocol, and the ranks in 95 % of draws of items."
 """How to read each chart; the last one: ranks under one protocol."""
+
+
+def effects_caption(values: Records) -> str:
+    """How to read a chart of effects: it names what is drawn, and nothing else."""
+    spread = any(record["kind"] == "effect" and not math.isnan(record["sd"]) for record in values)
+    return (
+        "A tick is a pair of protocols that differ in this axis alone: by how many points the second is above the "
+        f"first. Dot{' and line: mean and standard deviation' if spread else ': mean'} of the pairs. Size: mean change "
+        "without its sign."
+    )
+
+
+def pair_caption(values: Records) -> str:
+    """How to read the chart of a pair: it names what is drawn, and nothing else."""
+    rows = [record for record in values if record["kind"] == "difference"]
+    known = [record for record in rows if not math.isnan(record["value"])]
+    interval = " with its 95 % interval" if any(not math.isnan(record["low"]) for record in known) else ""
+    told = [f"Difference in points{interval}, paired by items."]
+    if any(record["significant"] for record in known):
+        told.append("Filled: significant after Holm's correction for all protocols.")
+    if not all(record["significant"] for record in known):
+        told.append("Hollow: these items can't tell the two apart.")
+    return " ".join(told)
 
 
 def effects_values(effects: Sequence[Effect]) -> list[Record]:

@@ -8,20 +8,22 @@ from typing import Any
 
 from choicewise.page.charts import chart
 from choicewise.page.charts.chart import Record, Records
+from choicewise.page.item_views import words
 from choicewise.results.compare import published
 from choicewise.results.rows import Row
 from choicewise.util.text import counted
 
-CAPTION_OWN = (
-    "Every dot is a number of the model under one protocol, the line its 95 % interval. Dashed: what guessing gives."
-)
-CAPTION = f"{CAPTION_OWN} Hollow: numbers that others published for other models, on MMLU."
-"""How to read it, without and with published numbers."""
 
-
-def caption(values: Records) -> str:
-    """How to read a chart of such values."""
-    return CAPTION if any(record["kind"] == "published" for record in values) else CAPTION_OWN
+def caption(values: Records, rank: bool = False) -> str:
+    """How to read a chart of such values, of the ranks where ``rank``: it names what is drawn, and nothing else."""
+    numbers = [record for record in values if record["kind"] == "number"]
+    edge = "rank_low" if rank else "ci_low"
+    bounded = any(record[edge] is not None and not math.isnan(record[edge]) for record in numbers)
+    kinds = set() if rank else {record["kind"] for record in values}
+    told = f"Every dot is {'the rank' if rank else 'a number'} of the model under one protocol"
+    told += ", the line its 95 % interval." if bounded else "."
+    told += " Dashed: what guessing gives." if "chance" in kinds else ""
+    return told + " Hollow: numbers that others published for other models, on MMLU." * ("published" in kinds)
 
 
 def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> dict[str, Any]:
@@ -200,18 +202,19 @@ def _number(row: Row, place: int, chosen: bool, absent: str) -> Record:
     name = chart.cut(row.protocol, chart.SAID) + (
         f", {chart.cut(row.subject, chart.SAID)}" if row.subject not in ("", "all") else ""
     )
-    about = f"{name}: {chart.share(row.value)} of {counted(row.n, 'item')}"
-    about += chart.bounds(row.ci_low, row.ci_high)
-    if row.rank is not None:
-        bounds = "" if row.rank_low is None else f" (95 %: {row.rank_low} to {row.rank_high})"
-        about += f", rank {row.rank}{bounds}"
+    parts = [f"{chart.share(row.value)} of {counted(row.n, 'item')}", chart.bounds(row.ci_low, row.ci_high)[2:]]
+    if row.rank is not None and row.rank_low is not None:  # else there is no rival
+        parts.append(f"rank {row.rank} (95 %: {row.rank_low} to {row.rank_high})")
+    parts.append(f"warnings: {warnings}" if (warnings := chart.harmless(words(row))) else "")
+    lines = [part for part in parts if part]
     return {
         "kind": "number",
         **{column: getattr(row, column) for column in _COLUMNS},
         "lane": place,
         "chosen": chosen,
         "absent": absent,
-        "description": f"{name}: no item was scored" if math.isnan(row.value) else about,
+        "lines": ["no item was scored"] if math.isnan(row.value) else lines,
+        "description": f"{name}: no item was scored" if math.isnan(row.value) else f"{name}: {', '.join(lines)}",
     }
 
 

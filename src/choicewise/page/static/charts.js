@@ -19,6 +19,8 @@ const redraw = (figure) => {
 const drawNow = async (figure) => {
   const { shown, key } = figure;
   if (!shown) return;
+  const caption = one("[data-caption]", figure);
+  if (caption && shown.caption) caption.textContent = shown.caption;
   // the one that is seen first, then the other: paper and a turned screen show that
   const holders = [...all(".chart", figure).entries()];
   holders.sort(([, a], [, b]) => (getComputedStyle(a).display === "none") - (getComputedStyle(b).display === "none"));
@@ -30,6 +32,7 @@ const drawNow = async (figure) => {
       // vega-embed keeps what it is given, so it gets a copy
       const whole = structuredClone({ ...spec, description: shown.about, data: { values: shown.values } });
       await vegaEmbed(holder, whole, embedding);
+      hideBox(figure);
       for (const group of all('g[aria-roledescription$="mark container"]:not([aria-label])', holder)) {
         group.removeAttribute("role");
         group.removeAttribute("aria-roledescription");
@@ -56,36 +59,67 @@ const recordOf = (figure, mark) => {
   return (figure.shown?.values ?? []).find((record) => record.description === text) ?? { description: text };
 };
 
-const say = (figure, record, ...more) => {
-  one(".said", figure).replaceChildren(...(record ? [record.description, ...more.flatMap((node) => [" · ", node])] : []));
+// The box at a mark: its name, and below it what is known of it.  Who does not see it hears the same from the mark.
+const boxLines = (record) => {
+  const [name, ...rest] = (record.description ?? "").split(": ");
+  const group = record.subject && record.subject !== "all" ? `, ${record.subject}` : "";
+  const whole = record.kind === "number" ? record.protocol + group : name;
+  return [el("b", {}, whole), ...(record.lines ?? [rest.join(": ")]).map((line) => el("span", {}, line))];
 };
 
-// Keep what `same` says of a record in the line under the chart, and mark it.
+const showBox = (figure, mark, event) => {
+  const box = figure.box ??= figure.appendChild(el("div", { class: "box", "aria-hidden": "true", hidden: true }));
+  box.replaceChildren(...boxLines(recordOf(figure, mark)));
+  if (figure.pick && event.pointerType === "touch") box.append(el("i", {}, "tap again for more"));
+  figure.boxed = mark;
+  box.hidden = false;
+  const [around, own] = [figure, mark].map((each) => each.getBoundingClientRect());
+  // a line or a text is long: the box is where the pointer is on it
+  const wide = own.width > 40 && event.clientX;
+  const [x, top, bottom] = wide ? [event.clientX, event.clientY - 6, event.clientY + 6]
+    : [own.left + own.width / 2, own.top, own.bottom];
+  const left = Math.max(0, Math.min(x - around.left - box.offsetWidth / 2, around.width - box.offsetWidth));
+  const above = top - box.offsetHeight - 6;
+  box.style.left = `${left}px`;
+  box.style.top = `${(above > 40 ? above : bottom + 6) - around.top}px`;
+};
+
+const hideBox = (figure) => {
+  figure.boxed = null;
+  if (figure.box) figure.box.hidden = true;
+};
+
+// Mark what `same` says of a record.
 const pin = (figure, same) => {
   figure.pinned = same;
-  let kept = null;
   for (const mark of all(".chart", figure).flatMap(marksOf)) {
-    const record = recordOf(figure, mark);
-    const pinned = Boolean(same && same(record));
-    mark.classList.toggle("pinned", pinned);
-    if (pinned) kept = record;
+    mark.classList.toggle("pinned", Boolean(same && same(recordOf(figure, mark))));
   }
-  say(figure, kept, ...(kept && figure.actions ? figure.actions(kept) : []));
 };
 
 const watch = (figure) => {
   const markAt = (event) => event.target.closest?.('[role="graphics-symbol"][aria-label]');
-  const over = (event) => { const mark = markAt(event); if (mark) say(figure, recordOf(figure, mark)); };
-  const leave = (event) => { if (markAt(event)) pin(figure, figure.pinned); };
-  const pick = (event) => { const mark = markAt(event); if (mark) figure.pick?.(recordOf(figure, mark)); };
+  const over = (event) => { const mark = markAt(event); if (mark) showBox(figure, mark, event); };
+  const leave = (event) => { if (markAt(event)) hideBox(figure); };
+  let before = null;
+  const pick = (event) => {
+    const mark = markAt(event);
+    if (!mark) return;
+    const first = event.pointerType === "touch" && before !== mark;
+    showBox(figure, mark, event);
+    if (!first) figure.pick?.(recordOf(figure, mark));
+  };
+  figure.addEventListener("pointerdown", () => { before = figure.boxed; }, true);
   figure.addEventListener("mouseover", over);
   figure.addEventListener("focusin", over);
   figure.addEventListener("mouseout", leave);
   figure.addEventListener("focusout", leave);
+  figure.addEventListener("scroll", () => hideBox(figure), true);
   figure.addEventListener("click", pick);
   figure.addEventListener("keydown", (event) => {
     const mark = markAt(event);
     const marks = event.target.closest?.(".chart")?.marks;
+    if (event.key === "Escape") hideBox(figure);
     if (!mark || !marks) return;
     const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -Infinity, End: Infinity };
     if (event.key === "Enter" || event.key === " ") {

@@ -22,6 +22,7 @@ const climb = (kept, from, to) => {
 const showLadder = async () => {
   const figure = one('[data-chart="ladder"]');
   const section = one("#why");
+  if (!section) return;
   const kept = await load(`run-${runInView()}`);
   const effects = one("[data-effects]", section);
   effects.hidden = !kept.effects;
@@ -42,6 +43,7 @@ const showLadder = async () => {
   const absent = `This page has no ladders of this model. choicewise ladder ${from} ${to} DIR shows this one.`;
   note.textContent = kept.ends ? "Both are the same protocol: there is nothing between them." : absent;
   if (!records) return;
+  one("[data-together]", figure).hidden = !records.some((record) => record.axes?.length > 1);
   fill(one("table", figure), records.map((record) => (record.kind === "end"
     ? [record.detail, "", "", `${record.n.toLocaleString("en")}`, record.protocol, record.result.replace(" %", "")]
     : [record.changes, record.result, record.items, `${record.n.toLocaleString("en")}`, record.protocol, record.reached])));
@@ -52,13 +54,14 @@ const showLadder = async () => {
 const startLadder = () => {
   const section = one("#why");
   const figure = one('[data-chart="ladder"]');
+  if (!section) return null;
   watch(one('[data-chart="effects"]'));
   const note = el("p", { "data-no-ladder": true, hidden: true });
   section.append(note);
   if (figure) {
     figure.before(note);
     watch(figure);
-    figure.pick = (record) => { if (record.protocol) state.set({ protocol: record.protocol }); };
+    figure.pick = (record) => { if (record.protocol) openProtocol(figure, record.protocol); };
     figure.pinned = (record) => record.kind === "step" && record.protocol === state.get("protocol");
     for (const name of ["from", "to"]) {
       one(`select[name="${name}"]`, section).addEventListener("change", (event) => state.set({ [name]: event.target.value }));

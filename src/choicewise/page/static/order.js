@@ -7,6 +7,8 @@ const showOrder = async () => {
   for (const block of all("[data-order]")) block.hidden = Number(block.dataset.order) !== place;
   for (const radio of all('#order input[name="by"]')) radio.checked = radio.value === by;
   const kept = await load(`order-${place}`);
+  one("#order [data-by]").hidden = !kept.rank;
+  if (!kept.rank) return;
   await show(one(`[data-chart="order-${place}"]`), kept[by], by);
   await show(one(`[data-chart="ranks-${place}"]`), kept.ranks, "ranks");
 };
@@ -19,10 +21,8 @@ const startOrder = () => {
     figure.pinned = (record) =>
       record.kind === "place" && record.model === state.get("run") && record.protocol === state.get("protocol");
     figure.pick = (record) => {
-      const changes = {};
-      if (page.runs.some((run) => run.label === record.model)) changes.run = record.model;
-      if (record.protocol) changes.protocol = record.protocol;
-      state.set(changes);
+      if (page.runs.some((run) => run.label === record.model)) state.set({ run: record.model });
+      if (record.protocol) openProtocol(figure, record.protocol);
     };
   }
   for (const radio of all('#order input[name="by"]')) {

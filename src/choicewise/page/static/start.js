@@ -19,7 +19,7 @@ const start = async () => {
   }
   state.on(["run", "protocol"], inView);
   inView();
-  await Promise.all([startNumbers(), startLadder(), startOrder(), startPair(), startItems()]);
+  await Promise.all([startNumbers(), startLadder(), startOrder(), startPair(), startItems(), startProtocol()]);
   if (state.section && !state.get("item")) document.getElementById(state.section)?.scrollIntoView();
   document.documentElement.dataset.ready = "yes";
 };

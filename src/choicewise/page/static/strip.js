@@ -13,20 +13,8 @@ const showNumbers = async () => {
 
 const startNumbers = () => {
   const figure = one('[data-chart="strip"]');
-  const choose = (changes, words) =>
-    el("button", { type: "button", class: "plain", onclick: () => state.set(changes) }, words);
-  figure.actions = (record) => {
-    const run = page.runs[runInView()];
-    const known = run.detailed && page.protocols.includes(record.protocol);
-    return known ? [
-      choose({ from: record.protocol }, "start the ladder here"),
-      choose({ to: record.protocol }, "end it here"),
-      choose({ p: record.protocol }, "its items in E"),
-    ] : [];
-  };
   figure.pick = (record) => {
-    if (record.kind !== "number" && record.kind !== "published") return;
-    state.set({ protocol: record.protocol === state.get("protocol") ? null : record.protocol });
+    if (record.kind === "number" || record.kind === "published") openProtocol(figure, record.protocol);
   };
   watch(figure);
   state.on(["run"], () => showNumbers());

@@ -1,0 +1,200 @@
+"""A dot answers where it is: hover, focus and tap show a box at it, a click opens the panel of its protocol."""
+
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from choicewise.page.document import write_page
+from choicewise.page.study import Study, read_study
+from choicewise.results.rows import Row
+from choicewise.util.text import percent
+from tests.helpers import browser as browsers
+from tests.helpers.browser import needs_axe, needs_chromium, violations
+from tests.helpers.page_runs import write_run
+
+pytestmark = needs_chromium
+tabs = functools.partial(browsers.tabs, wait_for="html[data-ready]")
+DOT = '[data-chart="strip"] [role="graphics-symbol"][aria-label^="{}: "]'
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    folder = tmp_path_factory.mktemp("runs")
+    return read_study([write_run(folder / "hash", "fake:hash"), write_run(folder / "oracle", "fake:oracle")])
+
+
+@pytest.fixture(scope="module")
+def address(study: Study, tmp_path_factory: pytest.TempPathFactory) -> str:
+    out = tmp_path_factory.mktemp("page") / "page.html"
+    write_page([run.folder for run in study.runs], out)
+    return out.as_uri()
+
+
+@pytest.fixture
+def tab(browser: Any) -> Iterator[Callable[..., Any]]:
+    with tabs(browser) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def row(study: Study) -> Row:
+    """A number with a warning, of the run that is seen first."""
+    return next(row for row in study.runs[0].rows if row.diagnosis.warnings)
+
+
+def dot(page: Any, row: Row) -> Any:
+    return page.locator(DOT.format(row.protocol)).locator("visible=true").first
+
+
+def lines(page: Any) -> list[str]:
+    """What the box says, line by line; nothing where none is shown."""
+    return page.locator('[data-chart="strip"] .box:visible > *').all_text_contents()
+
+
+def said(row: Row) -> list[str]:
+    """The plain way: what a box has to say of a row."""
+    return [
+        row.protocol,
+        f"{percent(row.value)} % of {row.n} items",
+        f"95 % interval {percent(row.ci_low)} to {percent(row.ci_high)}",
+        f"rank {row.rank} (95 %: {row.rank_low} to {row.rank_high})",
+    ]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 900, 1440])
+def test_the_box_is_at_the_dot_and_inside_the_page(
+    tab: Callable[..., Any], address: str, study: Study, row: Row, width: int, theme: str
+) -> None:
+    page = tab(address, width, theme)
+    for each in (row, study.runs[0].rows[0], study.runs[0].rows[-1]):
+        dot(page, each).hover()
+        shown = lines(page)
+        assert shown[:4] == said(each)
+        assert all(name in shown[4] for name in each.diagnosis.warnings)
+        box, own = page.locator(".box:visible").bounding_box(), dot(page, each).bounding_box()
+        above, below = own["y"] - box["y"] - box["height"], box["y"] - own["y"] - own["height"]
+        assert 0 <= max(above, below) < 12
+        assert box["x"] - 2 <= own["x"] + own["width"] / 2 <= box["x"] + box["width"] + 2
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+    page.mouse.move(2, 2)
+    assert lines(page) == []
+
+
+def test_the_keyboard_shows_the_same(tab: Callable[..., Any], address: str, row: Row) -> None:
+    page = tab(address)
+    dot(page, row).focus()
+    assert lines(page)[:4] == said(row)
+    page.keyboard.press("Escape")
+    assert lines(page) == []
+    page.keyboard.press("ArrowDown")
+    assert lines(page)[0] != row.protocol
+    assert lines(page)[0] in page.evaluate("document.activeElement.getAttribute('aria-label')")
+    dot(page, row).press("Enter")
+    assert page.locator(".panel h3").inner_text() == row.protocol
+
+
+def test_what_the_box_says_is_heard_from_the_dot(tab: Callable[..., Any], address: str, row: Row) -> None:
+    page = tab(address)
+    dot(page, row).hover()
+    label = dot(page, row).get_attribute("aria-label")
+    assert all(line in label for line in lines(page))
+
+
+def test_a_click_opens_the_panel_of_the_protocol(tab: Callable[..., Any], address: str, study: Study, row: Row) -> None:
+    page = tab(address)
+    dot(page, row).click()
+    panel = page.locator(".panel")
+    panel.wait_for()
+    numbers = panel.locator("tbody tr").all()
+    assert [each.locator("th").inner_text() for each in numbers] == study.labels
+    values = [percent(run.row_of[row.protocol].value) for run in study.runs]
+    assert [each.locator("td").first.inner_text() for each in numbers] == values
+    assert panel.locator("pre").count() >= 2, "the prompt"
+    assert panel.locator("dt").first.inner_text() != "citation"
+    assert f"protocol={row.protocol.replace('/', '%2F').replace(':', '%3A')}" in page.url
+    for each in (page, tab(page.url)):
+        assert each.locator(".panel h3").inner_text() == row.protocol
+        assert row.protocol in each.locator(".in-view").inner_text()
+    each.locator(".panel").get_by_text("start the ladder here").click()
+    assert each.locator('#why select[name="from"]').input_value() == row.protocol
+    panel.get_by_role("button", name="Close").click()
+    assert panel.count() == 0
+    assert "protocol=" not in page.url
+
+
+def test_the_items_of_a_panel_flip(tab: Callable[..., Any], address: str, study: Study) -> None:
+    """Of every item that is listed the table of items says the same: most others decide otherwise."""
+    run = study.runs[0]
+    outcomes = {
+        each.name: dict(zip(each.ids.to_pylist(), each.credit.tolist(), strict=True)) for each in run.outcomes.outcomes
+    }
+    page = tab(address)
+    for name in list(outcomes)[:3]:
+        page.goto(f"{address}#protocol={name}")
+        page.reload()
+        page.locator(".panel h4").first.wait_for()
+        own, others = outcomes[name], [credits for other, credits in outcomes.items() if other != name]
+        flipped = {
+            item
+            for item, credit in own.items()
+            if 2 * sum((credits[item] == 1) != (credit == 1) for credits in others) > len(others)
+        }
+        shown = page.locator(".panel ul a").all_text_contents()
+        assert set(shown) <= flipped
+        assert len(shown) == min(len(flipped), 6)
+        assert page.locator(".panel h4").first.inner_text().startswith(f"{len(flipped)} item")
+
+
+def test_a_tap_shows_the_box_and_the_next_one_the_panel(browser: Any, address: str, row: Row) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 900}, has_touch=True)
+    page = context.new_page()
+    page.goto(address)
+    page.wait_for_selector("html[data-ready]", state="attached")
+    dot(page, row).tap()
+    assert lines(page)[:4] == said(row)
+    assert page.locator(".panel").count() == 0
+    dot(page, row).tap()
+    page.locator(".panel").wait_for()
+    context.close()
+
+
+def test_two_models_have_a_list_and_no_chart_of_orders(tab: Callable[..., Any], address: str, study: Study) -> None:
+    page = tab(address)
+    assert page.locator('[data-chart^="order"]').count() == 0
+    heads = page.locator("#order h3").all_inner_texts()
+    assert heads[0].startswith("oracle leads under") or heads[0].startswith("hash leads under")
+    assert page.locator("#order li").count() == len(study.runs[0].rows)
+    assert not page.get_by_label("score", exact=True).is_visible()
+
+
+def test_what_has_no_content_is_not_there(tab: Callable[..., Any], study: Study, tmp_path: Path) -> None:
+    write_page([study.runs[0].folder], tmp_path / "one.html")
+    page = tab((tmp_path / "one.html").as_uri())
+    ids = page.eval_on_selector_all("main section", "all => all.map(each => each.id)")
+    assert ids == ["numbers", "why", "items", "protocols", "warnings", "again"]
+    links = page.locator(".contents a").all_inner_texts()
+    assert [link[0] for link in links] == ["A", "B", "C", "D", "E", "F"]
+    assert page.locator("h1").inner_text().count(". ") == 0
+
+
+def test_print_has_the_table_and_no_box(tab: Callable[..., Any], address: str, row: Row) -> None:
+    page = tab(address)
+    dot(page, row).hover()
+    assert not page.locator('[data-chart="strip"] table').is_visible()
+    page.emulate_media(media="print")
+    assert page.locator('[data-chart="strip"] table').is_visible()
+    assert page.locator('[data-chart="strip"] tbody tr').first.is_visible()
+    assert lines(page) == []
+
+
+@needs_axe
+def test_an_open_panel_is_accessible(tab: Callable[..., Any], address: str, row: Row) -> None:
+    page = tab(f"{address}#protocol={row.protocol}")
+    page.locator(".panel").wait_for()
+    dot(page, row).hover()
+    assert violations(page) == []

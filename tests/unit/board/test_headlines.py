@@ -1,0 +1,147 @@
+"""The table that the board opens on: one column a part of the data, means, ranks, filters."""
+
+import math
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from choicewise.board.headlines import headlines, headlines_record, mean_ranges
+from choicewise.board.library import Library, disputed
+from choicewise.board.model import ListedRun, Snapshot, State, board, slug
+from choicewise.board.pages import Links, board_page
+from choicewise.board.records import View
+from choicewise.errors import StoreError
+from choicewise.results.summary import summarize
+from tests.helpers.board import read_runs_here, write_run
+
+LINKS = Links({"page.css": "a", "board.css": "b"})
+MODELS = ("a", "b", "c", "d")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    write_run(folder / "hash")
+    write_run(folder / "oracle", model="fake:oracle")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def snapshot(folder: Path) -> Snapshot:
+    with pytest.MonkeyPatch.context() as patch:
+        read_runs_here(patch)
+        library = Library([folder])
+        library.catch_up()
+        library.stop()
+    return library.snapshot
+
+
+@pytest.fixture(scope="module")
+def sample(folder: Path) -> ListedRun:
+    summary = summarize(folder / "hash")
+    rows = tuple(row for row in summary.rows if row.subject == "all")
+    return ListedRun(slug("one"), "one", folder, State.READ, "one", "", summary.manifest, "#R000000", rows)
+
+
+def listed(sample: ListedRun, model: str, data: str, values: dict[str, float]) -> ListedRun:
+    """A run of ``model`` on the dataset ``data``, with these numbers by protocol."""
+    manifest = sample.manifest
+    assert manifest is not None
+    digest = data.encode().hex().ljust(64, "0")
+    dataset = replace(manifest.dataset, name=data, digest=digest)
+    about = replace(manifest, model=replace(manifest.model, name=model), dataset=dataset)
+    rows = tuple(
+        replace(row, model=model, dataset=data, data=f"#D{digest[:6]}", value=values[row.protocol])
+        for row in sample.rows
+        if row.protocol in values
+    )
+    name = f"{model} on {data}"
+    return replace(sample, id=slug(name), label=name, version=name, manifest=about, rows=rows)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_means_and_ranks_are_the_plain_ones(sample: ListedRun, seed: int) -> None:
+    """Against a plain reference: the mean of the headline numbers, ranked among the models that have all."""
+    chance = random.Random(seed)
+    protocols = [row.protocol for row in sample.rows]
+    own = {
+        (model, data): {protocol: round(chance.random(), 2) for protocol in protocols}
+        for model in MODELS
+        for data in ("one", "two")
+        if (model, data) != ("d", "two") or seed % 2
+    }
+    told = board([listed(sample, *name, values) for name, values in own.items()])
+    seen = headlines(told, View())
+    assert [column.dataset for column in seen.columns] == list(seen.titles)
+    shown = {column.dataset: column.protocol for column in seen.columns}
+    means = {
+        model: sum(own[model, data][shown[data]] for data in shown) / len(shown)
+        for model in MODELS
+        if all((model, data) in own for data in shown)
+    }
+    for each in seen.lines:
+        mean = means.get(each.line.model)
+        if mean is None:
+            assert math.isnan(each.mean)
+            assert each.rank is None
+        else:
+            assert each.mean == pytest.approx(mean)
+            assert each.rank == 1 + sum(other > mean + 1e-12 for other in means.values())
+    placed = [each.mean for each in seen.lines if not math.isnan(each.mean)]
+    assert placed == sorted(placed, reverse=True)
+    assert len(seen.lines) == len(MODELS), "who lacks a number comes last"
+
+
+def test_filters_hide_models_and_numbers_and_never_leave_an_empty_row(snapshot: Snapshot) -> None:
+    told = snapshot.board
+    assert [each.line.model for each in headlines(told, View()).lines] == ["fake:oracle", "fake:hash"]
+    assert [each.line.model for each in headlines(told, View(model="ORACLE")).lines] == ["fake:oracle"]
+    assert headlines(told, View(model="ORACLE")).lines[0].rank == 1, "among all, whatever is shown"
+    assert headlines(told, View(family=("cloze",))).columns[0].family == "cloze"
+    for warning in ("none", "any", "chance", "length"):
+        assert all(each.cells for each in headlines(told, View(warning=warning)).lines)
+    assert [each.line.model for each in headlines(told, View(sort="mean", order="up")).lines] == [
+        "fake:hash",
+        "fake:oracle",
+    ]
+    assert [each.line.model for each in headlines(told, View(sort="model")).lines] == ["fake:hash", "fake:oracle"]
+
+
+def test_the_range_of_a_rank_is_known_and_told(snapshot: Snapshot) -> None:
+    seen = headlines(snapshot.board, View(), snapshot.means)
+    assert seen.measured in snapshot.means
+    assert all(each.low is not None and each.low <= (each.rank or 0) <= (each.high or 0) for each in seen.lines)
+    record = headlines_record(snapshot, View())["headlines"]
+    assert record["models"][0]["rank_low"] == seen.lines[0].low
+    assert mean_ranges(snapshot.board, seen.measured, lambda run: None) == {}
+
+
+def test_the_board_opens_on_it_and_then_shows_each_protocol(snapshot: Snapshot) -> None:
+    page = board_page(snapshot, View(), LINKS)
+    assert 0 < page.index('aria-label="Models by benchmarks"') < page.index("Under each protocol")
+    assert 'class="mean"' not in page, "of one benchmark it is the number"
+
+
+def test_items_are_listed_with_their_questions(folder: Path, snapshot: Snapshot) -> None:
+    listed = [each for items in snapshot.disputed.values() for each in items]
+    assert listed
+    assert all(each.question and each.question != each.item for each in listed)
+    assert listed[0].question.split("<")[0] in board_page(snapshot, View(), LINKS)
+
+
+def test_a_run_that_went_away_leaves_the_ids(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_runs_here(monkeypatch)
+    for name in ("hash", "oracle"):
+        shutil.copytree(folder / name, tmp_path / name)
+    library = Library([tmp_path])
+    library.catch_up()
+
+    def gone(run: ListedRun, items: object) -> dict[str, str]:
+        raise StoreError("it went away")
+
+    listed = disputed(library.snapshot.board, library.decisions, gone)
+    library.stop()
+    assert all(each.question == "" for items in listed.values() for each in items)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from hashlib import file_digest
 from importlib import import_module
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from choicewise.errors import UsageError, did_you_mean
+from choicewise.errors import UsageError, did_you_mean, install_line
 from choicewise.results.run import Run, open_run
 from choicewise.results.sweep import run_folders, sweeps
 from choicewise.util.files import Refused, disk_errors, new_file, new_folder, open_file, put_back, read_bytes
@@ -32,19 +33,21 @@ def export(
     incomplete: bool = False,
     url: str = "",
     organization: str = "",
+    table: str | None = None,
 ) -> Filled:
     """Write the numbers of ``runs`` (run folders, folders of several, or runs that are open) to ``out``.
 
     ``format``: a name in :data:`WRITERS`.  ``protocols``: only these, or further ones that
-    ask nothing new.  ``url``: where the evaluation can be looked at; ``organization``: who evaluated.  What is at
-    ``out`` is replaced only where it is an earlier export of the same.
+    ask nothing new.  ``url``: where the evaluation can be looked at; ``organization``: who evaluated.  ``table``:
+    a name in :data:`TABLES`, for the formats there.  What is at ``out`` is replaced only where it is an earlier export
+    of the same.
 
     A folder that is named twice is exported once.
 
     Raises UsageError for anything else at ``out``, for a place within a run folder, and for a run that is not complete,
     or has damaged blocks, unless ``incomplete`` says that it is to be exported as it is.
     """
-    known = writer(format)
+    known = writer(format, table)
     if urlsplit(url).username is not None:
         raise UsageError("the address of the evaluation holds a login, which would be in the export; leave it out")
     given = [runs] if isinstance(runs, str | Path | Run) else [*runs]
@@ -67,7 +70,7 @@ def export(
             advice = "finish it by repeating the line that began it, or ask for incomplete runs as they are"
             raise UsageError(f"{lines[0] if len(lines) == 1 else 'runs are not whole'}; {advice}", lines[1:] and lines)
     content = Export(chosen, tuple(whole), url, organization)
-    return known.place(Path(out), format, [*map(identity, chosen)], lambda path: known.write(content, path))
+    return known.place(Path(out), format, [*map(identity, chosen)], lambda *paths: known.write(content, *paths))
 
 
 def identity(run: Run) -> str:
@@ -93,8 +96,8 @@ class Export:
     organization: str = ""
 
 
-Write = Callable[[Path], Sequence[str]]
-"""Writes at a path, and says in a line each what was left out, and why."""
+Write = Callable[..., Sequence[str]]
+"""Writes at a path, or at each of several, and says in a line each what was left out, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +137,12 @@ def own_folder(out: Path, name: str, content: Sequence[str], write: Write) -> Fi
 class Writer:
     """A format.  ``about``: who reads it, in a line.
 
-    ``write`` fills the path that it is given, a new folder or a new file by ``place``, and returns what of the export
-    the format has no place for, a line each with the reason.
+    ``write`` fills the paths that it is given after the export, a new folder or new files by ``place``, and returns
+    what of the export the format has no place for, a line each with the reason.
     """
 
     about: str
-    write: Callable[[Export, Path], Sequence[str]]
+    write: Callable[..., Sequence[str]]
     place: Place = own_folder
 
 
@@ -161,18 +164,32 @@ WRITERS: dict[str, str] = {
 }
 """Name → the module in ``write/`` and the name of the :class:`Writer` there."""
 
+TABLES: dict[str, dict[str, str]] = {
+    "numbers": {name: WRITERS[name] for name in ("latex", "markdown")},
+    "models": {"latex": "models_table:LATEX", "markdown": "models_table:MARKDOWN"},
+}
+"""Table → the same by format, of the formats that are tables for readers: every number, or models by benchmarks."""
+
 
 def library(name: str, extra: str) -> None:
     """Check that another tool's library is there.  Raises UsageError with the line that installs it."""
     if find_spec(name) is None:
-        raise UsageError(f"{name} is not installed; `pip install 'choicewise[{extra}]'`")
+        raise UsageError(f"{name} is not installed; `{install_line(extra)}`")
 
 
-def writer(name: str) -> Writer:
-    """The format of that name; its module is imported now.  Raises UsageError for a name that nobody knows."""
+def writer(name: str, table: str | None = None) -> Writer:
+    """The format of that name, as that ``table``; its module is imported now.
+
+    Raises UsageError for a name that nobody knows, and for a table of a format that has none.
+    """
     if name not in WRITERS:
         raise UsageError(f"no format {name!r}; {did_you_mean(name, WRITERS)}")
-    module, _, attribute = WRITERS[name].partition(":")
+    if table is not None and table not in TABLES:
+        raise UsageError(f"no table {table!r}; {did_you_mean(table, TABLES)}")
+    known = WRITERS if table is None else TABLES[table]
+    if name not in known:
+        raise UsageError(f"{name} has no tables to choose among, {' and '.join(known)} have; leave the table out")
+    module, _, attribute = known[name].partition(":")
     value: Writer = getattr(import_module(f"choicewise.interchange.write.{module}"), attribute)
     return value
 
@@ -198,28 +215,34 @@ def begins_with(text: str) -> Callable[[Path], bool]:
     return is_ours
 
 
-def one_file(is_ours: Callable[[Path], bool]) -> Place:
-    """One file, complete or as it was before.
+def one_file(is_ours: Callable[[Path], bool], *endings: str) -> Place:
+    """One file, complete or as it was before; for each of ``endings`` one more beside it, with that after its name.
 
     UsageError where another file is there than ``is_ours`` says that an export of the format made.
     """
 
     def place(out: Path, name: str, content: Sequence[str], write: Write) -> Filled:
-        if out.is_dir():
-            raise UsageError(f"{out} is a folder; {name} is one file, name it")
-        if out.is_symlink() and not out.exists():
-            raise UsageError(f"{out} is a link to nothing; name the file that is to be written")
-        if out.exists() and not out.is_file():
-            raise UsageError(f"{out} is a device or a pipe, no file; name a file, which is replaced in one step")
-        if out.exists() and not is_ours(out):
-            raise UsageError(f"{out} is there and no earlier {name} export; choose another name")
+        files = (out, *(out.with_name(f"{out.stem}{ending}{out.suffix}") for ending in endings))
+        for file in files:
+            _check_file(file, name, is_ours)
         with disk_errors(out):
             out.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(Path(os.path.realpath(out))) as partial:
-            notes = write(partial)
-        return Filled((out,), tuple(notes))
+        with ExitStack() as stack:
+            notes = write(*[stack.enter_context(new_file(Path(os.path.realpath(file)))) for file in files])
+        return Filled(files, tuple(notes))
 
     return place
+
+
+def _check_file(out: Path, name: str, is_ours: Callable[[Path], bool]) -> None:
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder; {name} is one file, name it")
+    if out.is_symlink() and not out.exists():
+        raise UsageError(f"{out} is a link to nothing; name the file that is to be written")
+    if out.exists() and not out.is_file():
+        raise UsageError(f"{out} is a device or a pipe, no file; name a file, which is replaced in one step")
+    if out.exists() and not is_ours(out):
+        raise UsageError(f"{out} is there and no earlier {name} export; choose another name")
 
 
 def own_store(out: Path, name: str, content: Sequence[str], write: Write) -> Filled:

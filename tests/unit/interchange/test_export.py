@@ -50,7 +50,7 @@ def test_a_library_that_is_absent_is_named_with_its_extra(
     form: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("choicewise.interchange.export.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=rf"pip install 'choicewise\[{form}\]'"):
+    with pytest.raises(UsageError, match=rf"pip install --constraint constraints\.txt '\.\[{form}\]'"):
         choicewise.export(run, form, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

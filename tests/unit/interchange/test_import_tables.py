@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -264,7 +265,7 @@ def test_what_bare_sums_say_nothing_about_is_one_line(tmp_path: Path) -> None:
         terminal.print(table)
     text = printed.get()
     assert len(rows) == 18
-    lines = [line.split()[0] for line in text.splitlines() if line.startswith("log:")]
+    lines = re.findall(r"^(log:\S+) +[0-9]", text, re.MULTILINE)
     assert lines == [row.protocol for row in rows if row.n]
     assert "no number under 13 protocols: log:token_mean, " in text
     assert legend(rows)[-2].startswith("missing under log:pmi: 4, such as q0: the log has no log-likelihoods without")

@@ -1,6 +1,6 @@
 """The model ``choicewise`` of lm-evaluation-harness: its requests answered by our engine."""
 
-from choicewise.errors import UsageError
+from choicewise.errors import UsageError, install_line
 
 NAME = "choicewise"
 
@@ -15,7 +15,7 @@ def register() -> None:
         import lm_eval.models  # noqa: F401 (it registers them)
         from lm_eval.api.registry import MODEL_REGISTRY, register_model
     except ImportError as error:
-        raise UsageError(f"lm_eval is not installed ({error}); run: pip install 'choicewise[harness]'") from error
+        raise UsageError(f"lm_eval is not installed ({error}); run: {install_line('harness')}") from error
     from choicewise.integrations.lm_eval.model import ChoicewiseLM
 
     if NAME not in MODEL_REGISTRY:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from choicewise.errors import ChoicewiseError, DataError, ProtocolError, UsageError, did_you_mean
+from choicewise.errors import ChoicewiseError, DataError, ProtocolError, UsageError, did_you_mean, install_line
 from choicewise.interchange.harness_tasks.files import (
     GROUP_KEYS,
     Code,
@@ -43,7 +43,7 @@ def harness_version() -> str:
     try:
         installed = version("lm_eval")
     except PackageNotFoundError as error:
-        raise UsageError("tasks of the harness need its package: pip install 'choicewise[harness]'") from error
+        raise UsageError(f"tasks of the harness need its package: {install_line('harness')}") from error
     numbers = tuple(int(part) for part in installed.split(".")[:3] if part.isdigit())
     if numbers < OLDEST:
         oldest = ".".join(map(str, OLDEST))

@@ -19,7 +19,17 @@ from numpy.typing import NDArray
 from choicewise import __version__
 from choicewise.errors import ChoicewiseError, DataError, StoreError, UsageError
 from choicewise.interchange.logs.files import reader, recognise
-from choicewise.interchange.logs.log import Checks, Log, LoggedChoice, LoggedItem, Reread, Unreadable, checked_item
+from choicewise.interchange.logs.log import (
+    ROUNDING,
+    Checks,
+    Log,
+    LoggedChoice,
+    LoggedItem,
+    Reread,
+    Unreadable,
+    checked_item,
+)
+from choicewise.interchange.write.harness_names import HARNESS_METRICS
 from choicewise.protocols.protocol import NEUTRAL, Protocol, signature
 from choicewise.protocols.readings import CONDITIONAL, SUMS
 from choicewise.records import (
@@ -50,6 +60,8 @@ from choicewise.tokens.boundary import choice_questions_batch
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
 from choicewise.util.files import disk_errors, locked
+from choicewise.util.text import counted as counted_number
+from choicewise.util.text import percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +168,28 @@ def write_logs(
         out.mkdir(parents=True, exist_ok=True)
     with locked(out):
         return _write_several(logs, out, say)
+
+
+def totals_line(imported: Imported) -> str:
+    """The log's own totals in %, and whether the same follows from its items; empty where none can be computed.
+
+    It ends in a colon where there are further numbers, behind which the caller says how to see them.
+    Of a harness's names for scores, which other tools write, too.
+    """
+    run = open_run(imported.folder)
+    rows = {row.protocol: row.value for row in run.rows() if row.share and row.n}
+    said, others = list[str](), list[str]()
+    for (score, _, metric), name in HARNESS_METRICS.items():
+        own = f"{imported.log.task}:{score if metric in ('acc', 'exact_match') else metric}"
+        if (total := imported.log.recorded.get(name)) is None or own not in rows:
+            continue
+        said.append(f"{name} {percent(total)}")
+        if abs(total - rows[own]) > ROUNDING:
+            others.append(f"{name} {percent(rows[own])}")
+    if not said:
+        return ""
+    further = f" {counted_number(len(rows) - len(said), 'further number')}:" if len(rows) > len(said) else ""
+    return f"the log says {', '.join(said)}; computed again: {', '.join(others) or 'the same'}.{further}"
 
 
 def _write_several(logs: Sequence[Log], out: Path, say: Callable[[Imported], None]) -> list[Imported]:

@@ -251,10 +251,15 @@ def last_written(runs: Iterable[Run]) -> datetime:
     return datetime.fromtimestamp(max((run.folder / MANIFEST).stat().st_mtime for run in runs), UTC)
 
 
+def summaries(export: Export) -> list[Summary]:
+    """What remains of each of the export's runs, which are released."""
+    keeper = OutcomeKeeper()
+    return [_summary(run, keeper) for run in export.runs]
+
+
 def shown_runs(export: Export) -> Study:
     """The study of the export's runs, with the averages of suites of the folders that it names."""
-    keeper = OutcomeKeeper()
-    study = make_study([_summary(run, keeper) for run in export.runs])
+    study = make_study(summaries(export))
     whole = {run.folder: run for run in export.runs if _is_whole(run)}
     known = {
         folder: {path: summarize(path) for path in (folder / cell.folder for cell in sweep.cells) if path in whole}

@@ -10,7 +10,8 @@ from choicewise.errors import ProtocolError
 from choicewise.interchange.harness_tasks.files import PREFIX
 from choicewise.interchange.write.common import file_name
 from choicewise.protocols.between import split_changes
-from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.catalogue import SCORES, resolve
+from choicewise.protocols.names import HARNESS, SCORE_NAMES
 from choicewise.protocols.protocol import Protocol, axis_differences, short_signature
 from choicewise.protocols.readings import READINGS
 from choicewise.records import Manifest
@@ -67,10 +68,11 @@ Not ``musr/harness``, whose subjects have other names here than in the harness.
 """
 
 HARNESS_METRICS: Mapping[tuple[str, str, str], str] = {
-    ("sum", "argmax", "acc"): "acc",
-    ("char_mean_bare", "argmax", "acc"): "acc_norm",
-    ("byte_mean_bare", "argmax", "acc"): "acc_bytes",
-    ("pmi", "argmax", "acc"): "acc_mutual_info",
+    **{
+        (SCORES[each.score]["score"], "argmax", "acc"): name
+        for name, each in SCORE_NAMES.items()
+        if each.tool == HARNESS
+    },
     ("greedy", "greedy-match", "exact_match"): "exact_match",
     ("sum", "argmax", "perplexity"): "perplexity",
     ("sum", "argmax", "mc1"): "mc1",

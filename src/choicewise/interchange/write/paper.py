@@ -124,8 +124,8 @@ def _guarded(line: str) -> str:
 
 
 def _latex_cell(cell: Cell) -> str:
-    marks = ",".join(map(str, cell.marks))
-    return latex_escape(cell.text) + (rf"\textsuperscript{{{marks}}}" if marks else "")
+    marks, text = ",".join(map(str, cell.marks)), latex_escape(cell.text)
+    return (rf"\textbf{{{text}}}" if cell.bold else text) + (rf"\textsuperscript{{{marks}}}" if marks else "")
 
 
 def _notes(notes: Sequence[Note]) -> str:
@@ -175,7 +175,7 @@ def paper_tables(study: Study) -> list[PaperTable]:
 
 
 def _tables(rows: Sequence[Row], own: dict[str, str], bare: dict[str, str]) -> Iterator[PaperTable]:
-    spelled, unit = _digits(rows)
+    spelled, unit = digits(rows)
     keys = [Key(row.dataset, row.data, own[row.model], row.protocol, row.id, row.metric, row.subject) for row in rows]
     labels = _labels(list(dict.fromkeys(keys)))
     cells = {(labels[key], bare[row.model]): row for key, row in zip(keys, rows, strict=True)}
@@ -255,13 +255,13 @@ def _matrix(
     for name in down:
         own = [rows.get((name, column)) for column in across]
         cells = [Cell("") if row is None else about.cell(row, marks) for row in own]
-        ends = [Cell(_count(own)), Cell(_ids(own))] if by_protocol else []
+        ends = [Cell(counts(own)), Cell(ids(own))] if by_protocol else []
         lines.append((Cell(name), *cells, *ends))
     heads = (corner, *across, *(("n", "id") if by_protocol else ()))
     if not by_protocol:
         columns = [[rows.get((name, column)) for name in down] for column in across]
-        lines += [(Cell("n"), *(Cell(_count(own)) for own in columns))]
-        lines += [(Cell("id"), *(Cell(_ids(own)) for own in columns))]
+        lines += [(Cell("n"), *(Cell(counts(own)) for own in columns))]
+        lines += [(Cell("id"), *(Cell(ids(own)) for own in columns))]
     shown = list(rows.values())
     notes = (*map(Note, marks, marks.values()), *table_notes(shown))
     caption = about.caption(f" of {len(dict.fromkeys(row.model for row in shown))} models") + piece
@@ -295,7 +295,7 @@ def _labels(keys: Sequence[Key]) -> dict[Key, str]:
     return labels
 
 
-def _digits(rows: Sequence[Row]) -> tuple[Callable[[float], str], str]:
+def digits(rows: Sequence[Row]) -> tuple[Callable[[float], str], str]:
     """How values are spelled, and their unit: one decimal of a percentage, or as many as the narrowest interval has."""
     if not rows[0].share:
         return plain, ""
@@ -304,23 +304,28 @@ def _digits(rows: Sequence[Row]) -> tuple[Callable[[float], str], str]:
     return (lambda share: percent(share) if decimals == 1 else f"{100 * share:.{decimals}f}"), " in %"
 
 
-def _count(rows: Sequence[Row | None]) -> str:
+def counts(rows: Sequence[Row | None]) -> str:
     """The n of all rows, from the least to the most."""
     counts = sorted(row.n for row in rows if row is not None)
     return "" if not counts else f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,}–{counts[-1]:,}"
 
 
-def _ids(rows: Sequence[Row | None]) -> str:
+def ids(rows: Sequence[Row | None]) -> str:
+    """The short ids of their protocols, each once."""
     return " ".join(dict.fromkeys(row.id for row in rows if row is not None))
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell: its ``text``, the 95 % ``interval`` that stands below or after it, and the numbers of its notes."""
+    """A cell: its ``text``, the 95 % ``interval`` that stands below or after it, and the numbers of its notes.
+
+    ``bold``: of a number, whose text is no name.
+    """
 
     text: str
     interval: str = ""
     marks: tuple[int, ...] = ()
+    bold: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +367,18 @@ def remarks(row: Row, part: str) -> list[str]:
 
 def table_notes(rows: Sequence[Row]) -> list[Note]:
     """The notes that every table of these rows has, whatever its layout."""
-    intervals, metrics = (dict.fromkeys(getattr(row, name) for row in rows) for name in ("interval", "metric"))
+    intervals = dict.fromkeys(row.interval for row in rows)
+    shown = f"Intervals: 95 %, {', '.join(intervals)}. n: the items that a value is a mean over."
+    return [metric_note(rows), Note(shown), *origins(rows)]
+
+
+def metric_note(rows: Sequence[Row]) -> Note:
+    """What each metric of these rows is."""
+    return Note(f"{'; '.join(f'{name}: {METRICS[name].about}' for name in dict.fromkeys(row.metric for row in rows))}.")
+
+
+def origins(rows: Sequence[Row]) -> list[Note]:
+    """Where the numbers come from: models, data, program and protocols, with their ids and signatures."""
     sources = [[f" ({text})" if text else "" for text in (row.model_source, row.dataset_source)] for row in rows]
     named = list(zip(rows, sources, strict=True))
     models = dict.fromkeys(
@@ -370,8 +386,6 @@ def table_notes(rows: Sequence[Row]) -> list[Note]:
     )
     data = dict.fromkeys(f"{row.dataset} {row.data}{source}" for row, (_, source) in named)
     lines = [
-        f"{'; '.join(f'{name}: {METRICS[name].about}' for name in metrics)}.",
-        f"Intervals: 95 %, {', '.join(intervals)}. n: the items that a value is a mean over.",
         f"Models: {'; '.join(models)}.",
         f"Data: {'; '.join(data)}.",
         f"Scored with Choicewise {__version__}; the signatures state every axis of a protocol and parse back to it.",
@@ -428,8 +442,8 @@ def _markdown_table(table: PaperTable) -> str:
 
 
 def _markdown_cell(cell: Cell) -> str:
-    marks = " ".join(map(_raised, cell.marks))
-    return " ".join(filter(None, (markdown_escape(cell.text) + marks, cell.interval)))
+    marks, text = " ".join(map(_raised, cell.marks)), markdown_escape(cell.text)
+    return " ".join(filter(None, ((f"**{text}**" if cell.bold else text) + marks, cell.interval)))
 
 
 def _markdown_note(note: Note) -> str:

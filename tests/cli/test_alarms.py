@@ -106,12 +106,12 @@ def test_margins_of_zero_are_alarming(data: Path, tmp_path: Path) -> None:
     assert {"margins", "constant"} <= raised(flat)
     assert "many-tied" not in raised(flat)
     (line,) = serious_warnings([flat])  # what follows from it has no line of its own
-    assert line.startswith("warning: margins, ")
+    assert line.startswith("alarm: margins, ")
     told = choicewise("report", tmp_path / "flat", "--json")
     (row,) = json.loads(told.stdout)
     assert "margins" in row["alarms"]
     assert set(row["alarms"]) <= set(row["flags"])
-    assert "warning: margins" in told.stderr
+    assert "alarm: margins" in told.stderr
     assert "margins" not in raised(only(data, tmp_path / "hash", HashModel(), LETTERS))
 
 
@@ -148,10 +148,10 @@ def test_a_served_model_that_changed_is_alarming(changed: str, data: Path, tmp_p
     only(data, out, Oracle())
     write_manifest(out, replace(read_manifest(out), server=ServerRecord("a", "echo", changed=changed)))
     (row,) = open_run(out).rows()
-    done = choicewise("report", out)
+    done = choicewise("report", out, "--all")
     choicewise("page", out, "--items", "1", "--out", page, code=0)
     assert ("served-model" in raised(row)) == bool(changed)
-    assert ("warning: served-model" in done.stderr) == bool(changed)
+    assert ("alarm: served-model" in done.stderr) == bool(changed)
     assert changed in done.stderr
     assert ("the server answered the same probe otherwise" in page.read_text()) == bool(changed)
 
@@ -160,7 +160,7 @@ def test_chance_and_constant_are_alarming(data: Path, tmp_path: Path) -> None:
     first = Changed(lambda question, logprobs: logprobs * 0 - (1.0 if text(question) == b" A" else 2.0))
     row = only(data, tmp_path / "first", first, LETTERS)
     assert {"constant", "chance"} <= raised(row)
-    assert [line.split(",")[0] for line in serious_warnings([row])] == ["warning: constant"]
+    assert [line.split(",")[0] for line in serious_warnings([row])] == ["alarm: constant"]
 
 
 def test_a_small_run_at_chance_is_one_short_flag(data: Path, tmp_path: Path) -> None:
@@ -168,12 +168,11 @@ def test_a_small_run_at_chance_is_one_short_flag(data: Path, tmp_path: Path) -> 
     done = choicewise("run", *asked, code=0)
     (row,) = open_run(tmp_path / "run").rows()
     assert raised(row) <= {"chance"}
-    assert done.stderr.count("warning: ") == 0  # the first sentence says that it is no better than guessing
+    assert done.stderr.count("alarm: ") == 0  # a line says that it is no better than guessing
 
 
 def test_many_numbers_with_an_alarm_have_one_line() -> None:
     rows = [made(protocol=name, warnings=("chance",)) for name in list(resolve("mmlu"))[:5]] + [made(protocol=LETTERS)]
     (line,) = serious_warnings(rows)
-    assert line == f"warning: chance, 5 of 6 numbers, such as model under {rows[0].protocol}: {WARNINGS['chance']}"
-    assert serious_warnings(rows, guesses_shown=True) == []
+    assert line == f"alarm: chance, 5 of 6 numbers, such as model under {rows[0].protocol}: {WARNINGS['chance']}"
     assert set(ADVICE) == set(WARNINGS) > set(SERIOUS)

@@ -28,7 +28,7 @@ def test_run_says_how_far_it_is_and_where_it_wrote(study: Study, tmp_path: Path)
     found = choicewise("run", *asked, code=0)
     assert "mmlu/original  100.0 " in found.stdout
     assert "fake:oracle: 100 %, " in found.stderr
-    assert f"wrote {tmp_path / 'run'}" in found.stderr
+    assert f"next  choicewise report {tmp_path / 'run'} --all\n" in found.stderr
 
 
 def test_a_run_needs_a_folder_it_can_write_before_it_loads_a_model(study: Study, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ DATA: dict[str, dict[str, list[Row]]] = {
     "right answers in a column of their own": {"test.jsonl": [BLIMP]},
     "a blank": {"test.jsonl": [WINOGRANDE]},
     "unknown columns": {"test.jsonl": [UNKNOWN] * 2},
+    "columns that fit in two ways": {"test.jsonl": [UNKNOWN | {"gold": "a"}] * 2},
     "texts that steer a terminal": {"test.jsonl": [HOSTILE]},
     "columns that steer a terminal": {"test.jsonl": [{"\x1b[2J": 1, "\u202ename": "x"}]},
     "nothing": {},
@@ -68,7 +69,7 @@ def test_what_is_recognised_and_what_is_suspicious(name: str, tmp_path: Path, sn
     ("name", "sure", "read"),
     [
         ("answers that may count from 1", "number", "answer    answer (read as number from 1)"),
-        ("unknown columns", "...", "answer    correct (read as label, labels a, b)"),
+        ("columns that fit in two ways", "...", "answer    gold (read as label, labels a, b)"),
     ],
 )
 def test_a_mapping_that_is_printed_can_be_passed_on(name: str, sure: str, read: str) -> None:
@@ -80,7 +81,7 @@ def test_a_mapping_that_is_printed_can_be_passed_on(name: str, sure: str, read: 
     assert read in declared
     line = ["run", "--model", "fake:hash", "--data", "quiz", "--protocol", "options", "--out", "out"]
     told = choicewise(*line, code=3).stderr
-    assert name != "unknown columns" or '\n  choices = ["options.a", "options.b"]\n' in told
+    assert name != "columns that fit in two ways" or '\n  choices = ["options.a", "options.b"]\n' in told
 
 
 def test_json() -> None:

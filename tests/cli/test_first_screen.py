@@ -1,4 +1,4 @@
-"""What a command prints first: the finding, families for many rows, and an item's choices side by side."""
+"""What a report shows: the finding, families for many rows, every number on request; an item's choices side by side."""
 
 import json
 import math
@@ -14,15 +14,15 @@ from rich.cells import cell_len
 from syrupy.assertion import SnapshotAssertion
 
 from choicewise import evaluate
-from choicewise.cli.listing import COMMANDS
 from choicewise.protocols.catalogue import resolve
+from choicewise.report.brief import first_lines, warning_lines
 from choicewise.report.explain import cut, decision_lines, explanation_parts, folded, texts, together
 from choicewise.report.findings import sentences
-from choicewise.report.tables import IN_SHORT, LONG, family_tables, long, warning_counts
+from choicewise.report.tables import IN_SHORT, LONG, family_tables, long
 from choicewise.results.explain import ItemDecision, explain
 from choicewise.results.finding import finding
 from choicewise.results.outcomes import ranked
-from choicewise.results.rows import WARNINGS
+from choicewise.results.rows import SERIOUS, WARNINGS
 from choicewise.results.run import Run
 from choicewise.util.text import short
 from tests.helpers.commands import choicewise
@@ -58,28 +58,32 @@ def one_question(folder: Path, names: tuple[str, ...] = ("p",), **line: object) 
     return evaluate(model="fake:hash", data=folder / "test.jsonl", protocols=recipes, out=folder / "run")
 
 
-@pytest.mark.costly("seven reports")
-def test_a_report_begins_with_the_finding_and_shows_every_row_on_request(study: Study) -> None:
-    rows, few = study.runs[0].rows(), ["report", study.hash, "--protocol", "mmlu/harness-v0"]
-    in_short, whole = (choicewise("report", study.hash, *more, code=0) for more in ([], ["--all"]))
-    for each in (in_short, whole):
+@pytest.mark.costly("six reports")
+def test_every_row_is_shown_on_request_and_ids_where_they_are_asked_for(study: Study) -> None:
+    rows = study.runs[0].rows()
+    in_short, whole, ids = (choicewise("report", study.hash, *more, code=0) for more in ([], ["--all"], ["--ids"]))
+    assert in_short.stdout.splitlines() == first_lines(rows, most=6)
+    for each in (whole, ids):
         assert unwrapped(each.stdout).startswith(" ".join(sentences(finding(rows))))
-    assert rows[0].id not in in_short.stdout
-    for row in rows:
-        assert {row.id, row.protocol} <= set(whole.stdout.split())
-        assert all(f"{flag}: {WARNINGS[flag]}" in whole.stdout for flag in row.diagnosis.warnings)
+        assert {row.protocol for row in rows} <= set(each.stdout.split())
+        assert "choicewise" not in each.stderr
+        for flag in {flag for row in rows for flag in row.diagnosis.warnings}:
+            assert f"{flag}: {WARNINGS[flag]}" in unwrapped(each.stdout)
+    assert "#" not in whole.stdout
+    assert {row.id for row in rows} <= set(ids.stdout.split())
     lowest, highest = (pick(rows, key=lambda row: row.value).protocol for pick in (min, max))
-    commands = [line.split() for line in re.findall("`choicewise (.*)`", in_short.stderr)]
-    assert commands[0] == ["ladder", lowest, highest, str(study.hash)]
-    assert commands[1][:3] == ["page", str(study.hash), "--out"]
-    assert {words[0] for words in commands} <= set(COMMANDS)
-    choicewise(*commands[0], code=0)
+    report, page, ladder = printed_commands(in_short.stderr)
+    assert report == ["report", str(study.hash), "--all"]
+    assert page[:3] == ["page", str(study.hash), "--out"]
+    assert ladder == ["ladder", lowest, highest, str(study.hash)]
+    choicewise(*ladder, code=0)
     both = choicewise("report", study.hash, study.oracle, code=0).stderr
-    assert [line.split()[0] for line in re.findall("`choicewise (.*)`", both)] == ["page"]
+    assert [words[0] for words in printed_commands(both)] == ["report", "page"]
     assert len(json.loads(choicewise("report", study.hash, study.oracle, "--json").stdout)) == 2 * len(rows)
-    told = choicewise(*few, code=0)
-    assert told.stdout == choicewise(*few, "--all").stdout
-    assert "`" not in told.stderr
+
+
+def printed_commands(told: str) -> list[list[str]]:
+    return [line.split() for line in re.findall(r"  choicewise (.*?)(?=  \||$)", told, re.MULTILINE)]
 
 
 @pytest.mark.costly("two runs and two reports of many numbers")
@@ -127,18 +131,14 @@ def test_what_is_long() -> None:
     assert long([made(name, model=f"m{m}") for name in NAMES[:15] for m in range(8)])
 
 
-def test_warnings_are_counted_by_protocol() -> None:
-    rows = [made(NAMES[0], warnings=("position", "length"), missing=3), made(NAMES[1], warnings=("position",))]
-    rows += [replace(row, model="other") for row in rows]
-    assert (
-        warning_counts(rows)
-        == "some positions are predicted too often (2), scores follow length (1), items are missing (1)"
-    )
-    assert warning_counts([made()]) == ""
+def test_every_warning_is_told_in_a_few_words_unless_another_line_tells_it() -> None:
     assert set(WARNINGS) - set(IN_SHORT) == {"chance"}  # counted as no better than guessing
     for name in IN_SHORT:
         row = made(warnings=(name,)) if name in WARNINGS else made(**{name: ("field",) if name == "unused" else 2})
-        assert warning_counts([row]) == f"{IN_SHORT[name]} (1)"
+        title = "alarms" if name in SERIOUS else "warnings"
+        told = [] if name in ("missing", "ties") else [f"{title}: {IN_SHORT[name]} (1 of 1)"]
+        assert warning_lines([row]) == told
+    assert len(warning_lines([made(warnings=("many-unparsed",), invalid=2)])) == 1
 
 
 @pytest.mark.parametrize("width", [40, 80, 120, 160])

@@ -98,7 +98,7 @@ def test_explain_shows_bounds_as_bounds(listed: Run) -> None:
 @pytest.mark.parametrize("listed", [60], indirect=True)
 def test_every_verb_takes_a_run_with_bounds(listed: Run, whole: Run, tmp_path: Path) -> None:
     folder = listed.folder
-    assert "with unlisted answers" in " ".join(choicewise("report", folder, code=0).stdout.split())
+    assert "with unlisted answers" in " ".join(choicewise("report", folder, "--ids", code=0).stdout.split())
     rows = json.loads(choicewise("report", folder, "--json").stdout)
     assert all(row["unlisted"] > 0 for row in rows if row["protocol"] != LOOKED_UP)
     choicewise("page", folder, whole.folder, "--items", "2", "--out", tmp_path / "page.html", code=0)

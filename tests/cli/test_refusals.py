@@ -48,6 +48,7 @@ def two_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(load.FAKES, "fake:hash", TwoTokens)
 
 
+@pytest.mark.costly("whole runs")
 def test_what_can_not_be_asked_is_refused_by_name_and_the_rest_is_asked(tmp_path: Path) -> None:
     model, named = TwoTokens(), [LETTER, f"{CLOZE}:sum", CHOSEN]
     with pytest.warns(UserWarning, match="is refused") as told:

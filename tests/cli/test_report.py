@@ -120,13 +120,16 @@ def test_what_noise_does_is_not_known_of_everything(name: str, data: Path, tmp_p
         assert all(map(math.isnan, (row.low, row.high, row.diagnosis.near_tie_rate)))
         assert (row.near_ties, told["low"], told["near_ties"]) == (None, None, None)
         assert "near-ties" not in row.diagnosis.warnings
-    assert any("numeric: range that rounding allows" in line and "- where" in line for line in legend(run.rows()))
+    assert any(
+        "numeric: range that rounding allows" in line and "- where" in line for line in legend(run.rows(), ids=True)
+    )
     decided = {each.protocol: each.near_tie for each in explain(run, run.tables.items["item"][0].as_py()).decided}
     assert (decided["p"], isinstance(decided["sum"], bool)) == (None, True)
     (compared,) = comparisons(run, None, ["p", "sum"])
     assert compared.flips.near_ties is None
 
 
+@pytest.mark.costly("whole runs")
 def test_label_and_text_siblings_are_compared_and_mass_is_flagged_for_labels_only(noisy: Run) -> None:
     each, row = noisy.measurements["mmlu/original"], row_of(noisy, "mmlu/original")
     assert row.diagnosis.text_sibling is not None
@@ -170,7 +173,7 @@ def test_a_constant_answer_and_a_constant_gold_are_alarming(tmp_path: Path) -> N
     assert "constant" not in row.diagnosis.warnings  # the right choice never moves: nothing tells it from knowledge
     (alarm,) = serious_warnings([row])
     assert "8 of 8 items are tied" in alarm
-    assert "warning: gold-constant, " in choicewise("report", tmp_path / "run").stderr
+    assert "alarm: gold-constant, " in choicewise("report", tmp_path / "run", "--all").stderr
 
 
 def test_counts_are_those_of_the_group_and_a_run_without_self_check_has_no_bounds(data: Path, tmp_path: Path) -> None:
@@ -252,14 +255,14 @@ def test_an_old_run_is_scored_in_further_ways(noisy: Run) -> None:
 
 def test_every_row_is_told_in_eighty_columns_and_as_json(noisy: Run) -> None:
     rows = noisy.rows("subjects")
-    for shown in report_tables(rows, 80):
+    for shown in report_tables(rows, ids=True, width=80):
         lines = printed(shown)
         assert max(map(len, lines)) <= 80
         text = "".join(lines)
         for row in rows:
             interval = f"{100 * row.ci_low:.1f} – {100 * row.ci_high:.1f}"
             assert all(word in text for word in (row.id, interval, row.protocol, *row.diagnosis.warnings[:1]))
-    told = " ".join(legend(rows))
+    told = " ".join(legend(rows, ids=True))
     assert "numeric" in told
     assert "0.5 nats" in told
     listed = json.loads(choicewise("report", noisy.folder, "--json").stdout, parse_constant=pytest.fail)

@@ -74,7 +74,9 @@ def in_terminal(width: int, *words: str | Path, **environment: str) -> str:
 
 
 @pytest.mark.costly("processes with a terminal of their own")
-@pytest.mark.parametrize("words", [("report", "--protocol", "mmlu/cloze"), ("explain", "--item", "tides/test/0")])
+@pytest.mark.parametrize(
+    "words", [("report", "--all", "--protocol", "mmlu/cloze"), ("explain", "--item", "tides/test/0")]
+)
 def test_a_narrow_terminal_without_colours_gets_whole_lines(study: Study, words: tuple[str, ...]) -> None:
     told = in_terminal(40, *words, study.hash, NO_COLOR="1", TERM="xterm-256color")
     lines = ESCAPE.sub("", told).replace("\r", "").split("\n")
@@ -166,11 +168,12 @@ def test_a_printed_command_is_what_a_shell_reads(words: list[str]) -> None:
 
 
 def test_printed_commands_work(run: Path, tmp_path: Path) -> None:
-    """Every line in backquotes that a run prints, pasted into a shell."""
+    """Every command that a run prints, pasted into a shell."""
     out = tmp_path / 'it\'s $HOME `x` "q" -- é' / "-run"
     told = choicewise("run", "--model", "fake:hash", *evil_data(run.parent), "--out", out, code=0)
-    (line,) = re.findall(r"`choicewise (.*)` ", told.stderr)
-    words = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True).stdout
+    report, *_ = re.findall(r"  choicewise (.*?)(?=  \||$)", told.stderr, re.MULTILINE)
+    shell = ["bash", "-c", f"printf '%s\\0' {report.removesuffix(' --all')}"]
+    words = subprocess.run(shell, capture_output=True, check=True).stdout
     assert choicewise(*words.decode().split("\0")[:-1], code=0).stdout == told.stdout
     assert command_line("report", Path("-x"), "--item", "-y") == "choicewise report ./-x --item -y"
 

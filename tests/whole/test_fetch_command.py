@@ -77,8 +77,8 @@ def test_a_model_and_a_dataset_by_name_score_as_from_folders(hub: Hub, tmp_path:
     repository = hub.add("models", "merrow/byte", MODEL)
     hub.add("datasets", "org/sums", {"test.jsonl": jsonl(1, 2)})
     line = "run", "--data", "org/sums", "--protocol", "options/cloze", "--out", "run", "--model", "merrow/byte"
-    first, source = run(hub, tmp_path, *line), f"merrow/byte@{repository.refs['main']}"
-    assert f"from the Hub: {source}, org/sums@" in first.stdout
+    first, source = run(hub, tmp_path, *line, "--all"), f"merrow/byte@{repository.refs['main']}"
+    assert f"from the Hub: {source}, org/sums@" in " ".join(first.stdout.split())
     assert f"downloaded merrow/byte: {size(sum(map(len, MODEL.values())))}" in first.stderr
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert (manifest["model"]["name"], manifest["model"]["source"]) == ("merrow/byte", source)

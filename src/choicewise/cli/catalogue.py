@@ -61,6 +61,13 @@ def listing(context: typer.Context, json: options.Json = False) -> None:
     terminal.show(
         "", "a score has a name of its own, such as mmlu/harness-v0:sum; `choicewise protocols show mmlu` lists some"
     )
+    from choicewise.protocols.names import FORMULATIONS, SCORE_NAMES
+
+    terminal.show("", "names of scores elsewhere: mmlu/cf:acc_norm, or --score acc_norm for all that have it")
+    for called, meant in SCORE_NAMES.items():
+        terminal.show(f"{called:<{width}} {meant.score:<14} {meant.tool}: {meant.about}")
+    for called, ours in FORMULATIONS.items():
+        terminal.show(f"{f'FAMILY/{called}':<{width}} FAMILY/{ours}")
 
 
 def _members(group: str) -> str:
@@ -76,9 +83,10 @@ def _members(group: str) -> str:
 def show(name: Name, json: options.Json = False) -> None:
     """Show what a protocol does, its source, and every axis; of a suite its parts and how they are averaged."""
     from choicewise.protocols.between import MARK
-    from choicewise.protocols.catalogue import entry, resolve, suite, suite_names
+    from choicewise.protocols.catalogue import entry, resolve, spelled, suite, suite_names
     from choicewise.protocols.protocol import short_signature, signature
 
+    name = spelled(name)
     if name in suite_names():
         _show_suite(suite(name), json)
         return
@@ -154,6 +162,7 @@ def prompts(
     *,
     protocol: options.Protocols,
     data: options.Data = None,
+    shots: options.Shots = None,
     part: Part,
     model: Annotated[
         str | None,
@@ -176,7 +185,7 @@ def prompts(
     from choicewise.running.job import job_of
 
     given = {**part.given, **part.data([] if data is None else [data]), **tasks.given}
-    job = job_of({"protocols": protocol, **given})
+    job = job_of({"protocols": protocol, "shots": options.shots_of(shots), **given})
     sources = options.sources_of(job)
     if len(sources) > 1:
         options.refuse_without_use("several benchmarks, with subjects of their own, have", subject=part.subject)
@@ -184,8 +193,8 @@ def prompts(
     template = _chat_template(recipes, model, tokenizer)
     for source in sources:
         dataset = source.open(show_download())
-        named = source.protocols(dataset, job.subjects)
-        tell(*(f"note: {note}" for note in source.notes))
+        named, without = source.asking(dataset, source.protocols(dataset, job.subjects))
+        options.tell_reading(dataset, source.notes, without)
         _print(dataset, named, source.rendered, part.subject, job.limit, template)
 
 

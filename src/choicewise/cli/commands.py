@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from textwrap import shorten
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from choicewise.cli.listing import ABOUT, COMMANDS, VERSION_HELP
 from choicewise.cli.terminal import refuse_typed_secrets, tell
 from choicewise.errors import UsageError
+
+FIRST = ("--model", "--data", "--protocol", "--out", "--shots", "--limit", "--dtype", "--device")
+"""The options that the help of a command shows in full, in this order, where it has more than :data:`MANY`."""
+
+MANY, FEW = 12, 4
+"""Options that are all shown in full: no more than these in all, or fewer than these among the first."""
+
+_SENTENCE = re.compile(r"(?<!\.)\.(?= |$).*", re.DOTALL)  # its end and all after it; three dots are none
 
 
 class Command(TyperCommand):
@@ -26,6 +36,38 @@ class Command(TyperCommand):
             raise UsageError(f"{' and '.join(sorted(twice))} is given twice, and only the last one would count")
         return super().parse_args(ctx, args)
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options that most people need in full, and a line for each of the others where there are many."""
+        given = [each for each in self.get_params(ctx) if each.get_help_record(ctx) is not None]
+        arguments = [each for each in given if each.param_type_name == "argument"]
+        options = [each for each in given if each.param_type_name == "option"]
+        first = [each for name in FIRST for each in options if name in each.opts]
+        if len(options) <= MANY or len(first) < FEW:
+            first = options
+        for title, chosen in (("Arguments", arguments), ("Options", first)):
+            if chosen:
+                with formatter.section(title):
+                    formatter.write_dl([each.get_help_record(ctx) for each in chosen])
+        if more := [each for each in options if each not in first]:
+            with formatter.section("More (in full in docs/reference/commands.md)"):
+                names = {each.opts[0]: _SENTENCE.sub("", str(getattr(each, "help", ""))) for each in more}
+                left = 2 + max(map(len, names))
+                for name, help in names.items():
+                    room = formatter.width - formatter.current_indent - left
+                    formatter.write(
+                        f"{'':{formatter.current_indent}}{name:{left}}{shorten(help, room, placeholder=' …')}\n"
+                    )
+
+
+class Group(TyperGroup):
+    """What a command with commands of its own is."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the first sentence of each, however long it is."""
+        texts = {name: " ".join(str(each.help).split()) for name, each in self.commands.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _SENTENCE.sub(".", text)) for name, text in texts.items()])
+
 
 def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
     """The commands of these names."""
@@ -37,11 +79,11 @@ def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
         module = import_module(f"choicewise.cli.{file}")
         command = getattr(module, function)
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name, short_help=summary)
+            app.add_typer(command, name=name, cls=Group, short_help=summary)
         elif name == "lm-eval":
             app.command(name, short_help=summary, context_settings=module.PASSED_ON)(command)
         else:
-            app.command(name, short_help=summary, cls=Command)(command)
+            app.command(name, short_help=summary, cls=Command, context_settings={"max_content_width": 100})(command)
     return app
 
 

@@ -32,9 +32,10 @@ def data(
 ) -> None:
     """Show what a dataset is: columns, splits, subjects, ten items, right answers, doubles, damaged texts.
 
-    Of columns of no known shape a mapping to copy is printed instead, and the exit code is 2. No model is needed.
+    Of columns of no known shape the mapping that was guessed is printed, too; where no guess fits every row, a mapping
+    to correct is printed instead, and the exit code is 2. No model is needed.
     """
-    from choicewise.data.guess import UnknownShape
+    from choicewise.data.guess import UnknownShape, mapping_lines
     from choicewise.data.survey import survey
     from choicewise.requests.blocks import askable
 
@@ -59,6 +60,9 @@ def data(
     looked = data_warnings(surveyed)
     show("to look at" if looked else "nothing suspicious in answers, doubles and texts", *looked, "")
     show(*fits(surveyed, refusals))
+    if dataset.guess and dataset.columns is not None:
+        show("", "the columns are guessed; to read them otherwise correct this in a file, and pass it: --mapping FILE")
+        show(*mapping_lines(dataset.columns))
 
 
 def _opened(place: str, mapping: Path | None) -> Dataset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +12,7 @@ import typer
 
 from choicewise.cli import options
 from choicewise.cli.terminal import print_finding, print_parts, print_tables, progress, show, tell
+from choicewise.errors import install_line
 from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
@@ -31,16 +33,13 @@ def demo(
 ) -> None:
     """Score the bundled models on the bundled questions under every published MMLU protocol.
 
-    Shows how values and ranks move between protocols, beside the table of eight models published in June 2023, and
-    ends with what that shows and with a page about it.
+    Shows in nine lines how values and ranks move between the three protocols of a table that was published in June
+    2023, and writes a page about it. With --all every number, and what else the numbers show.
     """
     from choicewise.bundled import BENCHMARK, MODELS, PREFIX
     from choicewise.data.open import open_dataset
     from choicewise.models.load import load_model
     from choicewise.protocols.catalogue import resolve
-    from choicewise.report.comparison import published_table
-    from choicewise.report.findings import reversal_table
-    from choicewise.results.finding import reversal
     from choicewise.results.outcomes import ranked
     from choicewise.results.summary import keep_summary
     from choicewise.running.evaluate import evaluate
@@ -57,16 +56,42 @@ def demo(
             runs.append(evaluate(model=model, data=dataset, protocols=protocols, out=where, progress=report, job=job))
     summaries = [keep_summary(run) for run in runs]
     rows = ranked([row for each in summaries for row in each.rows])
+    if every:
+        _show_all(rows, summaries, out)
+    else:
+        _show_published(rows, summaries)
+    show(_write_page(out, [run.folder for run in runs]))
+    tell(f"next  {command_line('report', out, '--all')}  |  {command_line('demo', '--out', out, '--all')}")
+
+
+def _show_published(rows: Sequence[Row], summaries: Sequence[Summary]) -> None:
+    """The bundled models under the protocols of the published table, below a model of that table."""
+    from choicewise.protocols.protocol import short_signature
+    from choicewise.report.brief import published_lines
+    from choicewise.results.compare import published
+    from choicewise.results.finding import reversal
+
+    chosen = []
+    for each in summaries:
+        own = [one for one in each.outcomes.outcomes if short_signature(one.protocol) in published()]
+        chosen.append(replace(each, outcomes=replace(each.outcomes, outcomes=tuple(own))))
+    show(*published_lines(rows, reversal(chosen)))
+
+
+def _show_all(rows: Sequence[Row], summaries: Sequence[Summary], out: Path) -> None:
+    """Every number, the whole published table, and what the numbers show."""
+    from choicewise.report.comparison import published_table
+    from choicewise.report.findings import reversal_table
+    from choicewise.results.finding import reversal
+
     print_finding(rows)
-    print_tables(rows, every)
+    print_tables(rows, False)
     print_parts(["", published_table()])
-    wrote = [run.folder for run in runs]
-    tell(f"wrote {' '.join(map(str, wrote))}", f"`{command_line('report', out)}` shows the tables again")
-    page = _write_page(wrote, out / "page.html")
+    tell(f"wrote {' '.join(str(each.folder) for each in summaries)}", f"`{command_line('report', out)}` shows less")
     turned = reversal(summaries)
     if turned is not None:
         print_parts([reversal_table(turned, rows)])
-    show(*_discovered(rows, summaries, turned), page)
+    show(*_discovered(rows, summaries, turned))
 
 
 def _discovered(rows: Sequence[Row], summaries: Sequence[Summary], turned: Reversal | None) -> list[str]:
@@ -84,12 +109,13 @@ def _discovered(rows: Sequence[Row], summaries: Sequence[Summary], turned: Rever
     return [*discovery_lines(shown, turned, pair)]
 
 
-def _write_page(folders: Sequence[Path], out: Path) -> str:
-    """Write the page of the runs; the line that says where it is, or what it lacks."""
+def _write_page(out: Path, folders: Sequence[Path]) -> str:
+    """Write the page of the runs in ``out``; the line that says where it is, or what it lacks."""
+    page = out / "page.html"
     if lacking := [name for name in ("jinja2", "vl_convert") if find_spec(name) is None]:
-        steps = f"`pip install 'choicewise[page]'`, then `{command_line('page', *folders, '--out', out)}`"
+        steps = f"`{install_line('page')}`, then `{command_line('page', out, '--out', page)}`"
         return f"For a page that shows why the numbers differ, {' and '.join(lacking)} must be installed: {steps}"
     from choicewise.page.document import write_page
 
-    write_page(folders, out, ITEMS)
-    return f"Look at {out} in a browser: why the numbers differ, and which answers flip."
+    write_page(folders, page, ITEMS)
+    return f"Look at {page} in a browser: why the numbers differ, and which answers flip."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,6 @@ import typer
 from choicewise.cli import options
 from choicewise.cli.terminal import print_json, show, tell
 from choicewise.errors import UsageError
-from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
     from choicewise.interchange.logs.import_log import Imported
@@ -20,7 +20,9 @@ MANY = 20
 """Logs that are told one by one."""
 
 
+@options.grouped
 def import_logs(
+    *,
     paths: Annotated[
         list[Path], typer.Argument(metavar="PATH...", readable=False, help="Files or folders that another tool wrote.")
     ],
@@ -42,10 +44,9 @@ def import_logs(
     tokenizer: Annotated[
         Path | None, typer.Option("--tokenizer", readable=False, help="A tokenizer folder: counts tokens of the texts.")
     ] = None,
-    every: options.All = False,
-    json: options.Json = False,
+    output: options.Output,
 ) -> None:
-    """Make run folders of other tools' logs, and print their table.
+    """Make run folders of other tools' logs, and print what they say.
 
     Reads samples of lm-evaluation-harness 0.4 with the results beside them, its 0.3 write-out, run folders of HELM,
     logs of Inspect, details of lighteval, and CSV, Parquet or JSON Lines with the columns item, choice, loglikelihood,
@@ -53,8 +54,7 @@ def import_logs(
     Every score that the log allows is computed; the report says what it lacks for the others. The same command
     again changes nothing.
     """
-    if json:
-        options.refuse_without_use("--json prints every number and has", all=every)
+    output.check()
     from choicewise.cli.report import print_folders
     from choicewise.interchange.logs.import_log import read_logs, renamed, write_logs
 
@@ -67,9 +67,14 @@ def import_logs(
 
         logs = counted(logs, tokenizer)
     done = write_logs(logs, out, _tell if len(logs) <= MANY else lambda imported: None)
-    print_folders([out], json, every)
-    tell(f"imported {len(done)} logs into {out}" if len(done) > 1 else f"wrote {out}")
-    tell(f"`{command_line('report', out)}` shows this table again")
+    if len(done) == 1 and not (output.json or output.every or output.ids):
+        from choicewise.interchange.logs.import_log import totals_line
+
+        if line := totals_line(done[0]):
+            show(f"{line} --all" if line.endswith(":") else line)
+    print_folders([out], output)
+    if len(done) > 1:
+        tell(f"imported {len(done)} logs into {out}")
 
 
 def _tell(imported: Imported) -> None:
@@ -83,6 +88,10 @@ def _tell(imported: Imported) -> None:
         tell(f"  warning: {note}")
 
 
+Table = StrEnum("Table", ["numbers", "models"])
+"""What the tables of a paper are of."""
+
+
 def export(
     folders: options.RunFolders,
     form: Annotated[
@@ -91,6 +100,13 @@ def export(
     out: Annotated[
         Path, typer.Option("--out", readable=False, help="A new folder, or a file where the format is one file.")
     ],
+    table: Annotated[
+        Table | None,
+        typer.Option(
+            "--table",
+            help="Of latex and markdown: every number (unless given), or models by benchmarks, one number each.",
+        ),
+    ] = None,
     protocol: Annotated[
         list[str] | None, typer.Option("--protocol", help="Only these, or further ones the runs can score. Repeatable.")
     ] = None,
@@ -110,7 +126,14 @@ def export(
     """
     from choicewise.interchange.export import export as write
 
-    filled = write(folders, form, out, protocols=protocol, incomplete=incomplete, url=url, organization=organization)
+    filled = write(
+        *(folders, form, out),
+        protocols=protocol,
+        incomplete=incomplete,
+        url=url,
+        organization=organization,
+        table=table,
+    )
     tell(*(f"note: {note}" for note in filled.notes))
     if json:
         files = [{"path": str(file), "bytes": file.stat().st_size} for file in filled.files]

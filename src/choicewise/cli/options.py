@@ -62,6 +62,11 @@ Kind = StrEnum("Kind", ["local", "ray"])
 """Where the work of a run is done."""
 
 
+def shots_of(given: str | None) -> int | str | None:
+    """What ``--shots`` says, as a job takes it; whether it may is for that to say."""
+    return int(given) if given is not None and given.isascii() and given.isdigit() else given
+
+
 class _Group:
     """Options that were given are the others than their defaults."""
 
@@ -137,14 +142,31 @@ class Spread(_Group):
     workers: Workers = None
 
 
+@dataclass(frozen=True)
+class Output(_Group):
+    """How much of the numbers is printed, and in which form."""
+
+    every: All = False
+    ids: Ids = False
+    json: Json = False
+
+    def check(self) -> None:
+        """UsageError for two forms at once."""
+        if self.json:
+            refuse_without_use("--json prints every number with its ids and has", all=self.every, ids=self.ids)
+
+
 def sources_of(job: Job, fitting: bool = False) -> list[Source]:
     """Where the questions of ``job`` come from, tasks of the harness included; errors as of each.
 
     ``fitting``: protocols that can't ask what the data hold are left out.
     """
+    from choicewise.running.examples import asked_selectors
     from choicewise.running.job import sources_of
 
-    tasks, others = split_tasks(job.protocols)
+    tasks, others = split_tasks(asked_selectors(job.protocols, job.shots))
+    if tasks:
+        refuse_without_use(f"{tasks[0]} names its own metrics, as {tasks[0]}:acc_norm, and has", score=job.score)
     sources = sources_of(job, others, fitting) if others or job.data else []
     if not tasks:
         own = {"include_path": job.include_path or None, "allow_task_code": job.allow_task_code}
@@ -171,15 +193,17 @@ def resuming_command(manifest: Manifest, folder: Path, protocols: Sequence[str])
     return run_line(manifest, protocols, folder)
 
 
+def tell_reading(dataset: Dataset, notes: Sequence[str], without: str) -> None:
+    """How the questions were read, on stderr; ``notes``: of their source; ``without``: shots that have no examples."""
+    guess = f"{dataset.guess}; --mapping FILE changes it" if dataset.guess else ""
+    without = f"{without}; `--shots error` stops here" if without else ""
+    tell(*(f"note: {note}" for note in (*notes, guess, *dataset.notes, without) if note))
+
+
 def tell_notes(
-    dataset: Dataset,
-    recipes: Mapping[str, Protocol],
-    subject: Sequence[str] | None,
-    limit: int | None,
-    notes: Sequence[str] = (),
+    dataset: Dataset, recipes: Mapping[str, Protocol], subject: Sequence[str] | None, limit: int | None
 ) -> None:
-    """What the user should know of the questions, on stderr; ``notes``: what their source says of them."""
-    tell(*(f"note: {note}" for note in notes))
+    """What the user should know of the questions, on stderr."""
     from choicewise.data.items import BLANK, duplicate_choices
     from choicewise.protocols.protocol import unused_by
     from choicewise.requests.blocks import list_sections
@@ -248,6 +272,19 @@ Chat = Annotated[
 ]
 System = Annotated[str | None, typer.Option("--system", help="The system text of chats.")]
 Subjects = Annotated[list[str] | None, typer.Option("--subject", help="Only this subject. Repeatable.")]
+Shots = Annotated[
+    str | None,
+    typer.Option(
+        "--shots",
+        metavar="N",
+        help="How many examples every protocol shows; as published unless given, and none where a file of your own has"
+        " no split for them, which is said. error stops there.",
+    ),
+]
+Score = Annotated[
+    str | None,
+    typer.Option("--score", help="Only this score of every protocol that has it: acc_norm, char_mean_bare, ..."),
+]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N questions of each subject.")]
 BadItems = Annotated[
     OnBadItem, typer.Option("--on-bad-item", help="Stop at a question that can't be used, or skip it.")
@@ -268,7 +305,10 @@ RunFolders = Annotated[
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="A run folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-All = Annotated[bool, typer.Option("--all", help="Show every number where there are many, not their families alone.")]
+All = Annotated[bool, typer.Option("--all", help="Show every number, a line each, and what the warnings mean.")]
+Ids = Annotated[
+    bool, typer.Option("--ids", help="Show every number with the ids of protocol, texts, tokens, model, data.")
+]
 ModelDtype = Annotated[Dtype | None, typer.Option("--dtype", help="float32 on a CPU, the checkpoint's own elsewhere.")]
 Device = Annotated[
     str | None,

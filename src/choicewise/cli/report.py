@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.terminal import print_json, print_parts, print_rows, show, tell
+from choicewise.cli.terminal import print_finding, print_json, print_parts, print_tables, show, tell
 from choicewise.errors import ProtocolError, UsageError
+from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
     from choicewise.protocols.protocol import Protocol
     from choicewise.records import Manifest
+    from choicewise.results.outcomes import Outcomes
     from choicewise.results.rows import Row
     from choicewise.results.run import Run
+    from choicewise.results.sweep import Average
 
 
 By = StrEnum("By", ["micro", "macro", "subjects", "subcategories", "categories"])
@@ -28,12 +31,15 @@ Interval = StrEnum("Interval", [("wilson", "wilson"), ("beta_binomial", "beta-bi
 """Ways to compute a 95 % interval."""
 
 
+@options.grouped
 def report(
+    *,
     folders: options.RunFolders,
     by: Annotated[By | None, typer.Option("--by", help="Aggregate this way instead of the protocol's own.")] = None,
     protocol: Annotated[
         list[str] | None, typer.Option("--protocol", help="Score under these instead of the run's own. Repeatable.")
     ] = None,
+    score: options.Score = None,
     interval: Annotated[
         Interval | None, typer.Option("--interval", help="The 95 % interval; clustered takes subjects as drawn.")
     ] = None,
@@ -55,46 +61,47 @@ def report(
     condition: Annotated[
         str | None, typer.Option("--condition", help="Average over this field of the data, with --distribution.")
     ] = None,
-    every: options.All = False,
-    json: options.Json = False,
+    output: options.Output,
 ) -> None:
-    """Print one row per model, dataset, protocol and metric: value, interval, n, rank, warnings, signature.
+    """Print what runs say: of one run in nine lines, of several a table of models by benchmarks.
 
-    No model is needed: `--protocol` computes further scores from the same observations, if the prompts are the same.
+    With --all a row per model, dataset, protocol and metric: value, interval, n, rank, warnings. No model is needed:
+    --protocol computes further scores from the same observations, if the prompts are the same.
     """
     views = {"--multiverse": multiverse, "--effects": effects, "--agreement": agreement, "--distribution": distribution}
     chosen = [name for name, wanted in views.items() if wanted]
     if len(chosen) > 1:
         raise UsageError(f"{' and '.join(chosen)} are reports of their own; ask for one at a time")
     if chosen:
-        options.refuse_without_use(f"{chosen[0]} has", by=by, interval=interval, all=every)
+        options.refuse_without_use(f"{chosen[0]} has", by=by, interval=interval, all=output.every, ids=output.ids)
     if not distribution:
         options.refuse_without_use("without --distribution there is", temperature=temperature, condition=condition)
-    if json:
-        options.refuse_without_use("--json prints every number and has", all=every)
-
-    if not (chosen or protocol or by or interval):
-        print_folders(folders, json, every)
+    output.check()
+    if not (chosen or protocol or score or by or interval):
+        print_folders(folders, output)
         return
+    from choicewise.protocols.catalogue import having_score
     from choicewise.results.run import open_run
     from choicewise.results.sweep import run_folders
 
     folders = run_folders(folders)
     runs = [open_run(folder).choose(protocol) for folder in folders]
+    if score is not None:
+        runs = [run.under(having_score(run.protocols, score)) for run in runs]
     _tell_state([run.manifest for run in runs], folders)
     if multiverse:
-        _print_multiverse(runs, json)
+        _print_multiverse(runs, output.json)
     elif effects:
-        _print_effects(runs, json)
+        _print_effects(runs, output.json)
     elif agreement:
-        _print_agreement(runs, json)
+        _print_agreement(runs, output.json)
     elif distribution:
-        _print_distribution(runs, 1.0 if temperature is None else temperature, condition, json)
+        _print_distribution(runs, 1.0 if temperature is None else temperature, condition, output.json)
     else:
-        _print_rows(runs, by, interval, json, every)
+        _print_rows(runs, by, interval, output)
 
 
-def print_folders(folders: Sequence[Path], json: bool, every: bool) -> None:
+def print_folders(folders: Sequence[Path], output: options.Output) -> None:
     """The rows of all runs in the folders, and the averages of the suites that they were asked for."""
     from choicewise.results.outcomes import bounded, ranked
     from choicewise.results.summary import summarize
@@ -104,9 +111,66 @@ def print_folders(folders: Sequence[Path], json: bool, every: bool) -> None:
     summaries = {run: summarize(run) for run in runs}
     _tell_state([each.manifest for each in summaries.values()], runs)
     rows = ranked([row for each in summaries.values() for row in each.rows])
-    rows = bounded(rows, [each.outcomes for each in summaries.values()])
+    outcomes = [each.outcomes for each in summaries.values()]
     whole = [average for folder, sweep in sweeps(folders) for average in averages(folder, sweep, summaries)]
-    print_rows(rows, folders, json, every, whole)
+    print_rows(bounded(rows, outcomes), folders, output, whole, outcomes)
+
+
+def print_rows(
+    rows: Sequence[Row],
+    folders: Sequence[Path],
+    output: options.Output,
+    averages: Sequence[Average] = (),
+    outcomes: Sequence[Outcomes] = (),
+) -> None:
+    """The rows of the runs in ``folders``: in short, with what to run next on stderr, or all of them, or as JSON.
+
+    ``averages``: of the suites.  ``outcomes``: of the runs, which bound the ranks of means.
+    """
+    from choicewise.report.tables import average_tables, printed, serious_warnings
+
+    if output.json:
+        tell(*serious_warnings(rows))
+        print_json([*(row.as_json() for row in rows), *(each.as_json() for each in averages)])
+        return
+    if output.every or output.ids:
+        if rows:
+            print_finding(rows)
+            print_tables(rows, output.ids)
+        print_parts(map(printed, average_tables(averages)))
+        tell(*serious_warnings(rows))
+        return
+    from choicewise.report.brief import LINES, first_lines
+
+    following = next_lines(rows, folders)
+    print_parts(map(printed, average_tables(averages)))
+    show(*first_lines(rows, outcomes, bool(averages), LINES - len(following)))
+    tell(*following)
+
+
+FOLDERS, BESIDE = 4, "  |  "
+"""Run folders that the commands to run next name at most; what parts two commands on one line."""
+
+
+def next_lines(rows: Sequence[Row], folders: Sequence[Path]) -> list[str]:
+    """The commands to run next with the runs in ``folders``, at most three, in two lines where paths are not long."""
+    from choicewise.report.brief import WIDTH
+    from choicewise.results.finding import finding
+    from choicewise.results.sweep import run_folders
+
+    if len(folders) > FOLDERS:
+        return []
+    commands = [command_line("report", *folders, "--all"), command_line("page", *folders, "--out", "page.html")]
+    runs, own = run_folders(folders), next(iter(finding(rows).numbers), None)
+    if len(runs) == 1 and own and own.lowest and own.highest and own.lowest.value < own.highest.value:
+        commands.append(command_line("ladder", own.lowest.protocol, own.highest.protocol, *runs))
+    lines = [f"next  {commands[0]}"]
+    for command in commands[1:]:
+        if len(lines[-1]) + len(BESIDE) + len(command) <= WIDTH:
+            lines[-1] += BESIDE + command
+        else:
+            lines.append(f"      {command}")
+    return lines
 
 
 def _tell_state(manifests: Sequence[Manifest], folders: Sequence[Path]) -> None:
@@ -118,7 +182,7 @@ def _tell_state(manifests: Sequence[Manifest], folders: Sequence[Path]) -> None:
         tell(*(f"note: {line}" for line in refused_lines(manifest.refused)))
 
 
-def _print_rows(runs: Sequence[Run], by: str | None, interval: str | None, json: bool, every: bool) -> None:
+def _print_rows(runs: Sequence[Run], by: str | None, interval: str | None, output: options.Output) -> None:
     from choicewise.results.outcomes import OutcomeKeeper, Outcomes, bounded, ranked
 
     rows: list[Row] = []
@@ -128,7 +192,8 @@ def _print_rows(runs: Sequence[Run], by: str | None, interval: str | None, json:
         if len(runs) > 1:
             outcomes.append(keeper.keep(run))
         run.release()
-    print_rows(bounded(ranked(rows), outcomes, by), [run.folder for run in runs], json, every)
+    output = replace(output, every=output.every or (by is not None and not output.json))
+    print_rows(bounded(ranked(rows), outcomes, by), [run.folder for run in runs], output, outcomes=outcomes)
 
 
 def _print_multiverse(runs: Sequence[Run], json: bool) -> None:

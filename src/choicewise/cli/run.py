@@ -10,12 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.options import Loading, Part, Spread, Tasks, grouped, resuming_command, tell_notes
-from choicewise.cli.report import print_folders
-from choicewise.cli.terminal import print_json, print_parts, print_rows, progress, show, show_download, tell
+from choicewise.cli.options import (
+    Loading,
+    Output,
+    Part,
+    Spread,
+    Tasks,
+    grouped,
+    resuming_command,
+    tell_notes,
+    tell_reading,
+)
+from choicewise.cli.report import print_folders, print_rows
+from choicewise.cli.terminal import print_json, print_parts, progress, show, show_download, tell
 from choicewise.errors import UsageError
 from choicewise.running.progress import duration
-from choicewise.util.text import command_line
+from choicewise.util.text import command_line, listed
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
@@ -44,6 +54,8 @@ def run(
             help="The run folder: new, or an earlier one to go on with. Several benchmarks have one folder for all.",
         ),
     ] = None,
+    shots: options.Shots = None,
+    score: options.Score = None,
     part: Part,
     chat: options.Chat = None,
     system: options.System = None,
@@ -52,10 +64,9 @@ def run(
     spread: Spread,
     without_missing: options.WithoutMissing = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked and how long it takes.")] = False,
-    every: options.All = False,
-    json: options.Json = False,
+    output: Output,
 ) -> None:
-    """Evaluate a model on a dataset under every named protocol, and print the table.
+    """Evaluate a model on a dataset under every named protocol, and print what the numbers say.
 
     Without --data, protocols are asked on the data of their own benchmarks, and a suite (leaderboard/v1) on all of its
     own; then the report has its average. Run the same command again to resume; it does nothing when everything is
@@ -63,9 +74,10 @@ def run(
     """
     loading.refuse_foreign(model, **(spread.given if model.startswith("server:") else {}))
     if dry_run:
-        options.refuse_without_use("--dry-run counts what is asked first and has", **spread.given, all=every)
-    if json:
-        options.refuse_without_use("--json prints every number and has", all=every)
+        options.refuse_without_use(
+            "--dry-run counts what is asked first and has", **spread.given, all=output.every, ids=output.ids
+        )
+    output.check()
     if out is None and not dry_run:
         raise UsageError("--out is missing: the folder for the observations; --dry-run needs none")
     from choicewise.running.job import job_of
@@ -74,7 +86,8 @@ def run(
     spoken = {"chat": None if chat is None else str(chat), "system": system}
     choice = {"name": model, **{name: value for name, value in spoken.items() if value is not None}}
     given = {**part.given, **part.data([] if data is None else [data]), **tasks.given, **loading.given, **spread.given}
-    job = job_of({"models": [choice], "protocols": protocol, "without_missing": without_missing, **given})
+    asked = {"protocols": protocol, "shots": options.shots_of(shots), "score": score}
+    job = job_of({"models": [choice], **asked, "without_missing": without_missing, **given})
     sources = options.sources_of(job)
     for source in sources:
         job.choices[0].asked(source.recipes)
@@ -83,17 +96,16 @@ def run(
     else:
         options.refuse_without_use("several benchmarks, with subjects of their own, have", subject=part.subject)
     if out is None or dry_run:
-        _print_plans(job, sources, json)
+        _print_plans(job, sources, output.json)
     elif len(sources) == 1:
-        _run_one(job, sources, out, json, every)
+        _run_one(job, sources, out, output)
     else:
         do_sweep(job, sources, out, job.choices[0].name, go_on=False)
-        print_folders([out], json, every)
-        tell(f"wrote {out}; `{command_line('report', out)}` shows this again")
+        print_folders([out], output)
 
 
-def _run_one(job: Job, sources: Sequence[Source], out: Path, json: bool, every: bool) -> None:
-    """The one run that there is, in the folder ``out`` itself, and its table."""
+def _run_one(job: Job, sources: Sequence[Source], out: Path, output: Output) -> None:
+    """The one run that there is, in the folder ``out`` itself, and what it says."""
     asked: dict[str, Protocol] = {}
     do_sweep(job, sources, out, job.choices[0].name, alone=True, ready=lambda *given: asked.update(given[-1]))
     from choicewise.results.outcomes import ranked
@@ -101,7 +113,6 @@ def _run_one(job: Job, sources: Sequence[Source], out: Path, json: bool, every: 
     from choicewise.results.summary import keep_summary
 
     result = open_run(out)
-    print_rows(ranked([row for row in keep_summary(result).rows if row.protocol in asked]), [out], json, every)
     check, spent = result.manifest.engine.selfcheck, result.manifest.engine.spent
     if check is not None and result.manifest.server is None and check.rung not in ("flex", "tree"):
         model = job.choices[0]
@@ -115,7 +126,7 @@ def _run_one(job: Job, sources: Sequence[Source], out: Path, json: bool, every: 
         count = "1 item" if len(unanswered) == 1 else f"{len(unanswered)} items"
         example = command_line("explain", out, "--item", unanswered[0])
         tell(f"note: the model answers with NaN about {count}, missing where that is read; `{example}` shows one")
-    tell(f"wrote {out}; `{command_line('report', out)}` shows this table again")
+    print_rows(ranked([row for row in keep_summary(result).rows if row.protocol in asked]), [out], output)
 
 
 INCOMPLETE = 7
@@ -140,12 +151,13 @@ def sweep(
     protocol: Annotated[
         list[str] | None, typer.Option("--protocol", help="As in `choicewise run`. Repeatable.")
     ] = None,
+    shots: options.Shots = None,
+    score: options.Score = None,
     part: Part,
     tasks: Tasks,
     loading: Loading,
     spread: Spread,
-    every: options.All = False,
-    json: options.Json = False,
+    output: Output,
 ) -> None:
     """Evaluate several models under protocols and suites, and print the tables and averages.
 
@@ -155,20 +167,20 @@ def sweep(
     A failure (a model that is not there, data that are missing, a window too small) is recorded, and the sweep goes on;
     run the same command again to resume; what is complete is not opened again. Exit code 7: something is missing.
 
-    PLAN.toml has `models` and `protocols`, lists of names, and may have `data`, a list of paths, and `subjects`,
-    `limit`, `on_bad_item`, `dtype`, `device`, `window`, `batch_tokens`, `tokenizer`, `memory`. A model may be a table
-    with `name`, `revisions` (folders inside, or revisions on the Hub), `chat`, `system`, `adapter` and its own `dtype`,
-    `device`, `window`, `batch_tokens`, `tokenizer`, `memory`; data a table with `path`, `benchmark` (whose place it
-    takes) and `mapping` (a file or a table). `memory` is what a copy of the model takes of GPUs, or of main memory on a
-    CPU, as in "12 GB"; left out, it is known from the model's files. Only Ray asks for it.
+    PLAN.toml has `models` and `protocols`, lists of names, and may have `data`, a list of paths, and `shots`, `score`,
+    `subjects`, `limit`, `on_bad_item`, `dtype`, `device`, `window`, `batch_tokens`, `tokenizer`, `memory`. A model may
+    be a table with `name`, `revisions` (folders inside, or revisions on the Hub), `chat`, `system`, `adapter` and its
+    own `dtype`, `device`, `window`, `batch_tokens`, `tokenizer`, `memory`; data a table with `path`, `benchmark` (whose
+    place it takes) and `mapping` (a file or a table). `memory` is what a copy of the model takes of GPUs, or of main
+    memory on a CPU, as in "12 GB"; left out, it is known from the model's files. Only Ray asks for it.
     """
     if out is None:
         raise UsageError("--out is missing: the folder of all runs")
-    if json:
-        options.refuse_without_use("--json prints every number and has", all=every)
+    output.check()
     from choicewise.running.job import job_of, read_plan
 
-    given = {**part.given, **part.data(data or []), **loading.given}
+    given = {"shots": options.shots_of(shots), "score": score}
+    given |= {**part.given, **part.data(data or []), **loading.given}
     if plan is not None:
         options.refuse_without_use("a plan says all that and has", model=model, data=data, protocol=protocol, **given)
         job = read_plan(plan).model_copy(update=job_of({"protocols": ["-"], **tasks.given, **spread.given}).of_command)
@@ -177,11 +189,13 @@ def sweep(
     else:
         job = job_of({"models": model, "protocols": protocol, **given, **tasks.given, **spread.given})
     record = do_sweep(job, options.sources_of(job, fitting=True), out, "all runs")
-    print_folders([out], json, every)
+    print_folders([out], output)
     if missing := record.missing:
+        reasons: dict[str, list[str]] = {}
+        for cell in missing:
+            reasons.setdefault(cell.failure or "not begun", []).append(f"{cell.model} on {cell.dataset}")
         tell(f"{len(missing)} of {len(record.cells)} runs are missing:")
-        tell(*(f"  {cell.model} on {cell.dataset}: {cell.failure or 'not begun'}" for cell in missing))
-    tell(f"wrote {out}; `{command_line('report', out)}` shows this again")
+        tell(*(f"  {listed(names)}: {reason}" for reason, names in reasons.items()))
     if missing:
         raise typer.Exit(INCOMPLETE)
 
@@ -213,7 +227,8 @@ def do_sweep(
 
 
 def _tell_notes(source: OpenedSource, job: Job) -> None:
-    tell_notes(source.data, source.protocols, job.subjects, job.limit, source.source.notes)
+    tell_reading(source.data, source.source.notes, source.without)
+    tell_notes(source.data, source.protocols, job.subjects, job.limit)
 
 
 def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
@@ -326,7 +341,7 @@ def _evaluate(start: str, end: str, table: Mapping[str, Any], out: Path, json: b
 
     first, last = one(start), one(end)
     _refuse_same(first, last)
-    job = job_of({**table, "protocols": [f"{start}{MARK}{end}"]})
+    job = job_of({**table, "protocols": [f"{start}{MARK}{end}"], "shots": "error"})  # its ends are those named
     ends = {first.name: first.protocol, last.name: last.protocol}
     sources, title = options.sources_of(job), job.choices[0].folder
     do_sweep(job, sources, out, title, alone=True, ready=lambda model, source, _: check_all(model, source.data, ends))

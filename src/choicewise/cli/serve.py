@@ -14,8 +14,8 @@ import typer
 from choicewise.cli import options
 from choicewise.cli.options import grouped
 from choicewise.cli.terminal import end_quietly, progress, show, show_download, tell, watch_end
-from choicewise.errors import UsageError
-from choicewise.util.text import command_line
+from choicewise.errors import UsageError, install_line
+from choicewise.util.text import command_line, listed
 
 if TYPE_CHECKING:
     from choicewise.board.queue import SubmissionService
@@ -28,11 +28,14 @@ class Submitting:
 
     protocol: Annotated[
         list[str] | None,
-        typer.Option("--protocol", help="What submitted models are asked, as in `choicewise sweep`; mmlu. Repeatable."),
+        typer.Option(
+            "--protocol",
+            help="What submitted models are asked, as in `choicewise sweep`; what the runs there were. Repeatable.",
+        ),
     ] = None
     data: Annotated[
         list[str] | None,
-        typer.Option("--data", help="On which data; the bundled ones where no protocol is named. Repeatable."),
+        typer.Option("--data", help="On which data; those of the runs there where no protocol is named. Repeatable."),
     ] = None
     limit: options.Limit = None
     allow: Annotated[
@@ -103,7 +106,7 @@ def serve(
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
-        raise UsageError(f"the board needs {error.name}: pip install 'choicewise[serve]'") from error
+        raise UsageError(f"the board needs {error.name}: {install_line('serve')}") from error
 
     from choicewise.board.library import Library
     from choicewise.board.server import BoardServer, address, listen
@@ -149,14 +152,22 @@ def open_submissions(board: Path, loopback: bool, given: Submitting) -> tuple[Su
     Raises UsageError and StoreError before anything is served.
     """
     from choicewise.board.access import SUBMIT, read_token, stored_token
+    from choicewise.board.library import AskedThere, asked_there
     from choicewise.board.queue import QUEUE_FOLDER, Asked, SubmissionService, make_private
     from choicewise.board.submission import ALLOW, LARGEST, Policy
     from choicewise.bundled import BENCHMARK, PREFIX
     from choicewise.running.job import job_of, sources_of
 
-    bundled = () if given.protocol or given.data else (PREFIX + BENCHMARK.name,)
+    there = AskedThere() if given.protocol or given.data else asked_there(board)
+    bundled = () if given.protocol or given.data or there.runs else (PREFIX + BENCHMARK.name,)
     policy = Policy(tuple(given.allow or ALLOW), LARGEST if given.largest is None else parse_size(given.largest))
-    asked = Asked(tuple(given.protocol or ("mmlu",)), tuple(given.data or bundled), given.limit, policy)
+    protocols = tuple(given.protocol or there.protocols or ("mmlu",))
+    limit = there.limit if given.limit is None else given.limit
+    asked = Asked(protocols, tuple(given.data or there.data or bundled), limit, policy)
+    if not (given.protocol or given.data):
+        what = f"{listed(asked.protocols)}{f' on {listed(asked.data)}' if asked.data else ''}"
+        as_there = ", as the runs there were" * bool(there.runs)
+        tell(f"submitted models are asked {what}{as_there}; --protocol changes it")
     sources_of(job_of(asked.plan()))  # what is wrong is said now, not by a worker
     queue = given.queue or board / QUEUE_FOLDER
     make_private(queue)
@@ -203,7 +214,7 @@ def work(
     of its own. What a worker that died has computed is not computed again. Ctrl-C gives back what is under way.
     """
     if lacking := [package for package in NEEDED if find_spec(package) is None]:
-        raise UsageError(f"a worker needs {' and '.join(lacking)}: pip install 'choicewise[hf]'")
+        raise UsageError(f"a worker needs {' and '.join(lacking)}: {install_line('hf')}")
 
     from choicewise.board.queue import QUEUE_FOLDER, SubmissionService
     from choicewise.board.worker import Worker, Workplace

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from itertools import pairwise
-from pathlib import Path
 from threading import Lock, RLock
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -26,9 +25,7 @@ from choicewise.running.progress import LIVE, ProgressReport
 from choicewise.util.text import command_line, json_safe, refuse_secret, safe, size
 
 if TYPE_CHECKING:
-    from choicewise.results.finding import Finding
     from choicewise.results.rows import Row
-    from choicewise.results.sweep import Average
 
 
 Progress = Callable[[int, int], None]
@@ -92,68 +89,22 @@ def show_download() -> Callable[[str, int, int], None]:
     return update
 
 
-FEW = 4
-"""Folders that a line names; more of them are those of the line before."""
-
-
-def print_rows(
-    rows: Sequence[Row], folders: Sequence[Path], json: bool, every: bool, averages: Sequence[Average] = ()
-) -> None:
-    """The rows of the runs in ``folders``: a JSON list, or finding and tables; warnings and what to do next on stderr.
-
-    ``averages``: of the suites, which come last.
-    """
-    from choicewise.report.tables import average_tables, long, printed, serious_warnings
-
-    if json:
-        tell(*serious_warnings(rows))
-        print_json([*(row.as_json() for row in rows), *(each.as_json() for each in averages)])
-        return
-    if rows:
-        shown = print_finding(rows)
-        print_tables(rows, every)
-        tell(*serious_warnings(rows, guesses_shown=shown.count > 0 and shown.guesses == shown.count))
-    print_parts(map(printed, average_tables(averages)))
-    tell(*(_next_steps(rows, folders) if long(rows) else ()))
-
-
-def print_finding(rows: Sequence[Row]) -> Finding:
-    """What the rows say in short, which is returned."""
+def print_finding(rows: Sequence[Row]) -> None:
+    """What the rows say in sentences."""
     from choicewise.report.findings import sentences
     from choicewise.results.finding import finding
 
-    shown = finding(rows)
-    print_parts([" ".join(sentences(shown))])
-    return shown
+    print_parts([" ".join(sentences(finding(rows)))])
 
 
-def print_tables(rows: Sequence[Row], every: bool) -> None:
-    """The rows and what their words mean: all of them where they are few or ``every``, else their families."""
-    from choicewise.report.tables import family_tables, legend, long, report_tables, short_legend, warning_counts
+def print_tables(rows: Sequence[Row], ids: bool) -> None:
+    """The range of each family where there are many rows, every row, and what their words mean."""
+    from choicewise.report.tables import family_tables, legend, long, report_tables
 
-    if every or not long(rows):
-        print_parts(report_tables(rows))
-        show(*legend(rows))
-        return
-    print_parts(family_tables([row for row in rows if row.share]))
-    print_parts(report_tables([row for row in rows if not row.share]))
-    if counts := warning_counts(rows):
-        print_parts([f"warnings, with the number of protocols: {counts}"])
-    show(*short_legend(rows), "every number with its interval, warnings and ids: the same command with --all")
-
-
-def _next_steps(rows: Sequence[Row], folders: Sequence[Path]) -> Iterator[str]:
-    """What to do next with the runs in ``folders``, a line each."""
-    from choicewise.results.finding import finding
-    from choicewise.results.sweep import run_folders
-
-    runs = run_folders(folders)
-    own = next(iter(finding(rows).numbers), None)
-    if len(runs) == 1 and own and own.lowest and own.highest and own.lowest.value < own.highest.value:
-        ladder = command_line("ladder", own.lowest.protocol, own.highest.protocol, *runs)
-        yield f"why the lowest and the highest differ: `{ladder}`"
-    if len(folders) <= FEW:
-        yield f"all of it on one page: `{command_line('page', *folders, '--out', 'page.html')}`"
+    if long(rows):
+        print_parts(family_tables([row for row in rows if row.share]))
+    print_parts(report_tables(rows, ids))
+    show(*legend(rows, ids))
 
 
 _lock = RLock()

@@ -229,26 +229,31 @@ _SHOWN_AGREEMENTS = 8
 
 
 def _pairs(folder: str, pairs: Sequence[Agreement]) -> Group:
-    shown = table("retrieval", "and retrieval", "n", "median", "largest", "differ", "because of", "same decision")
+    shown = table("retrievals", "n", "median", "largest", "differ")
+    for name in ("because of", "same decision"):
+        shown.add_column(name, overflow="fold")
     for pair in pairs:
-        decided = f"{pair.same}/{pair.items}" + (f": {_counts(pair.decided)}" if pair.decided else "")
+        decided = f"{pair.same}/{pair.items}" + (f"\n{_counts(pair.decided)}" if pair.decided else "")
         sizes = (str(pair.n), _nats(pair.median), _nats(pair.largest), str(pair.beyond))
-        shown.add_row(safe(pair.left), safe(pair.right), *sizes, _counts(pair.causes), decided)
+        shown.add_row(f"{safe(pair.left)}\n  {safe(pair.right)}", *sizes, _counts(pair.causes), decided)
     beyond = f"differ: by more than {pairs[0].tolerance:.1e} nats and than the noise of so many tokens"
     return titled(f"{safe(folder)}: retrievals of the same options, differences of their sums in nats", shown, beyond)
 
 
 def _worst(pairs: Sequence[Agreement]) -> Group:
-    shown = table("item", "option", "retrieval", "and retrieval", "sum", "sum", "difference", "cause")
+    shown = table("item, option")
+    shown.add_column("retrievals", overflow="fold")
+    for name in ("sum", "difference", "cause"):
+        shown.add_column(name, justify="right", no_wrap=True)
     every = [(pair, worst) for pair in pairs for worst in pair.worst]
     every.sort(key=lambda entry: -abs(entry[1].difference))
     once: dict[tuple[str, int], tuple[Agreement, Divergence]] = {}
     for pair, worst in every:
         once.setdefault((worst.item, worst.choice), (pair, worst))
     for pair, worst in list(once.values())[:_SHOWN_AGREEMENTS]:
-        names = map(safe, (worst.item, worst.text, pair.left, pair.right))
-        numbers = (f"{worst.left:.4f}", f"{worst.right:.4f}", _nats(worst.difference))
-        shown.add_row(*names, *numbers, worst.cause)
+        item, retrievals = f"{safe(worst.item)}\n  {safe(worst.text)}", f"{safe(pair.left)}\n{safe(pair.right)}"
+        sums = f"{worst.left:.4f}\n{worst.right:.4f}"
+        shown.add_row(item, retrievals, sums, _nats(worst.difference), worst.cause)
     return titled("where they differ most", shown)
 
 
@@ -303,9 +308,9 @@ def _spreads(spreads: Sequence[ScoreSpread]) -> Group:
     shown = table("model", "protocols", "distinct", "min", "median", "max", "flips")
     shown.add_column("lowest, highest", overflow="fold")
     for spread in spreads:
-        name, extremes = f"{safe(spread.model)} on {safe(spread.dataset)}", f"{spread.lowest}, {spread.highest}"
-        shares = map(percent, astuple(spread.panel))
-        shown.add_row(name, str(spread.protocols), str(spread.distinct), *shares, extremes if spread.protocols else "-")
+        name = f"{safe(spread.model)}\n  on {safe(spread.dataset)}"
+        extremes = ",\n".join(safe(each) for each in (spread.lowest, spread.highest) if each) or "-"
+        shown.add_row(name, str(spread.protocols), str(spread.distinct), *map(percent, astuple(spread.panel)), extremes)
     title = "accuracy in % over protocols (means over items)"
     return titled(title, shown, "flips: % of items for which the protocols do not all predict the same")
 

@@ -19,17 +19,17 @@ def sentences(finding: Finding) -> list[str]:
     The spread of the numbers; who leads, where there are several models; what is not shown to be better than
     guessing, or missing.
     """
-    gaps, other_metrics = _gaps(finding), _other_metrics(finding)
+    missing, other_metrics = gaps(finding), _other_metrics(finding)
     if not finding.numbers and other_metrics:
         return other_metrics
     if not finding.count:
         return [_no_number(finding), *other_metrics]
     if finding.guesses == finding.count:
         few = all(each.few for each in finding.numbers if each.count)
-        return [*_all_guesses(finding, few), *([sentence(gaps)] if gaps else []), *other_metrics]
+        return [*_all_guesses(finding, few), *([sentence(missing)] if missing else []), *other_metrics]
     spread = _spread(finding.numbers[0]) if len(finding.models) == 1 == len(finding.datasets) else _spreads(finding)
-    told = [*_guesses(finding), *gaps]
-    return [spread, *_lead_sentences(finding), *([sentence(told)] if told else []), *other_metrics]
+    told = [*_guesses(finding), *missing]
+    return [spread, *lead_sentences(finding, "it"), *([sentence(told)] if told else []), *other_metrics]
 
 
 def turn_text(turn: Turn) -> str:
@@ -74,7 +74,7 @@ def _other_metrics(finding: Finding) -> list[str]:
 def _no_number(finding: Finding) -> str:
     rows = sum(each.unmeasured for each in finding.numbers)
     under = "there is nothing to report" if not rows else f"no item was scored {_under(finding, rows, 'any of ')}"
-    return ": ".join(["There is no number", ", ".join([under, *_gaps(finding)])]) + "."
+    return ": ".join(["There is no number", ", ".join([under, *gaps(finding)])]) + "."
 
 
 def _under(finding: Finding, rows: int, any_: str = "") -> str:
@@ -154,7 +154,7 @@ def _guesses(finding: Finding) -> list[str]:
     return [f"{told} ({chance})" if chance else told]
 
 
-def _gaps(finding: Finding) -> list[str]:
+def gaps(finding: Finding) -> list[str]:
     """What is missing, if anything."""
     parts = []
     row, unmeasured = finding.missing, sum(each.unmeasured for each in finding.numbers)
@@ -192,8 +192,11 @@ def _chance(finding: Finding) -> str:
     return f"{chances.pop()} %" if len(chances) == 1 else ""
 
 
-def _lead_sentences(finding: Finding) -> list[str]:
-    """Who leads, and what that turns on: one sentence, or none where there is one model."""
+def lead_sentences(finding: Finding, subject: str = "") -> list[str]:
+    """Who leads, and what that turns on: one sentence, or none where there is one model.
+
+    ``subject``: what the sentence calls the first model of the only dataset, its name unless given.
+    """
     if len(finding.models) == 1:
         return []
     if not finding.leads:
@@ -201,7 +204,8 @@ def _lead_sentences(finding: Finding) -> list[str]:
     if len(finding.datasets) == 1:
         (lead,) = finding.leads
         turn = [turn_text(lead.turn)] if lead.turn and lead.leader else []
-        return [sentence([": ".join([_lead(lead, "it"), *turn])])]
+        said = ": ".join([_lead(lead, subject or short(lead.models[0], NAME)), *turn])
+        return [sentence([said]) if subject else f"{said}."]
     parts = [
         f"on {short(each.dataset, NAME)} {_lead(each, short(each.models[0], NAME))}" for each in finding.leads[:SEVERAL]
     ]

@@ -22,7 +22,7 @@ from choicewise.results.outcomes import measured_as
 from choicewise.results.rows import SERIOUS, WARNINGS, Row
 from choicewise.results.sweep import Average, PartValue
 from choicewise.scoring.intervals import FEWEST
-from choicewise.util.text import counted, disarmed, interval, listed, percent, safe
+from choicewise.util.text import broken, counted, disarmed, interval, listed, percent, safe, wrapped
 
 LONG, _MANY = 20, 100
 """Rows that one table, and all tables together, have before they are shown in short."""
@@ -85,20 +85,6 @@ def family_tables(rows: Sequence[Row], width: int | None = None) -> list[Group]:
     return parts
 
 
-def warning_counts(rows: Sequence[Row]) -> str:
-    """The warnings in a few words, each with the number of protocols; nothing where there is nothing."""
-    protocols = {
-        warning: {row.protocol for row in rows if warning in row.diagnosis.warnings or getattr(row, warning, None)}
-        for warning in IN_SHORT
-    }
-    return ", ".join(f"{IN_SHORT[warning]} ({len(names)})" for warning, names in protocols.items() if names)
-
-
-def short_legend(rows: Sequence[Row]) -> list[str]:
-    """Why items are missing, and what the ids in the titles are, a line each."""
-    return [*reasons(rows), *_sources(rows), "ids: #R model as computed, #D data"]
-
-
 @dataclass(frozen=True)
 class AverageTable:
     """One suite in texts: a row per model under ``columns``, and what its numbers are not, a line each."""
@@ -132,18 +118,19 @@ IDS = (
 """What the short ids are of."""
 
 
-def report_tables(rows: Sequence[Row], width: int | None = None) -> list[Group]:
-    """One table per model and dataset, then the ranks when the same was measured on several models.
+def report_tables(rows: Sequence[Row], ids: bool = False, width: int | None = None) -> list[Group]:
+    """One table per model and dataset, a line a number, then the ranks when the same was measured on several models.
 
-    ``width``: in columns, by default that of the console.
+    ``ids``: with those of each number, and the range that rounding allows, on lines of their own where there is no
+    room.  ``width``: in columns, by default that of the console.
     """
     width = width or console().width
     several = len({row.model for row in rows}) > 1
     shares, others = [row for row in rows if row.share], [row for row in rows if not row.share]
     tables = [
-        _run_table(f"{model} on {dataset}", own, several, width)
+        _run_table(f"{model} on {dataset}", own, several, ids, width)
         for part in (shares, others)
-        for (model, dataset), own in _by_run(part)
+        for (model, dataset), own in _by_run(part, ids)
     ]
     if several and shares:
         tables.append(rank_table("accuracy in % and rank", _cells(shares), width))
@@ -152,15 +139,17 @@ def report_tables(rows: Sequence[Row], width: int | None = None) -> list[Group]:
     return tables
 
 
-def legend(rows: Sequence[Row]) -> list[str]:
-    """What the warnings, columns and counts that occur in ``rows`` mean, a line each."""
-    raised = {warning for row in rows for warning in row.diagnosis.warnings}
-    lines = [f"{warning}: {meaning}" for warning, meaning in WARNINGS.items() if warning in raised]
+def legend(rows: Sequence[Row], ids: bool = False) -> list[str]:
+    """What the words, warnings, columns and counts that occur in ``rows`` mean; ``ids``: of the ids, too."""
+    own = {warning for row in rows for warning in row.diagnosis.warnings}
+    lines = ["protocol: a complete recipe for a number; ENTRY:SCORE says where it was published and what is compared"]
+    lines += ["family: what a protocol asks the model for"] if long(rows) else []
+    lines += [f"{warning}: {meaning}" for warning, meaning in WARNINGS.items() if warning in own]
     if unused := {name for row in rows for name in row.unused}:
         blank = "; _ is a blank in the question, which the choices should fill" if BLANK in unused else ""
         lines.append(f"unused: fields of the data that the protocol does not show{blank}")
     noises, dashes = [row.noise or 0.0 for row in rows if row.low < row.high], any(map(_unbounded, rows))
-    if any(noises) or dashes:
+    if ids and (any(noises) or dashes):
         most = max(noises, default=0.0)
         differ = f"two ways of computing a token differ by up to {most:.2g} nats, n tokens by √n times that"
         noise = f"; {differ}" if any(noises) else ""
@@ -175,22 +164,19 @@ def legend(rows: Sequence[Row]) -> list[str]:
         lines.append(f"95 % interval: none where there are fewer than {FEWEST} subjects: it would come out too small")
     if any(row.rank_low is not None for row in rows):
         lines.append("rank: in brackets, the ranks in 95 % of 2000 draws of items")
-    lines += [*reasons(rows), *_sources(rows)]
-    return [*lines, IDS]
+    lines += [*reasons(rows), *_sources(rows), *([IDS] if ids else [])]
+    return [part for line in lines for part in wrapped(line, console().width)]
 
 
-def serious_warnings(rows: Sequence[Row], guesses_shown: bool = False) -> list[str]:
-    """What speaks against numbers themselves, a line for each serious warning, however many numbers have it.
-
-    ``guesses_shown``: whether the sentence above says that nothing is better than guessing.
-    """
+def serious_warnings(rows: Sequence[Row]) -> list[str]:
+    """What speaks against numbers themselves, a line for each alarm, however many numbers have it."""
     lines = []
     for warning in SERIOUS:
-        own = [row for row in rows if warning in _unexplained(row)]
-        if own and not (warning == "chance" and guesses_shown):
+        own = [row for row in rows if warning in raised(row)]
+        if own:
             one = f"{safe(own[0].model)} under {own[0].protocol}"
             which = one if len(own) == 1 else f"{len(own):,} of {counted(len(rows), 'number')}, such as {one}"
-            lines.append(f"warning: {warning}, {which}: {_explained(warning, own[0])}")
+            lines.append(f"alarm: {warning}, {which}: {_explained(warning, own[0])}")
     return lines
 
 
@@ -240,7 +226,9 @@ def matrix(title: str, cells: Mapping[str, Mapping[str, str]], least: int, width
         chosen = columns[start : start + step]
         shown = table("")
         for column in chosen:
-            shown.add_column(safe(column), justify="right", overflow="fold", max_width=room // len(chosen) - 2)
+            most = room // len(chosen) - 2
+            name = "\n".join(broken(safe(column), most))
+            shown.add_column(name, justify="right", overflow="fold", max_width=most)
         for name, row in cells.items():
             shown.add_row(safe(name), *(row.get(column, "") for column in chosen))
         parts.append(shown)
@@ -410,13 +398,24 @@ _NAME, _RANKED = 34, 13  # columns that a table of ranks gives to the name of a 
 _TEXT = ("protocol", "group", "metric", "warnings", "ids", "model", "axis")
 
 
-def _by_run(rows: Sequence[Row]) -> Iterable[tuple[tuple[str, str], list[Row]]]:
-    """The rows of each model and part of a dataset, after the names of the two with their ids."""
-    runs: dict[tuple[str, str], list[Row]] = {}
+def _by_run(rows: Sequence[Row], ids: bool = False) -> Iterable[tuple[tuple[str, str], list[Row]]]:
+    """The rows of each model and part of a dataset, after the names of the two; with their ids where names need them.
+
+    ``ids``: with them in any case.
+    """
+    runs: dict[tuple[str, str, str, str, str], list[Row]] = {}
     for row in rows:
-        part = f" ({row.selection})" if row.selection else ""
-        runs.setdefault((f"{row.model} {row.r}", f"{row.dataset} {row.data}{part}"), []).append(row)
-    return runs.items()
+        runs.setdefault((row.model, row.r, row.dataset, row.data, row.selection), []).append(row)
+    models, datasets = ({(name, id) for name, id in pairs} for pairs in (_firsts(runs, 0), _firsts(runs, 2)))
+    twice = [Counter(name for name, _ in pairs) for pairs in (models, datasets)]
+    for (model, r, dataset, data, part), own in runs.items():
+        model_name = f"{model} {r}" if ids or twice[0][model] > 1 else model
+        data_name = f"{dataset} {data}" if ids or twice[1][dataset] > 1 else dataset
+        yield (model_name, f"{data_name} ({part})" if part else data_name), own
+
+
+def _firsts(runs: Iterable[tuple[str, ...]], place: int) -> Iterator[tuple[str, str]]:
+    return ((key[place], key[place + 1]) for key in runs)
 
 
 def _sources(rows: Sequence[Row]) -> list[str]:
@@ -433,9 +432,10 @@ _EXPLAINED = {
 """Warning → those that follow from it, and need no line of their own."""
 
 
-def _unexplained(row: Row) -> set[str]:
-    raised = set(row.diagnosis.warnings)
-    return raised - {follows for warning in raised for follows in _EXPLAINED.get(warning, ())}
+def raised(row: Row) -> set[str]:
+    """The warnings of a row, but those that follow from another of them."""
+    own = set(row.diagnosis.warnings)
+    return own - {follows for warning in own for follows in _EXPLAINED.get(warning, ())}
 
 
 def _explained(warning: str, row: Row) -> str:
@@ -457,7 +457,7 @@ def _cells(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, int | None]]
     return cells
 
 
-def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Group:
+def _run_table(title: str, rows: Sequence[Row], several: bool, ids: bool, width: int) -> Group:
     numbered, notes = {row.protocol for row in rows if row.n}, []
     empty = [*dict.fromkeys(row.protocol for row in rows if row.protocol not in numbered)]
     if numbered and len(empty) > 1:  # a line for all of them; why, the legend says
@@ -473,20 +473,33 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, width: int) -> Gr
         "numeric": [(interval(row.low, row.high) if row.low < row.high or _unbounded(row) else "") for row in rows],
         "n": [str(row.n) for row in rows],
         "rank": [f"{row.rank or ''}" + (f" [{row.rank_low}-{row.rank_high}]" if row.rank_low else "") for row in rows],
-        "warnings": [_warnings(row) for row in rows],
+        "warnings": [", ".join(_warnings(row)) for row in rows],
         "ids": [f"{row.id} {row.i} {row.t}" for row in rows],
     }
-    if len(set(columns["metric"])) == 1:
-        title = f"{title}, {columns.pop('metric')[0]}"
-    shown_if = {"group": len(set(columns["group"])) > 1, "rank": several}
-    shown_if |= {name: any(columns[name]) for name in ("numeric", "warnings")}
+    for name in ("metric",) if ids else ("metric", "n"):
+        if len(set(columns[name])) == 1:
+            title = f"{title}, {columns.pop(name)[0]}{' questions' if name == 'n' else ''}"
+    shown_if = {"group": len(set(columns["group"])) > 1, "rank": several, "ids": ids}
+    shown_if |= {"warnings": any(columns["warnings"]), "numeric": ids and any(columns["numeric"])}
     columns = {name: cells for name, cells in columns.items() if shown_if.get(name, True)}
-    if width < _NARROW:
+    if ids and width < _NARROW:
         columns = _stacked(columns)
+    elif not ids and "warnings" in columns:
+        taken = sum(2 + max(len(name), *map(len, cells)) for name, cells in columns.items() if name != "warnings")
+        columns["warnings"] = [_first(_warnings(row), width - taken) for row in rows]
     shown = table(*columns)
     for cells in zip(*columns.values(), strict=True):
         shown.add_row(*cells)
     return titled(title, shown, *notes)
+
+
+def _first(words: Sequence[str], room: int) -> str:
+    """As many of ``words`` as there is room for on a line, and how many more there are."""
+    for most in range(len(words), -1, -1):
+        text = ", ".join([*words[:most], *([f"+{len(words) - most}"] if most < len(words) else [])])
+        if len(text) <= room:
+            return text
+    return ""
 
 
 def _stacked(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
@@ -509,12 +522,12 @@ def _unbounded(row: Row) -> bool:
     return row.n > 0 and math.isnan(row.low)
 
 
-def _warnings(row: Row) -> str:
+def _warnings(row: Row) -> list[str]:
     unused = [f"unused: {', '.join(map(safe, row.unused))}"] if row.unused else []
-    return ", ".join([*row.diagnosis.warnings, *unused, *row.counts])
+    return [*row.diagnosis.warnings, *unused, *row.counts]
 
 
-_WIDE = 160  # columns of a table that goes to a file or a pipe, where nothing limits it
+_WIDE = 100  # columns of a table that goes to a file or a pipe, where nothing limits it
 
 
 class _Plain(Console):

@@ -16,13 +16,10 @@ import numpy as np
 
 from choicewise.protocols.protocol import signature
 from choicewise.results.measurement import of_items, shared_items
-from choicewise.results.outcomes import Outcome, Outcomes, measured_as
+from choicewise.results.outcomes import Outcome, Outcomes, distinct, measured_as
 from choicewise.results.rows import Row
 from choicewise.scoring.intervals import ranks
-from choicewise.scoring.significance import SignFlip, holm, sign_flip
-
-LEVEL = 0.05
-"""Of significance, after Holm's correction for all tests."""
+from choicewise.scoring.significance import LEVEL, SignFlip, holm, sign_flip
 
 
 class Measured(Protocol):
@@ -222,7 +219,7 @@ def finding(rows: Sequence[Row]) -> Finding:
     A protocol that stands there under two names counts once.  A model that was computed in several ways under one
     protocol counts as several, named with their ids (``#R``).
     """
-    other_metrics, rows = tuple(row for row in rows if not row.share), _distinct([row for row in rows if row.share])
+    other_metrics, rows = tuple(row for row in rows if not row.share), distinct([row for row in rows if row.share])
     runs: dict[tuple[str, str], list[Row]] = {}
     datasets: dict[str, list[Row]] = {}
     for row in rows:
@@ -328,15 +325,6 @@ def _contest(one: Outcome, other: Outcome, first: bool, guessed: bool) -> Revers
 
 _INCOMPLETE = re.compile(r"(?:^|, )(incomplete(?:: [\d,]+ of [\d,]+ items)?)$")
 """How :func:`choicewise.results.rows.selection` ends for a run that goes on."""
-
-
-def _distinct(rows: Sequence[Row]) -> list[Row]:
-    alike: dict[tuple[str, ...], dict[str, Row]] = {}
-    for row in rows:
-        alike.setdefault((row.model, *measured_as(row)), {}).setdefault(row.r, row)
-    twice = {model for (model, *_), ways in alike.items() if len(ways) > 1}
-    distinct = (row for ways in alike.values() for row in ways.values())
-    return [replace(row, model=f"{row.model} {row.r}") if row.model in twice else row for row in distinct]
 
 
 def _numbers(rows: Sequence[Row]) -> Numbers:

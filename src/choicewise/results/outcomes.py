@@ -71,9 +71,29 @@ def bounded(rows: Sequence[Row], runs: Sequence[Outcomes], by: str | None = None
     ]
 
 
+def mean_bounds(parts: Sequence[Sequence[Outcome]]) -> list[tuple[int, int]]:
+    """The interval of each model's rank by the plain mean over ``parts``, each with an outcome of every model."""
+    weighted = [_weighted(measured, measured[0].protocol.aggregation)[1] for measured in parts]
+    intervals = rank_intervals(*weighted)
+    return list(zip(intervals.low.tolist(), intervals.high.tolist(), strict=True))
+
+
 def measured_as(row: Row) -> tuple[str, ...]:
     """What rows have in common whose values can be ranked: the data, the part of it, the group and the protocol."""
     return row.data, row.selection, row.subject, row.signature
+
+
+def distinct(rows: Sequence[Row]) -> list[Row]:
+    """The rows without what stands there twice, as under another name of its protocol.
+
+    A model that was computed in several ways under one protocol is called by its name and its id (``#R``).
+    """
+    alike: dict[tuple[str, ...], dict[str, Row]] = {}
+    for row in rows:
+        alike.setdefault((row.model, *measured_as(row)), {}).setdefault(row.r, row)
+    twice = {model for (model, *_), ways in alike.items() if len(ways) > 1}
+    rest = (row for ways in alike.values() for row in ways.values())
+    return [replace(row, model=f"{row.model} {row.r}") if row.model in twice else row for row in rest]
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,15 +364,20 @@ class Summary:
 def _bounds(measured: Sequence[Outcome], by: str | None) -> list[tuple[str, list[int], list[int]]]:
     """(group, lowest ranks, highest ranks), a rank per measurement."""
     aggregation = by or measured[0].protocol.aggregation
-    subjects, credits = paired_credits(measured)
+    subjects, weighted = _weighted(measured, aggregation)
     groups = np.array([GROUPS[aggregation](subject, measured[0].categories) for subject in subjects], dtype=object)
-    weighted = credits * _weights(subjects, credits) if aggregation == "macro" else credits
     bounds = []
     for group in dict.fromkeys(groups.tolist()):
         intervals = rank_intervals(weighted[:, groups == group])
         if intervals.n:
             bounds.append((group, intervals.low.tolist(), intervals.high.tolist()))
     return bounds
+
+
+def _weighted(measured: Sequence[Outcome], aggregation: str) -> tuple[list[str], Floats]:
+    """The subject of every item, and its credits as they weigh in a mean over the items, float64 [outcomes, items]."""
+    subjects, credits = paired_credits(measured)
+    return subjects, credits * _weights(subjects, credits) if aggregation == "macro" else credits
 
 
 def _weights(subjects: Sequence[str], credits: Floats) -> Floats:

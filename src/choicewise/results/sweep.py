@@ -26,6 +26,7 @@ from choicewise.scoring.observed import Integers
 from choicewise.store.folder import is_sweep, read_manifest, read_sweep
 from choicewise.store.tables import check_items
 from choicewise.util.jsonio import json_value
+from choicewise.util.text import counted
 
 
 def averages(folder: Path, sweep: Sweep, summaries: Mapping[Path, Summary]) -> list[Average]:
@@ -65,8 +66,7 @@ def run_folders(folders: Iterable[str | Path]) -> list[Path]:
         there = [sweep[0] / cell.folder for cell in sweep[1].cells]
         there = [run for run in there if (run / MANIFEST).exists()]
         if not there:
-            reasons = dict.fromkeys(cell.failure for cell in sweep[1].cells if cell.failure)
-            raise UsageError(f"no run is there in {folder}; run the same command again", list(reasons))
+            raise _nothing(folder, sweep[1])
         runs += _readable(there)
     return list(dict.fromkeys(runs))
 
@@ -337,6 +337,15 @@ def _readable(runs: Sequence[Path]) -> Sequence[Path]:
     for reason in reasons.values():
         warn(f"a run is left out: {reason}", stacklevel=3)
     return [run for run in runs if run not in reasons]
+
+
+def _nothing(folder: Path, sweep: Sweep) -> UsageError:
+    """That a sweep has no run yet, why, and what to do."""
+    reasons = list(dict.fromkeys(cell.failure for cell in sweep.cells if cell.failure))
+    asked = counted(len(sweep.cells), "run")
+    why = f"each of {asked} failed; mend what stands below, and" if reasons else f"{asked} were to come, and"
+    again = "type the same `choicewise sweep` line again, which asks what lacks"
+    return UsageError(f"no run is there in {folder}: {why} {again}", reasons)
 
 
 def _within(folder: Path) -> list[Path]:

@@ -239,23 +239,31 @@ _AT_ONCE = 50
 """Draws that are computed together."""
 
 
-def rank_intervals(credits: Floats, draws: int = 2000, seed: int = 0, level: float = 0.95) -> RankIntervals:
-    """Percentile bootstrap of ranks by mean credit; ``credits`` float64 [models, items], NaN for missing.
+def rank_intervals(*parts: Floats, draws: int = 2000, seed: int = 0, level: float = 0.95) -> RankIntervals:
+    """Percentile bootstrap of ranks by mean credit; ``parts``: credits float64 [models, items], NaN for missing.
 
-    Every draw resamples items with replacement, the same for all models, so the pairing is kept.
+    Of several ``parts`` with the same models, by the plain mean of the parts' means.  Every draw resamples the items of
+    each part with replacement, the same for all models, so the pairing is kept.
     """
-    complete = credits[:, ~np.isnan(credits).any(axis=0)]
-    n, missing = complete.shape[1], credits.shape[1] - complete.shape[1]
-    rank = ranks(complete.sum(axis=1) / max(n, 1))
-    if not n:
-        return RankIntervals(rank, rank, np.full_like(rank, len(rank)), n, missing)
+    complete = [credits[:, ~np.isnan(credits).any(axis=0)] for credits in parts]
+    sizes = [credits.shape[1] for credits in complete]
+    n, missing = sum(sizes), sum(credits.shape[1] for credits in parts) - sum(sizes)
+    rank = ranks(sum(credits.sum(axis=1) / max(size, 1) for credits, size in zip(complete, sizes, strict=True)))
+    if not all(sizes):
+        return RankIntervals(rank, np.ones_like(rank), np.full_like(rank, len(rank)), 0, missing + n)
     rng = np.random.default_rng(seed)
-    # Items with the same credits of all models are one kind, and there are far fewer kinds than items.
-    kinds, counts = np.unique(complete, axis=1, return_counts=True)
-    parts = (rng.multinomial(n, counts / n, min(_AT_ONCE, draws - start)) for start in range(0, draws, _AT_ONCE))
-    drawn = np.concatenate([ranks(part @ kinds.T / n) for part in parts])
+    drawn = ranks(sum(_drawn_means(credits, draws, rng) for credits in complete))
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0, method="inverted_cdf").astype(np.int64)
     return RankIntervals(rank, low, high, n, missing)
+
+
+def _drawn_means(credits: Floats, draws: int, rng: np.random.Generator) -> Floats:
+    """The mean credits in every draw, float64 [draws, models]."""
+    n = credits.shape[1]
+    # Items with the same credits of all models are one kind, and there are far fewer kinds than items.
+    kinds, counts = np.unique(credits, axis=1, return_counts=True)
+    parts = (rng.multinomial(n, counts / n, min(_AT_ONCE, draws - start)) for start in range(0, draws, _AT_ONCE))
+    return np.concatenate([part @ kinds.T / n for part in parts])
 
 
 FEWEST = 10

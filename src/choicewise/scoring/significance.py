@@ -117,6 +117,10 @@ def fit(probabilities: Floats, counts: Floats, item_offsets: Integers) -> Fit:
     return Fit(likelihood, _pearson(predicted, shares), int(known.sum()), float(people.sum()))
 
 
+LEVEL = 0.05
+"""Of significance, after Holm's correction for all tests."""
+
+
 def holm(p: npt.ArrayLike) -> Floats:
     """Adjusted p-values in the order given (Holm 1979); rejecting those ≤ α errs anywhere with probability ≤ α."""
     values = np.asarray(p, dtype=np.float64)

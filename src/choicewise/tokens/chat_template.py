@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from choicewise.data.items import has_half_character
-from choicewise.errors import ModelError
+from choicewise.errors import ModelError, install_line
 from choicewise.util.cache import BoundedCache
 from choicewise.util.isolate import BoundedProcess, Limits, Record, Unavailable, serve
 from choicewise.util.jsonio import exact_json, json_digest
@@ -145,7 +145,7 @@ def _prepare_rendering() -> Callable[[Record], Record]:
         from jinja2.exceptions import TemplateError
         from transformers.utils import chat_template_utils
     except ImportError as error:
-        raise Unavailable(f"can't be rendered here, {error}: pip install 'choicewise[hf]'") from error
+        raise Unavailable(f"can't be rendered here, {error}: {install_line('hf')}") from error
     chat_template_utils.datetime = type("Today", (), {"now": staticmethod(lambda: _TODAY)})
 
     def answer(question: Record) -> Record:

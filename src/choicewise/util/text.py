@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
+from textwrap import wrap
 from typing import Final
 
 from choicewise.errors import ChoicewiseError, UsageError
@@ -151,6 +152,21 @@ def shortened(text: str, most: int = _LONGEST_NAME, start: int = 0) -> str:
         return text
     cut = ("…" if start else "") + text[start:]
     return cut if len(cut) <= most else f"{cut[: most - 1].rstrip()}…"
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """``text`` in lines of at most so many columns, broken between words; nothing where it is empty."""
+    return wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def broken(name: str, most: int) -> list[str]:
+    """A name in lines of at most ``most`` columns, broken behind spaces and signs and never inside a word."""
+    lines = [""]
+    for part in re.findall(r"[^\s/:._-]*[\s/:._-]?", name):
+        if lines[-1] and part.strip() and len((lines[-1] + part).rstrip()) > most:
+            lines.append("")
+        lines[-1] += part
+    return [line.rstrip() for line in lines]
 
 
 def percent(share: float) -> str:

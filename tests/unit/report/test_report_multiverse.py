@@ -160,6 +160,7 @@ def told(found: Multiverse) -> str:
     return "".join(f"{line}\n" for line in printed(*multiverse_tables(found), width=400))
 
 
+@pytest.mark.costly("whole runs")
 def test_a_protocol_without_a_scored_item_counts_nowhere(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
     kept = multiverse([run.choose([PROTOCOLS[0], *PROTOCOLS[2:]]) for run in runs])
     without(monkeypatch, lambda _, name: slice(None) if name == PROTOCOLS[1] else [])

@@ -72,6 +72,7 @@ def scored(block: PreparedBlock, tokens: Tokenizer, row: SpanRow) -> bytes:
     return b"".join(table[token] for token in question.continuation)
 
 
+@pytest.mark.costly("real tokenizers")
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(
     boundary=st.sampled_from(BOUNDARIES),

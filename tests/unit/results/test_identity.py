@@ -57,13 +57,13 @@ def test_tables_have_the_ids(run: Run) -> None:
     rows = run.rows()
     for width in (160, 80):
         shown = StringIO()
-        Console(width=width, file=shown).print(*report_tables(rows, width))
+        Console(width=width, file=shown).print(*report_tables(rows, ids=True, width=width))
         title, head, *lines = (line.split() for line in shown.getvalue().splitlines())
         assert title[:5] == ["fake:hash", rows[0].r, "on", rows[0].dataset, f"{rows[0].data},"]
         assert ("ids" in head) == (width == 160)  # where there is no room they stand under the name
         for row in rows:
             assert any([row.id, row.i, row.t] == [word for word in line if word[0] == "#"] for line in lines)
-    assert "#T tokens asked and scored" in " ".join(legend(rows))
+    assert "#T tokens asked and scored" in " ".join(legend(rows, ids=True))
 
 
 def test_protocols_share_what_they_ask(run: Run) -> None:

@@ -66,7 +66,7 @@ def test_the_reason_stands_in_report_json_explain_and_page(data: Path, tmp_path:
     out = tmp_path / "run"
     run = evaluate(model=Silent(lost_number_3), data=data, protocols=[CLOZE], out=out)
     item = run.rows()[0].missing_reasons[0].example
-    printed = " ".join(choicewise("report", out, code=0).stdout.split())
+    printed = " ".join(choicewise("report", out, "--all", code=0).stdout.split())
     assert f"missing under {CLOZE}: 2, such as {item}: {REASON}" in printed
     (row,) = json.loads(choicewise("report", out, "--json").stdout)
     assert row["missing_reasons"] == [{"reason": REASON, "count": 2, "example": item}]

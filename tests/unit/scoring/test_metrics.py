@@ -193,6 +193,7 @@ def test_the_error_of_a_difference_is_the_paired_one(items: Items) -> None:
     assert error(each[1] - each[0]) == pytest.approx(pair.se, nan_ok=True)
 
 
+@pytest.mark.costly("items are drawn again and again")
 @pytest.mark.parametrize("aggregations", [("micro", "macro"), ("macro", "macro"), ("micro", "micro")])
 @pytest.mark.parametrize("missing", [0.0, 0.1])
 def test_the_error_of_a_difference_is_that_of_drawing_items_again(

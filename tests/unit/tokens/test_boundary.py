@@ -71,6 +71,7 @@ def pairs(asked: Sequence[ChoiceQuestion]) -> list[Pair | None]:
     return [one.span and (one.span.context.tolist(), one.span.continuation.tolist()) for one in asked]
 
 
+@pytest.mark.costly("real tokenizers")
 @pytest.mark.parametrize("name", [*TOKENIZERS, "bytes"])
 @given(
     policy=st.sampled_from(POLICIES),

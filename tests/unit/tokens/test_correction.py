@@ -231,6 +231,7 @@ def test_heal_of_an_unmerged_boundary_is_lcp(name: str, context: str, choice: st
         assert plain.span.key == healed.span.key
 
 
+@pytest.mark.costly("real tokenizers")
 @pytest.mark.parametrize("name", LOSSY)
 def test_lost_text_is_never_silent(name: str) -> None:
     tokens = tokenizer(name)

@@ -1,0 +1,278 @@
+"""What commands say first: a run in nine lines, several runs as a table of models by benchmarks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from textwrap import shorten
+
+from choicewise.report.findings import gaps, lead_sentences
+from choicewise.report.tables import IN_SHORT, plain, raised
+from choicewise.results.compare import published
+from choicewise.results.finding import Reversal, enough, finding, guess
+from choicewise.results.headline import Matrix, headline, matrix
+from choicewise.results.outcomes import Outcomes, ranks_among
+from choicewise.results.rows import SERIOUS, WARNINGS, Row
+from choicewise.util.text import (
+    NAME,
+    broken,
+    counted,
+    interval,
+    percent,
+    probability,
+    ranks,
+    safe,
+    sentence,
+    short,
+    wrapped,
+)
+
+WIDTH, LINES = 100, 9
+"""Columns and lines of what is said first, the commands to run next included."""
+
+LETTERS, TEXTS = ("letters", "letters with answers"), ("cloze", "whole answers")
+"""Families of protocols: those of which one number stands for all that score labels, and all that score texts."""
+
+_EACH = 3  # so many numbers have a line each
+_CELL, _TITLE = 7, 16  # columns that a column of a table takes at least, and that a name above it takes at most
+_WORD = 40  # columns of a word that takes more are left out in its middle
+
+
+def first_lines(
+    rows: Sequence[Row], outcomes: Sequence[Outcomes] = (), averaged: bool = False, most: int = LINES - 2
+) -> list[str]:
+    """What is said first of all ``rows``; ``outcomes``: of their runs.
+
+    Of one run the numbers, whether they are guesses, what is missing, and warnings, in ``most`` lines, six or more; of
+    several the table of models by benchmarks, unless they are ``averaged`` in a table of their own.
+    """
+    rows = [row for row in rows if row.n] or rows  # why there are no numbers under others, the whole report says
+    if not rows:
+        return []
+    if len({(row.model, row.r, row.data, row.selection) for row in rows}) == 1:
+        return _run(rows, most)
+    shown = finding(rows)
+    leads = lead_sentences(shown) if len(shown.datasets) == 1 else []
+    table = [] if averaged else _matrix(matrix(rows, outcomes), rows)
+    return [*table, *map(safe, wrapped(" ".join(leads), WIDTH)), *_missing(rows), *warning_lines(rows)]
+
+
+def _run(rows: Sequence[Row], most: int) -> list[str]:
+    known = [row for row in rows if row.share and not math.isnan(row.value)]
+    after = [*_against_guessing(known), *_missing(rows)]
+    numbers = [*_numbers(rows, known, min(_EACH, most - 2 - len(after)))]
+    lines = [_title(rows), *numbers, *after]
+    return [*map(safe, lines), *warning_lines(rows, min(2, most - len(lines)))]
+
+
+def warning_lines(rows: Sequence[Row], most: int = 2) -> list[str]:
+    """Alarms, which speak against numbers themselves, and warnings, each in a few words with how many numbers have it.
+
+    In ``most`` lines, one or two; that numbers are guesses is said elsewhere.
+    """
+    counts = {name: sum(name in _told(row) for row in rows) for name in IN_SHORT}
+    lines: list[list[str]] = []
+    for title, serious in (("alarms: ", True), ("warnings: ", False)):
+        names = [name for name in counts if counts[name] and (name in SERIOUS) == serious]
+        parts = [f"{IN_SHORT[name]} ({counts[name]} of {len(rows)})" for name in names]
+        lines += [[title + parts[0], *parts[1:]]] if parts else []
+    if len(lines) > most:
+        lines = [[*lines[0], *lines[1]]]
+    return [_fitted(parts) for parts in lines]
+
+
+def _told(row: Row) -> set[str]:
+    """The warnings of a row, and the counts that no other line tells."""
+    own = raised(row)
+    hidden = {"missing", "ties", *(["invalid"] if "many-unparsed" in own else [])}
+    return own | {name for name in IN_SHORT.keys() - WARNINGS.keys() - hidden if getattr(row, name)}
+
+
+def published_lines(rows: Sequence[Row], turned: Reversal | None) -> list[str]:
+    """The first model of the published table above the models of ``rows``, under its protocols, and what that says.
+
+    ``rows``: of one dataset, under these and other protocols.  ``turned``: of two of the models that change places
+    between these protocols.  Nothing where no row is under one of them.
+    """
+    own = {row.id: row.protocol for row in rows}
+    columns = {column: own[column] for column in published() if column in own}
+    if not columns:
+        return []
+    known = {(row.model, row.id): row.value for row in rows if row.id in columns}
+    models = list(dict.fromkeys(row.model for row in rows))
+    first = [published()[column][0] for column in columns]
+    cells = [[percent(each.value) for each in first]]
+    cells += [[percent(known.get((model, column), math.nan)) for column in columns] for model in models]
+    names = [f"{first[0].model} (published)", *map(safe, models)]
+    return [*_blocks(names, list(columns.values()), cells, "accuracy in %", _WORD), *_order(known, turned)]
+
+
+def _order(known: Mapping[tuple[str, str], float], turned: Reversal | None) -> list[str]:
+    """Whether models change places between columns; ``known``: by model and column."""
+    if turned is not None:
+        leads = f"{short(turned.left, NAME)} leads {short(turned.right, NAME)} in one column, trails in another"
+        return wrapped(f"Ranks change: {leads} ({probability(max(turned.start.p, turned.end.p))}).", WIDTH)
+    placed = ranks_among(list(known.values()), [column for _, column in known])
+    own: dict[str, set[int | None]] = {}
+    for (model, _), rank in zip(known, placed, strict=True):
+        own.setdefault(model, set()).add(rank)
+    if any(len(each) > 1 for each in own.values()):
+        return ["Ranks change between the columns, but no two models change places significantly."]
+    return ["The order of the models is the same in every column."] if len(own) > 1 else []
+
+
+def _matrix(table: Matrix, rows: Sequence[Row]) -> list[str]:
+    """Models by benchmarks in %, in order, with the plain mean and the range of ranks, then what the columns are."""
+    columns, standings = table.benchmarks, table.standings
+    names = [safe(title) for title in table.titles]
+    titles = [*names]
+    cells = [["-" if row is None else percent(row.value) for row in each.rows] for each in standings]
+    if len(columns) == 1:
+        titles.append("lowest – highest")
+        last = [_range([row for row in rows if row.share and row.model == each.model]) for each in standings]
+    else:
+        titles.append("mean")
+        last = [percent(each.mean) for each in standings]
+    cells = [[*own, each] for own, each in zip(cells, last, strict=True)]
+    if len(standings) > 1:
+        titles.append("rank")
+        placed = [ranks(each.low, each.high) or str(each.rank or "-") for each in standings]
+        cells = [[*own, each] for own, each in zip(cells, placed, strict=True)]
+    part = f", {short(table.part, _WORD)}" if table.part else ""
+    lines = [f"accuracy in %{part}; one protocol (a way to ask and score) for each benchmark"]
+    lines += _blocks([safe(each.model) for each in standings], titles, cells)
+    asked = (f"{short(name, _WORD)}: {short(each.protocol, _WORD)}" for name, each in zip(names, columns, strict=True))
+    return [*lines, *wrapped("; ".join(asked), WIDTH)]
+
+
+def _missing(rows: Sequence[Row]) -> list[str]:
+    """What is missing, on one line."""
+    missing = gaps(finding(rows))
+    return [shorten(safe(sentence(missing)), WIDTH, placeholder=" …")] if missing else []
+
+
+def _fitted(parts: Sequence[str]) -> str:
+    """As many parts as one line has room for, and how many more there are."""
+    for most in range(len(parts), 0, -1):
+        line = ", ".join(parts[:most]).replace(", warnings:", "; warnings:")
+        line += f" and {len(parts) - most} more" if most < len(parts) else ""
+        if len(line) <= WIDTH:
+            return line
+    return counted(len(parts), "kind of warning", "kinds of warnings")
+
+
+def _title(rows: Sequence[Row]) -> str:
+    first, ways = rows[0], len({row.protocol for row in rows})
+    asked = [row.n + row.missing for row in rows if row.subject == first.subject]
+    groups = len({row.subject for row in rows})
+    count = counted(max(asked), "question") if groups == 1 else f"{groups} groups of questions"
+    count += f" ({short(first.selection, _WORD)})" if first.selection else ""
+    way = f"under {short(first.protocol, _WORD)}" if ways == 1 else f"asked in {ways} ways (protocols)"
+    lines = (f"{short(first.model, most)} on {short(first.dataset, most)}: {count}, {way}" for most in (NAME, 30, 20))
+    shown = [*lines]
+    return next((line for line in shown if len(line) <= WIDTH), f"{shown[-1].rpartition(', ')[0]}")
+
+
+def _numbers(rows: Sequence[Row], known: Sequence[Row], most: int) -> Iterator[str]:
+    """A line for each number where they are no more than ``most``, else for one of labels, one of texts, and all.
+
+    Of groups of items for the lowest and the highest.  Numbers that are no shares of 1 have one line.
+    """
+    others = [row for row in rows if not row.share]
+    grouped = len({row.subject for row in known}) > 1
+    low, high = (pick(known, key=lambda row: row.value, default=None) for pick in (min, max))
+    room = most - bool(others)
+    if len(known) <= room:
+        chosen = list(known)
+    elif grouped and low and high:
+        chosen = [low, high][: room - 1]
+    else:
+        picked = (headline(known, (family,)) for group in (LETTERS, TEXTS) for family in group)
+        named = [row for row in picked if row is not None]
+        letters = next((row for row in named if row.family in LETTERS), None)
+        texts = next((row for row in named if row.family in TEXTS), None)
+        chosen = ([row for row in (letters, texts) if row is not None] or [known[0]])[: room - 1]
+    labels = [short(row.subject, _WORD) if grouped else row.family for row in chosen]
+    shown = [short(row.protocol, _WORD) for row in chosen]
+    widths = max(map(len, labels), default=0), max(map(len, shown), default=0)
+    for label, name, row in zip(labels, shown, chosen, strict=True):
+        line = f"  {label:<{widths[0]}}  {name:<{widths[1]}}  {percent(row.value):>5} %"
+        span = "" if math.isnan(row.ci_low) else f"  [{interval(row.ci_low, row.ci_high)}]"
+        line += span if len(line) + len(span) <= WIDTH else ""
+        note = next((IN_SHORT[name] for name in SERIOUS if name in raised(row) and name in IN_SHORT), "")
+        yield f"{line}  {note}".rstrip() if len(line) + len(note) + 2 <= WIDTH else line
+    if low and high and len(known) > len(chosen):
+        middle = percent(median(row.value for row in known))
+        yield f"  lowest and highest of {len(known)}: {percent(low.value)} – {percent(high.value)} %, median {middle} %"
+    if others:
+        values = [row.value for row in others if not math.isnan(row.value)]
+        metrics = " and ".join(dict.fromkeys(row.metric for row in others))
+        if len(others) == 1:
+            yield f"  {metrics} {plain(others[0].value)} under {short(others[0].protocol, _WORD)}"
+        else:
+            span = f": {plain(min(values))} to {plain(max(values))}" if values else ""
+            yield f"  {counted(len(others), 'number')} of {metrics}{span}"
+
+
+def _against_guessing(known: Sequence[Row]) -> list[str]:
+    """Whether the numbers are better than guessing, and from which accuracy on so many questions can tell."""
+    possible = [row for row in known if not math.isnan(row.chance)]
+    if not possible:
+        return []
+    guesses, chances = sum(map(guess, possible)), {percent(row.chance) for row in possible}
+    about = f"guessing ({chances.pop()} %)" if len(chances) == 1 else "guessing"
+    edges, sizes = [enough(row) for row in possible], {row.n for row in possible}
+    questions = f"{counted(max(sizes), 'question')}" if len(sizes) == 1 else "so many questions"
+    if all(edge > 1 for edge in edges):
+        return [f"{questions[:1].upper()}{questions[1:]} can't tell any number from {about}."]
+    sure = [edge for edge in edges if not math.isnan(edge)]
+    low, high = (percent(min(sure)), percent(max(sure))) if sure and max(sure) <= 1 else ("", "")
+    range_ = low if low == high else f"{low} to {high}"
+    if guesses == len(possible):
+        only = f" With {questions} only {range_} % and more would be." if low else ""
+        return [_fit(f"Not told apart from {about}.", only)]
+    which = f" in {len(possible) - guesses} of {len(possible)} ways" if guesses else ""
+    return [_fit(f"Better than {about}{which}", f"; with {questions} that takes {range_} %" if low else "") + "."]
+
+
+def _fit(start: str, end: str) -> str:
+    """With its end where there is room, a full stop included."""
+    return start + end if len(start) + len(end) < WIDTH else start
+
+
+def _range(rows: Sequence[Row]) -> str:
+    known = [row.value for row in rows if not math.isnan(row.value)]
+    return interval(min(known), max(known)) if known else "-"
+
+
+def _blocks(
+    names: Sequence[str], titles: Sequence[str], cells: Sequence[Sequence[str]], corner: str = "", most: int = _TITLE
+) -> Iterator[str]:
+    """The table, in as many parts as :data:`WIDTH` asks for; names are broken between words, those above at ``most``.
+
+    ``corner``: what stands above the names, no longer than the longest of them.
+    """
+    left = min(max(map(len, names)), WIDTH // 2)
+    heads = [[short(line, _WORD) for line in broken(title, most)] for title in titles]
+    widths = [
+        max(_CELL, *(len(line) for line in head), *(len(row[place]) for row in cells))
+        for place, head in enumerate(heads)
+    ]
+    start = 0
+    while start < len(titles):
+        end, room = start, WIDTH - left
+        while end < len(titles) and (end == start or room >= widths[end] + 2):
+            room -= widths[end] + 2
+            end += 1
+        part = range(start, end)
+        depth = max(len(heads[place]) for place in part)
+        for line in range(depth):
+            above = ([""] * (depth - len(heads[place])) + heads[place] for place in part)
+            row = "".join(f"  {own[line]:>{widths[place]}}" for place, own in zip(part, above, strict=True))
+            yield f"{corner if line + 1 == depth else '':<{left}}{row}".rstrip()
+        for name, own in zip(names, cells, strict=True):
+            *before, last = (short(line, left) for line in broken(name, left))
+            yield from before
+            yield f"{last:<{left}}" + "".join(f"  {own[place]:>{widths[place]}}" for place in part)
+        start = end

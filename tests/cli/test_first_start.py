@@ -1,0 +1,200 @@
+"""From somebody's own file to a number in one start, and the lines that help where a start fails."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from choicewise.data.open import open_dataset
+from choicewise.protocols.protocol import parse_signature
+from choicewise.running.evaluate import evaluate
+from choicewise.store.folder import read_manifest
+from tests.helpers.commands import choicewise
+
+HEADER = ("Question", "Option A", "Option B", "Option C", "Option D", "Correct", "Topic")
+
+
+def write_quiz(path: Path, questions: int = 60, more: str = "") -> Path:
+    rows = [
+        (f"What is {n} plus {n} {more}?", *(f"{2 * n + step} apples" for step in range(4)), "ABCD"[n * 7 % 4], "sums")
+        for n in range(questions)
+    ]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([HEADER, *rows])
+    return path
+
+
+@pytest.fixture
+def quiz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return write_quiz(Path("quiz.csv"))
+
+
+def test_a_file_becomes_a_number_in_one_start(quiz: Path) -> None:
+    told = choicewise(
+        "run", "--model", "fake:hash", "--data", quiz, "--protocol", "mmlu/original", "--out", "q", code=0
+    )
+    assert told.stderr.splitlines()[:2] == [
+        "note: quiz.csv: question = Question, choices = Option A..D, answer = Correct (label), subject = Topic;"
+        " --mapping FILE changes it",
+        "note: quiz has no examples for shots: asked without, as `mmlu/original@shots=0`; these are not the published"
+        " 5-shot numbers; `--shots error` stops here",
+    ]
+    assert "mmlu/original@shots=0" in told.stdout
+    assert "60 questions" in told.stdout
+    manifest = read_manifest(Path("q"))
+    (spelled,) = manifest.protocols.items()
+    assert spelled[0] == "mmlu/original@shots=0"
+    assert parse_signature(spelled[1]).shots == 0
+    assert manifest.job["data"] == [
+        {
+            "path": "quiz.csv",
+            "mapping": {
+                "question": "Question",
+                "choices": [*HEADER[1:5]],
+                "answer": "Correct",
+                "answer_is": "label",
+                "subject": "Topic",
+            },
+        }
+    ]
+    again = choicewise(
+        "run", "--model", "fake:hash", "--data", quiz, "--protocol", "MMLU/original", "--out", "q", code=0
+    )
+    assert again.stdout == told.stdout
+
+
+def test_shots_are_those_that_are_asked_for(quiz: Path) -> None:
+    start = ("run", "--model", "fake:hash", "--data", quiz, "--protocol", "mmlu/original", "--out", "q")
+    told = choicewise(*start, "--shots", "error", code=3)
+    assert "'sums' has 0 rows in split 'dev'" in told.stderr
+    assert "without, as" not in told.stderr
+    assert "'sums' has 0 rows in split 'dev'; 2 shots" in choicewise(*start, "--shots", "2", code=3).stderr
+    assert "shots is 'many'; it must be a whole number" in choicewise(*start, "--shots", "many", code=2).stderr
+    assert not Path("q").exists()
+    write_quiz(Path("quiz.dev.csv"), 6, "plus 1000")
+    told = choicewise(*start, code=0)
+    assert "without" not in told.stderr
+    assert [*read_manifest(Path("q")).protocols] == ["mmlu/original"]
+    choicewise(*start[:-1], "two", "--shots", "2", code=0)
+    assert [*read_manifest(Path("two")).protocols] == ["mmlu/original@shots=2"]
+
+
+def test_too_few_examples_are_an_error_as_before(quiz: Path) -> None:
+    write_quiz(Path("quiz.dev.csv"), 3)
+    told = choicewise(
+        "run", "--model", "fake:hash", "--data", quiz, "--protocol", "mmlu/original", "--out", "q", code=3
+    )
+    assert "'sums' has 3 rows in split 'dev'; 5 shots" in told.stderr
+    assert "asked without" not in told.stderr
+
+
+@pytest.mark.costly("whole runs")
+def test_prompts_and_plans_take_shots(quiz: Path) -> None:
+    line = choicewise("prompts", "--data", quiz, "--protocol", "mmlu/original", "--limit", "1", "--shots", "0", code=0)
+    assert json.loads(line.stdout)["protocol"] == "mmlu/original@shots=0"
+    assert "asked without" not in line.stderr
+    Path("plan.toml").write_text(
+        'models = ["fake:hash"]\nprotocols = ["mmlu/original"]\ndata = ["quiz.csv"]\nshots = 0'
+    )
+    choicewise("sweep", "plan.toml", "--out", "s", code=0)
+    (folder,) = Path("s").glob("*/*/manifest.json")
+    assert [*read_manifest(folder.parent).protocols] == ["mmlu/original@shots=0"]
+    Path("plan.toml").write_text('models = ["fake:hash"]\nprotocols = ["mmlu/original"]\nshots = "some"')
+    assert "shots is 'some'" in choicewise("sweep", "plan.toml", "--out", "t", code=2).stderr
+
+
+@pytest.mark.costly("whole families of protocols")
+def test_one_score_of_every_protocol(quiz: Path) -> None:
+    start = ("run", "--model", "fake:hash", "--data", quiz, "--protocol", "mmlu/cf", "--protocol", "mmlu/cloze")
+    choicewise(*start, "--out", "q", "--limit", "5", "--score", "acc_norm", code=0)
+    chosen = ["mmlu/cloze:char_mean_bare", "mmlu/olmes-cf:char_mean_bare@shots=0"]
+    assert sorted(read_manifest(Path("q")).protocols) == chosen
+    choicewise(*start, "--out", "all", "--limit", "5", code=0)
+    rows = json.loads(choicewise("report", "all", "--score", "acc_norm", "--json", code=0).stdout)
+    assert sorted(row["protocol"] for row in rows) == chosen
+    assert "has the score 'acc_nrom'; did you mean" in choicewise("report", "all", "--score", "acc_nrom", code=2).stderr
+
+
+@pytest.mark.costly("whole families of protocols")
+def test_a_way_between_protocols_goes_without_shots_as_a_whole(quiz: Path) -> None:
+    start = ("run", "--model", "fake:hash", "--data", quiz, "--limit", "3", "--out", "q")
+    told = choicewise(*start, "--protocol", "mmlu/original..mmlu/harness-v0:sum", code=0)
+    assert "as `mmlu/original@shots=0..mmlu/harness-v0:sum@shots=0`" in told.stderr
+    asked = read_manifest(Path("q")).protocols
+    assert {parse_signature(each).shots for each in asked.values()} == {0}
+    assert len(asked) > 4
+
+
+@pytest.mark.costly("whole runs")
+def test_a_ladder_is_between_what_was_named(quiz: Path) -> None:
+    start = ("--model", "fake:hash", "--data", quiz, "--limit", "3", "--out", "q")
+    assert "0 rows in split 'dev'" in choicewise("ladder", "mmlu/original", "mmlu/cf:acc", *start, code=3).stderr
+    assert choicewise("ladder", "mmlu/original@shots=0", "mmlu/cf:acc@shots=0", *start, code=0).stdout
+
+
+def test_the_names_of_scores_are_listed() -> None:
+    listed = choicewise("protocols", code=0).stdout
+    assert "acc_norm " in listed
+    assert "char_mean_bare LM Evaluation Harness" in listed
+    assert "FAMILY/olmes-cf" in listed
+
+
+def test_data_shows_what_was_guessed(quiz: Path) -> None:
+    shown = choicewise("data", quiz, code=0).stdout
+    assert "shape     guessed" in shown
+    lines = shown[shown.index("--mapping FILE") :].splitlines()[1:]
+    Path("mine.toml").write_text("\n".join(lines))
+    declared = choicewise("data", quiz, "--mapping", "mine.toml", code=0).stdout
+    assert declared.splitlines()[0] == shown.splitlines()[0]
+    assert "shape     declared" in declared
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("gpt2", "the model on the Hub is openai-community/gpt2"),
+        ("pythia-70m", "a name on the Hub as ORG/pythia-70m"),
+        ("https://huggingface.co/EleutherAI/pythia-70m", "the model is called EleutherAI/pythia-70m: name it so"),
+        ("https://huggingface.co/EleutherAI/pythia-70m/tree/step1", "called EleutherAI/pythia-70m@step1"),
+        ("https://huggingface.co/datasets/cais/mmlu", "cais/mmlu is a dataset on the Hub, and no model"),
+        ("packed", "packed holds a.gguf and no config.json; a GGUF file is for llama.cpp"),
+        ("packed/a.gguf", "a GGUF file is for llama.cpp"),
+    ],
+)
+def test_a_model_that_is_named_otherwise(quiz: Path, model: str, says: str) -> None:
+    Path("packed").mkdir()
+    Path("packed/a.gguf").touch()
+    start = ("run", "--model", model, "--data", quiz, "--protocol", "mmlu/original")
+    assert says in choicewise(*start, "--out", "q", code=5).stderr
+    assert not Path("q").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ("https://huggingface.co/datasets/cais/mmlu", "the dataset is called cais/mmlu: name it so"),
+        ("https://huggingface.co/datasets/cais/mmlu/viewer/anatomy/test", "the dataset is called cais/mmlu:anatomy"),
+        ("https://hf.co/datasets/cais/mmlu/blob/abc/README.md?raw=1", "the dataset is called cais/mmlu@abc"),
+        ("https://huggingface.co/EleutherAI/pythia-70m", "EleutherAI/pythia-70m is a model on the Hub, and no dataset"),
+    ],
+)
+def test_data_that_are_named_by_their_page(data: str, says: str) -> None:
+    start = ("run", "--model", "fake:hash", "--data", data, "--protocol", "mmlu/original")
+    assert says in choicewise(*start, "--out", "q", code=3).stderr
+
+
+def test_a_call_says_what_it_guesses(quiz: Path) -> None:
+    with pytest.warns(UserWarning, match="quiz") as told:
+        run = evaluate(model="fake:hash", data="quiz.csv", protocols=["mmlu/original"], out="q", limit=5)
+    texts = [str(each.message) for each in told]
+    assert any("question = Question" in text and "columns=" in text for text in texts)
+    assert any("asked without, as `mmlu/original@shots=0`" in text and 'shots="error"' in text for text in texts)
+    assert [*run.protocols] == ["mmlu/original@shots=0"]
+    assert read_manifest(Path("q")).job["data"][0]["mapping"]["answer"] == "Correct"
+    data = open_dataset("quiz.csv")
+    named = evaluate(model="fake:hash", data=data, protocols={"mine": run.protocols["mmlu/original@shots=0"]}, out="m")
+    assert [*named.protocols] == ["mine"]
+    zero = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], shots=0, out="z")
+    assert [*zero.protocols] == ["mmlu/original@shots=0"]

@@ -1,0 +1,288 @@
+"""What is said first: nine lines about one run, the table of several, names that stay whole."""
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from choicewise.report import brief
+from choicewise.report.brief import LINES, WIDTH, first_lines, published_lines, warning_lines
+from choicewise.report.tables import IN_SHORT
+from choicewise.results.compare import published
+from choicewise.results.evidence import MissingReason
+from choicewise.results.finding import Reversal, ReversalContest
+from choicewise.results.rows import SERIOUS, WARNINGS, Row
+from choicewise.scoring.significance import SignFlip
+from choicewise.util.text import broken, percent
+from tests.helpers.rows import NAMES, PROTOCOLS, made
+
+HOSTILE = "m\x1b]0;owned\x07\x1b[2J\u202e\n\u2028error: " + "x" * 400
+OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+WORDS = st.text("ab-_/.: ", min_size=1, max_size=60)
+
+
+def perplexity(value: float = 12.5, **about: object) -> Row:
+    return replace(made(**about), value=value, metric="perplexity")
+
+
+def fits(lines: list[str]) -> None:
+    assert max(map(len, lines)) <= WIDTH, lines
+    assert not any(map(OBEYED.search, lines))
+    assert all(line == line.rstrip() for line in lines)
+
+
+VALUES = st.one_of(st.just(math.nan), st.floats(0, 1))
+ROWS = st.lists(st.tuples(st.sampled_from(NAMES), VALUES), unique_by=lambda pair: pair[0], min_size=1)
+
+
+@given(
+    ROWS,
+    st.sampled_from([1, 2, 5, 60, 14_042]),
+    st.sampled_from(["model", HOSTILE, "meta-llama/Llama-3.1-8B-Instruct"]),
+)
+@example([(name, 0.5) for name in NAMES], 60, HOSTILE)
+@example([(NAMES[0], math.nan)], 60, "model")
+def test_one_run_takes_nine_lines_with_those_of_what_to_run_next(
+    numbers: list[tuple[str, float]], n: int, model: str
+) -> None:
+    warnings, reason = (*SERIOUS, "length", "position", "mass"), MissingReason("because of " + "this " * 50, "q1", 3)
+    rows = [
+        made(name, value, model, n=n, dataset=HOSTILE, warnings=warnings, missing_reasons=(reason,))
+        for name, value in numbers
+    ]
+    rows[0] = replace(rows[0], missing=3)
+    for each in (rows, [*rows, perplexity(n=n, model=model, dataset=HOSTILE)]):
+        for most in (LINES - 3, LINES - 2):  # what to run next takes two or three
+            lines = first_lines(each, most=most)
+            assert len(lines) <= most
+            fits(lines)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 49])
+def test_what_is_said_of_so_many_numbers(count: int) -> None:
+    rows = [made(name, 0.3 + place / 100) for place, name in enumerate(NAMES[:count])]
+    title, *lines = first_lines(rows)
+    way = f"under {NAMES[0]}" if count == 1 else f"asked in {count} ways (protocols)"
+    assert title == f"model on isles: 100 questions, {way}"
+    numbers = [line for line in lines if line.startswith("  ")]
+    assert len(numbers) == {5: 2}.get(count, min(count, 3))  # the first five score texts alone
+    if count <= 3:
+        assert [line.split()[-5] for line in numbers] == [percent(row.value) for row in rows]
+    else:
+        assert numbers[-1] == f"  lowest and highest of {count}: 30.0 – {percent(rows[-1].value)} %, median " + (
+            f"{percent(sorted(row.value for row in rows)[count // 2])} %"
+        )
+
+
+def test_of_many_numbers_one_is_of_labels_and_one_of_texts() -> None:
+    lines = first_lines([made(name, 0.5) for name in reversed(NAMES)])
+    assert [line.split()[:2] for line in lines[1:3]] == [
+        ["letters", "mmlu/original"],
+        ["cloze", "mmlu/olmes-cf:char_mean"],
+    ]
+
+
+def test_numbers_under_each_other_stand_in_columns() -> None:
+    lines = first_lines([made("mmlu/original", 0.05), made("mmlu/cloze:char_mean_bare", 1.0)])
+    assert lines[1].index("%") == lines[2].index("%")
+    assert lines[1].index("[") == lines[2].index("[")
+
+
+def test_whether_numbers_are_better_than_guessing() -> None:
+    names = NAMES[:2]
+    assert "Better than guessing (25.0 %); with 100 questions that takes 34.0 %." in first_lines(
+        [made(each, 0.9) for each in names]
+    )
+    half = first_lines([made(names[0], 0.2), made(names[1], 0.9)])
+    assert "Better than guessing (25.0 %) in 1 of 2 ways; with 100 questions that takes 34.0 %." in half
+    none = first_lines([made(each, 0.2) for each in names])
+    assert "Not told apart from guessing (25.0 %). With 100 questions only 34.0 % and more would be." in none
+    assert "1 question can't tell any number from guessing (25.0 %)." in first_lines([made(value=1.0, n=1)])
+    assert first_lines([perplexity()])[1:] == [f"  perplexity 12.50 under {NAMES[0]}"]
+
+
+def test_the_size_that_can_be_told_is_the_least_that_would_be_better() -> None:
+    """By trying every number of right answers."""
+    least = next(right for right in range(101) if made(value=right / 100).ci_low > 0.25)
+    (line,) = (line for line in first_lines([made(value=0.2)]) if line.startswith("Not told"))
+    assert f"only {least}.0 %" in line
+
+
+def test_nothing_measured_is_said_and_nothing_else() -> None:
+    assert first_lines([]) == []
+    lines = first_lines([made(name, math.nan) for name in NAMES])
+    assert lines[0] == "model on isles: 100 questions, asked in 49 ways (protocols)"
+    assert lines[1].startswith("Items are missing under 49 protocols, most under")
+    assert not any("nan" in line or " - %" in line for line in lines)
+    assert first_lines([made(NAMES[0], math.nan), made(NAMES[1], 0.5)])[0].endswith(f"under {NAMES[1]}")
+
+
+def test_of_groups_the_lowest_and_the_highest_are_told() -> None:
+    rows = [made(subject=f"group {place}", value=place / 57) for place in range(57)]
+    lines = first_lines(rows)
+    assert len(lines) <= LINES - 2
+    assert lines[0] == f"model on isles: 57 groups of questions, under {NAMES[0]}"
+    assert [line.split()[1] for line in lines[1:3]] == ["0", "56"]
+    assert lines[3] == "  lowest and highest of 57: 0.0 – 98.2 %, median 49.1 %"
+
+
+def test_perplexities_take_one_line() -> None:
+    rows = [
+        perplexity(value, protocol=name) for value, name in ((9.5, NAMES[0]), (2e6, NAMES[1]), (math.nan, NAMES[2]))
+    ]
+    assert first_lines(rows)[1:] == ["  3 numbers of perplexity: 9.50 to 2e+06"]
+    lines = first_lines([*(made(name) for name in NAMES), *rows])
+    assert len(lines) <= LINES - 2
+    assert "  3 numbers of perplexity: 9.50 to 2e+06" in lines
+
+
+def test_an_alarm_about_a_number_stands_behind_it() -> None:
+    assert IN_SHORT["constant"] in first_lines([made(warnings=("constant",))])[1]
+    assert IN_SHORT["length"] not in first_lines([made(warnings=("length",))])[1]
+
+
+@given(st.lists(st.lists(st.sampled_from([*WARNINGS]), max_size=12), min_size=1, max_size=5), st.sampled_from([1, 2]))
+def test_warnings_are_counted_alarms_first(raised: list[list[str]], most: int) -> None:
+    rows = [made(warnings=tuple(dict.fromkeys(own))) for own in raised]
+    lines = warning_lines(rows, most)
+    fits([*lines, ""])
+    known = {name for own in raised for name in own if name in IN_SHORT}
+    assert bool(lines) == bool({name for row in rows for name in IN_SHORT if name in brief.raised(row)})
+    assert len(lines) <= most
+    if known & {*SERIOUS}:
+        assert lines[0].startswith("alarms: ")
+    for line in lines:
+        for said, count in re.findall(r"(?:: |, |; )([^:;,]+?) \((\d+) of", line):
+            (name,) = (each for each, text in IN_SHORT.items() if said.removeprefix("warnings: ") == text)
+            assert int(count) == sum(name in brief.raised(row) for row in rows)
+
+
+def test_all_warnings_are_told_or_counted() -> None:
+    names = [name for name in IN_SHORT if name in WARNINGS]
+    (line,) = warning_lines([made(warnings=tuple(names))], 1)
+    told = len(re.findall(r"\(1 of 1\)", line))
+    assert int(re.search(r"and (\d+) more$", line)[1]) == len(first_raised(names)) - told
+
+
+def first_raised(names: list[str]) -> set[str]:
+    return {*names} & brief.raised(made(warnings=tuple(names)))
+
+
+@settings(max_examples=15)
+@given(st.lists(WORDS, min_size=2, max_size=6, unique=True), st.lists(WORDS, min_size=1, max_size=6, unique=True))
+@example(["a", "b"], ["one benchmark of them"])
+@example([HOSTILE, HOSTILE + "y"], [HOSTILE, "b"])
+def test_several_models_make_a_table_whose_names_are_whole(models: list[str], datasets: list[str]) -> None:
+    rows = [
+        made(value=0.5, model=model, dataset=dataset, data=f"#D{place:06}")
+        for model in models
+        for place, dataset in enumerate(datasets)
+    ]
+    lines = first_lines(rows)
+    fits(lines)
+    table = lines[1 : next(place for place, line in enumerate(lines) if f": {NAMES[0]}" in line)]
+    for name in (*models, *datasets):
+        for word in re.split(r"[\s/:._-]+", name):
+            if len(word) <= 40 and word.isalnum():
+                assert any(word in line for line in table)
+
+
+def test_the_table_is_in_order_with_mean_and_ranks() -> None:
+    values = {"a": (0.1, 0.9), "b": (0.6, 0.7), "c": (0.9, math.nan)}
+    rows = [
+        made(value=value, model=model, dataset=name, data=f"#D{name}")
+        for model, own in values.items()
+        for name, value in zip(("isles", "seas"), own, strict=True)
+    ]
+    assert first_lines(rows)[:6] == [
+        "accuracy in %; one protocol (a way to ask and score) for each benchmark",
+        "     isles     seas     mean     rank",
+        "b     60.0     70.0     65.0        1",
+        "a     10.0     90.0     50.0        2",
+        "c     90.0        -        -        -",
+        f"isles: {NAMES[0]}; seas: {NAMES[0]}",
+    ]
+
+
+def test_of_one_benchmark_the_range_of_all_numbers_stands_beside_the_headline() -> None:
+    rows = [
+        made(name, value, model) for model in "ab" for name, value in zip(NAMES[:3], (0.5, 0.25, 0.75), strict=True)
+    ]
+    shown = first_lines(rows)
+    assert shown[1].split() == ["isles", "lowest", "–", "highest", "rank"]
+    assert shown[2].split() == ["a", "50.0", "25.0", "–", "75.0", "1"]
+
+
+def test_datasets_that_are_called_alike_are_told_apart() -> None:
+    rows = [made(model=model, data=data) for model in "ab" for data in ("#D1", "#D2")]
+    assert f"isles #D1: {NAMES[0]}; isles #D2: {NAMES[0]}" in first_lines(rows)
+
+
+def test_who_leads_is_told_of_one_benchmark_and_the_table_tells_it_of_several() -> None:
+    one = [made(value=value, model=model) for model, value in (("a", 0.9), ("b", 0.2))]
+    assert "a is ahead of b under the one protocol." in first_lines(one)
+    more = [replace(row, dataset="seas", data="#D1") for row in one]
+    assert not any("ahead" in line for line in first_lines([*one, *more]))
+
+
+def test_with_averages_of_a_suite_there_is_no_second_table() -> None:
+    rows = [made(value=value, model=model) for model, value in (("a", 0.9), ("b", 0.2))]
+    assert first_lines(rows, averaged=True) == ["a is ahead of b under the one protocol."]
+
+
+@given(WORDS, st.integers(1, 60))
+@example("meta-llama/Llama-3.1-8B-Instruct", 16)
+def test_a_name_is_broken_between_words_alone(name: str, most: int) -> None:
+    lines, place = broken(name, most), 0
+    for number, line in enumerate(lines):
+        start = name.index(line, place)
+        assert name[place:start].strip() == ""
+        assert not number or name[start - 1] in " /:._-"
+        assert len(line) <= most or re.fullmatch(r"[^\s/:._-]*[\s/:._-]?", line)
+        place = start + len(line)
+    assert name[place:].strip() == ""
+
+
+LLAMA = {"mmlu/helm": "63.7", "mmlu/harness-v0:char_mean_bare": "48.8", "mmlu/original-pr13": "63.6"}
+MODELS = "merrow-bpe-2048", "merrow-bpe-512", "merrow-byte", "merrow-unigram-1000"
+
+
+def demo_rows(value: float = 0.5) -> list[Row]:
+    return [made(name, value, model, n=322) for model in MODELS for name in NAMES]
+
+
+def test_the_published_models_numbers_stand_above_those_of_the_demo() -> None:
+    """As the blog of June 2023 has them: https://huggingface.co/blog/open-llm-leaderboard-mmlu."""
+    head, llama, *others, order = published_lines(demo_rows(), None)
+    assert head.split() == ["accuracy", "in", "%", *LLAMA]
+    assert llama.split() == ["llama-65b", "(published)", *LLAMA.values()]
+    assert [line.split() for line in others] == [[model, "50.0", "50.0", "50.0"] for model in MODELS]
+    assert order == "The order of the models is the same in every column."
+    fits([head, llama, *others, order])
+    assert len(published_lines(demo_rows(), None)) + 2 <= LINES  # the page, and what to run next
+    assert {number[0].model for number in published().values()} == {"llama-65b"}
+
+
+def test_a_change_of_order_is_told_with_its_test() -> None:
+    rows = [
+        replace(row, value=0.9) if (row.model, row.protocol) == (MODELS[0], "mmlu/helm") else row for row in demo_rows()
+    ]
+    assert published_lines(rows, None)[-1] == (
+        "Ranks change between the columns, but no two models change places significantly."
+    )
+    test = SignFlip(90, 10, 0, 0.0001, True)
+    start, end = (ReversalContest(name, 0.9, 0.5, 322, True, False, test, p) for name, p in (("x", 1e-6), ("y", 0.012)))
+    turned = Reversal("merrowick", MODELS[0], MODELS[3], start, end, 18)
+    *_, line = published_lines(rows, turned)
+    assert line == (
+        "Ranks change: merrow-bpe-2048 leads merrow-unigram-1000 in one column, trails in another (p = .012)."
+    )
+    assert len(line) <= WIDTH
+
+
+def test_without_the_published_protocols_there_is_no_table_of_them() -> None:
+    assert published_lines([made("mmlu/cloze:sum")], None) == []
+    assert all(name in PROTOCOLS for name in LLAMA)

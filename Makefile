@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo   environment + every protocol on the bundled models and questions"
-	@echo "make test   environment + the quick tests: six minutes on two cores"
+	@echo "make test   environment + the quick tests: three minutes on two cores"
 	@echo "make test-all   every environment + every test; remembers in tests/passed.toml what passed (40 minutes)"
 	@echo "make test-browser, -docs, -whole, -cluster, -servers, -peers, -package   one of the tiers that tests/README.md lists"
 	@echo "make lint   environment + ruff and mypy"

@@ -29,8 +29,6 @@ was above the number of cores, the CPU seconds.
 - **inner**: the model's part alone, of the peer and of ours.
 - Models have random weights from a seed (`benchmarks/llama.py`); 25m: 8 layers x 512, 125m: 12 x 768.
 """
-README = ("<!-- ratios -->", "<!-- /ratios -->")
-"""What stands around the table in the README."""
 RATIOS = """\
 {low} to {high} times as fast as lm-evaluation-harness on the same {questions} questions, as whole commands with equal
 numbers ({machine}; a Llama of 25 M parameters in float32; median of three turns, with the lowest and the highest;
@@ -52,8 +50,7 @@ def main() -> None:
     for file in sorted((HERE / "results").glob("*.json")):
         found = json.loads(file.read_text())
         if file.stem == "harness" and any("questions" in one for one in found):  # figures of before lack them
-            readme = HERE.parent / "README.md"
-            readme.write_text(in_readme(readme.read_text(), found))
+            parts.insert(1, f"## In short\n\n{ratios(found)}\n")
         if file.stem == "cluster":
             page = HERE.parent / "docs" / "cluster.md"
             page.write_text(in_plan(page.read_text(), found))
@@ -78,11 +75,6 @@ def main() -> None:
         }
         parts.append(pages[file.stem](found) if file.stem in pages else peer(file.stem, found))
     (HERE.parent / "docs" / "benchmarks.md").write_text("\n".join(parts))
-
-
-def in_readme(text: str, found: Sequence[Mapping[str, Any]]) -> str:
-    """The README with the table of ratios between its marks; ValueError where it has none."""
-    return _between(text, README, f"{ratios(found)}\n", "README.md")
 
 
 def in_plan(text: str, found: Mapping[str, Any]) -> str:

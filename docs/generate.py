@@ -12,7 +12,8 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from choicewise.data.files import ROW_READERS
 from choicewise.interchange.export import WRITERS, writer
 from choicewise.interchange.logs.files import READERS, reader
 from choicewise.protocols.catalogue import Entry, entries, groups, suite, suite_names
+from choicewise.protocols.names import FORMULATIONS, SCORE_NAMES
 from choicewise.protocols.protocol import axis_differences, signature
 from choicewise.protocols.readings import ACROSS, CONDITIONAL, OVER_CHAINS, READINGS, SELECT, SUMS, TOKENWISE
 from choicewise.scoring.scores import SCORES
@@ -46,7 +48,8 @@ def pages() -> dict[Path, str]:
         **{f"catalogue/{family}.md": family_page(family, inside) for family, inside in families().items()},
         **notebook_pages(),
     }
-    return {DOCS / name: text for name, text in made.items()} | {SITE: site_text()}
+    files = {DOCS / name: text for name, text in made.items()} | {SITE: site_text()}
+    return files | {DOCS / "llms.txt": llms_text(files)}
 
 
 # The command line
@@ -197,6 +200,16 @@ def score_page() -> str:
     parts.append("## Which reading has which")
     rows = [(f"`{name}`", marked(each.about), scores_of(each.scores)) for name, each in READINGS.items()]
     parts.append(table([("reading", "gives", "scores"), *rows]))
+    parts.append("## What others call them")
+    parts.append(
+        "Accuracies by a score have other names elsewhere. They are understood wherever a score is named, after a"
+        " protocol (`mmlu/cf:acc_norm`) or in `--score acc_norm`; a name that a protocol's own source uses"
+        " otherwise goes before them. OLMES's two formulations are "
+        + " and ".join(f"`FAMILY/{name}` (`FAMILY/{ours}`)" for name, ours in FORMULATIONS.items())
+        + "."
+    )
+    rows = [(f"`{name}`", f"`{each.score}`", each.tool, each.about) for name, each in SCORE_NAMES.items()]
+    parts.append(table([("name", "is", "in", "decides by"), *rows]))
     parts.append(
         "See [Readings](../readings.md) for the ways of asking, and [Adding something](../design/adding.md) for a score"
         " of your own."
@@ -295,7 +308,8 @@ def entry_parts(each: Entry) -> Iterator[str]:
     yield f"*{escaped(each.title)}*"
     yield from about(each.about)
     facts = [f"- cite: {escaped(each.citation)}", f"- source: <{each.source}>"]
-    facts += [f"- `{alias}` is `{meant}`" for alias, meant in each.published.items()]
+    several = len(each.protocols) > 1
+    facts += [f"- `{alias}` is `{meant}`" for alias, meant in each.published.items() if several]
     yield "\n".join(facts)
     (_, headline), *others = each.protocols.items()
     rows = [("number", "differs from the first in")]
@@ -374,6 +388,41 @@ def site_text() -> str:
     return re.sub(
         r'    \{ "Catalogue" = .*?\n(?=    \{ )', "\n".join([*lines, "    ] },\n"]), old, count=1, flags=re.DOTALL
     )
+
+
+def llms_text(made: Mapping[Path, str]) -> str:
+    """Every page in the order of the navigation, a line each: its title, its file, and how it begins."""
+    site = tomllib.loads(made[SITE])["project"]
+    lines = [f"# {site['site_name']}", "", f"> {site['site_description']}"]
+    for entry in site["nav"]:
+        ((name, inside),) = entry.items()
+        if isinstance(inside, list):
+            lines += ["", f"## {name}", ""]
+        for page in listed(inside):
+            text = made[DOCS / page] if DOCS / page in made else (DOCS / page).read_text(encoding="utf-8")
+            title = re.search(r"^# (.*)$", text, re.MULTILINE)
+            assert title is not None, page
+            lines += [""] * (lines[-1].startswith(">"))
+            lines.append(f"- [{title[1].replace('`', '')}]({page}){begins(text)}")
+    return "\n".join(lines) + "\n"
+
+
+def listed(entry: Any) -> Iterator[str]:
+    """The pages of a part of the navigation."""
+    if isinstance(entry, str):
+        yield entry
+    for part in entry if isinstance(entry, list) else entry.values() if isinstance(entry, dict) else ():
+        yield from listed(part)
+
+
+def begins(text: str) -> str:
+    """The first sentence of a page, behind a colon; nothing where it does not begin with one."""
+    prose = re.sub(r"^```.*?^```$|<!--.*?-->", "", text, flags=re.DOTALL | re.MULTILINE)
+    parts = [plain(part) for part in re.split(r"\n\s*\n", prose)[1:]]
+    first = next((part for part in parts if re.match(r"[\w*\"`\[]", part)), "")
+    sentence = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", first).replace("*", "")
+    short = re.split(r"(?<=[.?])\s(?=[A-Z`\d])", sentence)[0].removesuffix(":")
+    return f": {short}" if short else ""
 
 
 # Text

@@ -1,4 +1,4 @@
-"""The pictures of the README: the top of the demo's page and its board, in light and dark.
+"""The pictures of the pages: the demo's page, a dot of it with its box open, and its board, in light and dark.
 
 python docs/pictures/draw.py [--demo FOLDER]
 
@@ -34,6 +34,8 @@ def main() -> None:
         for name, address in {"page": (demo / "page.html").resolve().as_uri(), "board": board}.items():
             for scheme in ("light", "dark"):
                 draw(browser, address, name, scheme)
+        for scheme in ("light", "dark"):
+            draw_dot(browser, (demo / "page.html").resolve().as_uri(), scheme)
         browser.close()
         server.terminate()
 
@@ -45,6 +47,26 @@ def draw(browser: Browser, address: str, name: str, scheme: str) -> None:
     tab.goto(address)
     tab.wait_for_function("document.fonts.ready")
     tab.screenshot(path=HERE / f"{name}-{scheme}.png")
+    tab.close()
+
+
+def draw_dot(browser: Browser, address: str, scheme: str) -> None:
+    """The chart of all numbers with the pointer on one of its dots, as it shows in a wide window."""
+    tab = browser.new_page(viewport={"width": 1440, "height": 900})
+    tab.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    tab.goto(address)
+    tab.wait_for_function("document.fonts.ready")
+    tab.wait_for_selector("html[data-ready]")
+    dot = tab.locator('[data-chart="strip"] [role="graphics-symbol"][aria-label^="mmlu/original: "]')
+    dot = dot.locator("visible=true").first
+    dot.scroll_into_view_if_needed()
+    dot.hover()
+    tab.locator(".box:visible").wait_for()
+    tab.evaluate(
+        "window.scrollBy(0, document.querySelector('[data-chart=\"strip\"]').getBoundingClientRect().top - 60)"
+    )
+    dot.hover()
+    tab.screenshot(path=HERE / f"dot-{scheme}.png", clip={"x": 150, "y": 52, "width": 1110, "height": 680})
     tab.close()
 
 

@@ -66,9 +66,13 @@ def test_every_file_that_a_page_names_exists(page: str) -> None:
     assert lost == set()
 
 
-def test_the_readme_names_every_command() -> None:
-    readme, groups = text_of("README.md"), [group.name or "" for group in app.registered_groups]
-    assert [name for name in (*COMMANDS, *groups) if f"choicewise {name}" not in readme] == []
+def test_the_readme_fits_on_two_screens() -> None:
+    assert len(text_of("README.md").splitlines()) <= 110
+
+
+def test_no_page_and_no_message_promises_a_name_on_an_index() -> None:
+    files = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/**/*.py"), ROOT / "constraints.txt"]
+    assert [file for file in files if re.search(r"pip install '?choicewise", file.read_text(encoding="utf-8"))] == []
 
 
 def test_the_page_about_data_has_every_key_of_a_mapping_and_its_examples_run(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from choicewise.errors import install_line
 from tests.cluster.commands import FAKE, PYTHON_PATH, Command, Reins, held, living, started, table
 from tests.helpers.processes import eventually
 from tests.helpers.ray_cluster import ROOT, Cluster, Node, ray_cluster
@@ -169,7 +170,7 @@ def test_without_ray_it_says_how_to_get_it(tmp_path: Path) -> None:
     block = "import sys; sys.modules['ray'] = None; from choicewise.cli import main; main()"
     with started(tmp_path / "ray", "-c", block, *FAKE, *RAY, "--out", str(tmp_path / "run")) as command:
         assert command.code() == 2
-        assert command.err == "error: the executor ray needs Ray; run: pip install 'choicewise[ray]'\n"
+        assert command.err == f"error: the executor ray needs Ray; run: {install_line('ray')}\n"
 
 
 def test_a_folder_that_changes_before_the_replicas_load_it(cluster: Cluster, reins: Reins, tmp_path: Path) -> None:

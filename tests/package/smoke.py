@@ -69,9 +69,9 @@ def base(shell: Shell) -> None:
     rows = json.loads(shell.run("choicewise", "report", "fake", "--json"))
     _expect(rows and all(row["n"] > 0 for row in rows), "a report of a run has no rows")
     shell.run("choicewise", "protocols")
-    _expect("choicewise[hf]" in shell.run("choicewise", "demo", code=5), "no advice where torch is missing")
+    _expect("'.[hf]'" in shell.run("choicewise", "demo", code=5), "no advice where torch is missing")
     told = shell.run("choicewise", "check", "--model", NOWHERE, code=5)
-    _expect("choicewise[server]" in told, "no advice where the client of servers is missing")
+    _expect("'.[server]'" in told, "no advice where the client of servers is missing")
 
 
 def full(shell: Shell) -> None:

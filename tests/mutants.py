@@ -25,6 +25,9 @@ from coverage import CoverageData
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("scoring", "tokens", "requests", "results", "store")
 QUICK = ("unit", "goldens", "models", "cli", "served")
+SECONDS = 1800
+"""After so long a loop has become endless, which no suite passes."""
+
 SWAPPED: dict[type[ast.AST], str] = {
     **{ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "=="},
     **{ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.BitAnd: "|", ast.BitOr: "&"},
@@ -115,7 +118,13 @@ def survives(mutant: Mutant, tests: list[str]) -> bool:
         chosen.write_text("\n".join(tests), encoding="utf-8")
         environment = {**os.environ, "PYTHONPATH": str(Path(folder) / "src")}
         line = [sys.executable, "-m", "pytest", "-x", "-n", "auto", "--dist", "worksteal", "-p", "no:cacheprovider"]
-        return not subprocess.run([*line, f"@{chosen}"], cwd=ROOT, env=environment, capture_output=True).returncode
+        try:
+            tested = subprocess.run(
+                [*line, f"@{chosen}"], cwd=ROOT, env=environment, capture_output=True, timeout=SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            return False
+        return not tested.returncode
 
 
 def main() -> None:

@@ -42,8 +42,7 @@ def table(folder: Path) -> pa.Table:
     run = open_run(folder)
     assert run.manifest.complete
     stored = read_blocks(run.folder, run.manifest.blocks, "observations").sort_by("key")
-    assert len(set(stored["key"].to_pylist())) == stored.num_rows
-    assert examine(run.folder).faults == []
+    assert (len(set(stored["key"].to_pylist())), examine(run.folder).faults) == (stored.num_rows, [])
     return stored
 
 
@@ -117,11 +116,9 @@ def held(reins: Reins, command: Command, replicas: int) -> list[int]:
 
 @contextmanager
 def started(files: Path, *words: str, cluster: Cluster | None = None, **environment: str) -> Iterator[Command]:
-    """``choicewise WORDS``, or Python where the first word is one of its options; killed at the end.
-
-    Its output goes to ``files`` with ``.out`` and ``.err``; ``cluster`` is the one at its RAY_ADDRESS; ``environment``
-    is what it has besides ours and the cluster's.
-    """
+    """``choicewise WORDS``, or Python where the first word is one of its options; killed at the end. Its output goes to
+    ``files`` with ``.out`` and ``.err``; ``cluster`` is the one at its RAY_ADDRESS; ``environment`` is what it has
+    besides ours and the cluster's."""
     own = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     own |= {} if cluster is None else cluster.environment
     command = [sys.executable, *(() if words[0].startswith("-") else ("-m", "choicewise")), *words]

@@ -1,6 +1,9 @@
 """``--executor ray`` on a cluster of three nodes: the table of one process, whatever dies or freezes on the way."""
 
+import json
 import os
+import re
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,9 +12,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from choicewise.bundled import MODELS
 from choicewise.errors import install_line
+from choicewise.store.folder import read_sweep
 from tests.cluster.commands import FAKE, PYTHON_PATH, Command, Reins, held, living, started, table
-from tests.helpers.processes import eventually
+from tests.helpers.processes import eventually, in_session, listening
 from tests.helpers.ray_cluster import ROOT, Cluster, Node, ray_cluster
 
 pytest.importorskip("ray")
@@ -33,9 +38,7 @@ def held_node(cluster: Cluster, reins: Reins, command: Command) -> Node:
 
 def fake(cluster: Cluster, tmp_path: Path, *words: str, **environment: str):  # type: ignore[no-untyped-def]
     """``FAKE`` on the cluster."""
-    return started(
-        tmp_path / "ray", *FAKE, *RAY, "--out", str(tmp_path / "run"), *words, cluster=cluster, **environment
-    )
+    return started(tmp_path / "ray", *FAKE, *RAY, "--out", f"{tmp_path}/run", *words, cluster=cluster, **environment)
 
 
 @contextmanager
@@ -59,8 +62,18 @@ def test_a_model_gives_the_table_of_one_process_to_the_bit(cluster: Cluster, rei
     assert reins.answering  # that all three compute is held where they are made to wait for each other
 
 
+def test_all_of_it_listens_on_loopback_alone(cluster: Cluster, reins: Reins, tmp_path: Path) -> None:
+    reins.hold()
+    with fake(cluster, tmp_path) as command:
+        held(reins, command, 3)
+        sessions = [command.process.pid, *(node.process.pid for node in living(cluster))]
+        addresses = {address for session in sessions for pid in in_session(session) for address in listening(pid)}
+    assert len(addresses) >= 9
+    assert {address.rpartition(":")[0] for address in addresses} == {"127.0.0.1"}
+
+
 @pytest.mark.parametrize("whole_node", [False, True], ids=["replica", "node"])
-def test_what_is_killed_costs_its_shards(
+def test_kills_are_cheap(
     cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path, whole_node: bool
 ) -> None:
     reins.hold()
@@ -93,22 +106,19 @@ def test_a_node_may_freeze_and_doubles_nothing_when_it_comes_back(
         node.kill()
 
 
-def test_a_node_that_is_added_midway_computes(
-    cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path
-) -> None:
+def test_an_added_node_computes(cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path) -> None:
     reins.hold()
     with ends_undisturbed(cluster, tmp_path, undisturbed, "--workers", "4") as command:
         held(reins, command, 3)
         added = cluster.start()
         cluster.wait(added)
-        pids = held(reins, command, 4)
-        assert set(pids) & set(added.processes())
+        assert set(held(reins, command, 4)) & set(added.processes())
         reins.release()
     added.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_a_driver_that_ends_leaves_nothing_and_the_same_line_goes_on(
+def test_a_dead_driver_leaves_nothing(
     cluster: Cluster, reins: Reins, undisturbed: pa.Table, tmp_path: Path, number: int
 ) -> None:
     with fake(cluster, tmp_path) as command:
@@ -232,3 +242,148 @@ def test_two_drivers_share_a_cluster(cluster: Cluster, undisturbed: pa.Table, tm
         second.ends_well()
     assert table(tmp_path / "run").equals(undisturbed)
     assert table(tmp_path / "other" / "run").equals(undisturbed)
+
+
+BUNDLED = [f"bundled:{folder.name}" for folder in MODELS]
+ASKED = ("--data", "bundled:merrowick", "--limit", "1")
+ASKED += ("--protocol", "mmlu/original", "--protocol", "mmlu/cloze:pmi-answer")
+ON = " on bundled:merrowick"
+INCOMPLETE = 7
+
+
+def words(out: Path, *models: str) -> tuple[str, ...]:
+    """The line of a sweep."""
+    return ("sweep", *(word for model in models for word in ("--model", model)), *ASKED, "--out", str(out))
+
+
+@pytest.fixture(scope="module")
+def one_after_another(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a sweep in one process; its results are in ``out`` beside it."""
+    folder = tmp_path_factory.mktemp("one")
+    with started(folder / "one", *words(folder / "sweep", *BUNDLED, "fake:hash"), "--json") as command:
+        command.ends_well()
+    return folder / "sweep"
+
+
+def assert_as_one_after_another(folder: Path, one_after_another: Path) -> None:
+    for cell in read_sweep(folder).cells:
+        assert table(folder / cell.folder).equals(table(one_after_another / cell.folder))
+
+
+def check_talk(talk: str) -> None:
+    """Whole lines, and progress of one title that never falls."""
+    told = [int(share) for share in re.findall(r"^all runs: (\d+) %", talk, re.MULTILINE)]
+    assert (told, told[-1:]) == (sorted(told), [100])
+    assert "Traceback" not in talk
+    assert not re.search(r"\S(all runs: )\d", talk)
+    assert talk.count(": 100 %") == 1
+
+
+def test_models_at_once_give_the_same(cluster: Cluster, reins: Reins, one_after_another: Path, tmp_path: Path) -> None:
+    line = (*words(tmp_path / "sweep", *BUNDLED, "fake:hash"), *RAY, "--json")
+    reins.hold()
+    with started(tmp_path / "ray", *line, cluster=cluster) as command:
+        eventually(lambda: len(reins.answering) == 3 or command.process.poll() is not None)
+        begun = {line.partition(" on ")[0] for line in command.err.splitlines() if line.endswith(ON)}
+        assert len(begun) in (3, 4), command.err  # as many as there are cores, and one that waits for a core
+        reins.release()
+        command.ends_well()
+        assert json.loads(command.out) == json.loads((one_after_another.parent / "one.out").read_text())
+        check_talk(command.err)
+    assert_as_one_after_another(tmp_path / "sweep", one_after_another)
+
+
+def test_a_killed_worker_costs_a_shard(cluster: Cluster, reins: Reins, one_after_another: Path, tmp_path: Path) -> None:
+    reins.hold()
+    models = [BUNDLED[0], "fake:hash"]
+    with started(tmp_path / "ray", *words(tmp_path / "sweep", *models), *RAY, cluster=cluster) as command:
+        for pid in held(reins, command, 2):
+            os.kill(pid, signal.SIGKILL)
+        eventually(lambda: command.err.count(": a replica died (") >= 2)  # each says of which model
+        reins.release()
+        command.ends_well()
+        check_talk(command.err)
+    assert_as_one_after_another(tmp_path / "sweep", one_after_another)
+
+
+def test_failures_are_resumed(cluster: Cluster, reins: Reins, one_after_another: Path, tmp_path: Path) -> None:
+    damaged = shutil.copytree(MODELS[0], tmp_path / "damaged")
+    weights = next(damaged.glob("*.safetensors"))
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    models = ["fake:hash", str(tmp_path / "nowhere"), str(damaged), BUNDLED[0]]
+    line = (*words(tmp_path / "sweep", *models), *RAY)
+    with started(tmp_path / "first", *line, cluster=cluster) as command:
+        assert command.code() == INCOMPLETE, command.err
+        assert "2 of 4 runs are missing" in command.err
+        assert "there is no model folder" in command.err
+        assert "Traceback" not in command.err
+    failures = {cell.model: cell.failure for cell in read_sweep(tmp_path / "sweep").cells}
+    assert [bool(failures[model]) for model in models] == [False, True, True, False]
+    reins.reset()
+    weights.write_bytes(whole)
+    with started(tmp_path / "again", *line, cluster=cluster) as command:
+        assert command.code() == INCOMPLETE, command.err
+        assert "1 of 4 runs are missing" in command.err
+        assert f"{damaged} on bundled:merrowick\n" in command.err
+        assert "fake:hash on bundled:merrowick\n" not in command.err
+    (done,) = [cell for cell in read_sweep(tmp_path / "sweep").cells if cell.model == str(damaged)]
+    assert table(tmp_path / "sweep" / done.folder).num_rows > 0
+    reins.reset()
+    shutil.copytree(MODELS[0], tmp_path / "nowhere")
+    with started(tmp_path / "last", *line, cluster=cluster) as command:
+        command.ends_well()
+    reins.reset()
+    with started(tmp_path / "nothing", *line, cluster=cluster) as command:
+        command.ends_well()
+        assert " on bundled:merrowick\n" not in command.err
+    assert not reins.answers
+
+
+def test_ctrl_c_keeps_observations(cluster: Cluster, reins: Reins, one_after_another: Path, tmp_path: Path) -> None:
+    line = (*words(tmp_path / "sweep", "fake:hash", *BUNDLED[:2]), *RAY)
+    with started(tmp_path / "first", *line, cluster=cluster) as command:
+        eventually(lambda: len({number for _, number in reins.answers}) >= 2)
+        reins.hold()
+        command.interrupt()
+        assert command.code(patience=60) == 130, command.err
+        assert "Traceback" not in command.err
+    reins.release()
+    sweep = read_sweep(tmp_path / "sweep")
+    assert not any(cell.failure for cell in sweep.cells)  # nothing failed
+    eventually(lambda: not any(node.workers() for node in cluster.nodes))
+    done = [cell.model for cell in sweep.cells if cell.done]
+    with started(tmp_path / "again", *line, cluster=cluster) as command:
+        command.ends_well()
+        assert not any(f"{model} on bundled:merrowick\n" in command.err for model in done)
+    assert_as_one_after_another(tmp_path / "sweep", one_after_another)
+
+
+def test_more_memory_than_there_is_is_said_of_that_model_alone(cluster: Cluster, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        'models = ["fake:hash", {name = "fake:oracle", memory = "900 TB"}]\n'
+        'protocols = ["mmlu/original"]\ndata = ["bundled:merrowick"]\nlimit = 1\n',
+        encoding="utf-8",
+    )
+    out = str(tmp_path / "sweep")
+    with started(tmp_path / "ray", "sweep", str(plan), "--out", out, *RAY, cluster=cluster) as command:
+        assert command.code() == INCOMPLETE, command.err
+        assert "fake:oracle on bundled:merrowick failed: no node of the cluster has room for" in command.err
+        assert "it needs 900000.0 GB of memory (" in command.err
+    assert [cell.done for cell in read_sweep(tmp_path / "sweep").cells] == [True, False]
+
+
+def test_waiting_is_told_by_its_model_and_ends(cluster: Cluster, reins: Reins, tmp_path: Path) -> None:
+    """Where somebody else has all of the cluster, the sweep says so, and does not hang."""
+    reins.hold()
+    busy = ("run", "--model", "fake:hash", *ASKED, *RAY, "--out", str(tmp_path / "busy"))
+    with started(tmp_path / "other", *busy, cluster=cluster) as other:
+        eventually(lambda: len(reins.answering) == 3)
+        line = (*words(tmp_path / "sweep", "fake:oracle", "fake:hash"), *RAY)
+        with started(tmp_path / "ray", *line, cluster=cluster, CLUSTER_TEST_PATIENCE="3") as command:
+            assert command.code(patience=120) == INCOMPLETE, command.err
+            assert "fake:oracle: waiting for the first replica: a replica needs 1 CPU (0 free)" in command.err
+            assert "2 of 2 runs are missing" in command.err
+        reins.release()
+        other.ends_well()

@@ -27,7 +27,7 @@ def go():
 """Without ``if __name__ == '__main__'``, as a notebook."""
 
 
-def test_a_killed_worker_costs_its_shard(reins: Reins, undisturbed: pa.Table, tmp_path: Path) -> None:
+def test_a_killed_worker_costs_a_shard(reins: Reins, undisturbed: pa.Table, tmp_path: Path) -> None:
     reins.hold()
     with started(tmp_path / "two", *TWO, "--out", str(tmp_path / "run")) as command:
         killed = min(held(reins, command, 2))
@@ -40,9 +40,7 @@ def test_a_killed_worker_costs_its_shard(reins: Reins, undisturbed: pa.Table, tm
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_driver_that_ends_leaves_no_process_and_the_same_line_goes_on(
-    reins: Reins, undisturbed: pa.Table, tmp_path: Path, number: int
-) -> None:
+def test_a_dead_driver_leaves_no_process(reins: Reins, undisturbed: pa.Table, tmp_path: Path, number: int) -> None:
     reins.hold()
     with started(tmp_path / "two", *TWO, "--out", str(tmp_path / "run")) as command:
         held(reins, command, 2)
@@ -57,14 +55,11 @@ def test_a_driver_that_ends_leaves_no_process_and_the_same_line_goes_on(
     assert table(tmp_path / "run").equals(undisturbed)
 
 
-def test_more_workers_than_cores_and_only_results_on_stdout(
-    reins: Reins, undisturbed: pa.Table, tmp_path: Path
-) -> None:
+def test_more_workers_than_cores_print_only_results(reins: Reins, undisturbed: pa.Table, tmp_path: Path) -> None:
     with started(tmp_path / "one", *FAKE, "--out", str(tmp_path / "one-run"), "--json") as command:
         command.ends_well()
         alone = command.out
-    workers = str((os.cpu_count() or 1) + 1)
-    words = (*FAKE, "--workers", workers, "--out", str(tmp_path / "run"), "--json")
+    words = (*FAKE, "--workers", str((os.cpu_count() or 1) + 1), "--out", str(tmp_path / "run"), "--json")
     with started(tmp_path / "many", *words, CLUSTER_TEST_LOUD="1") as command:
         command.ends_well()
         assert command.out == alone
@@ -76,7 +71,7 @@ def test_more_workers_than_cores_and_only_results_on_stdout(
     "call", ["go()", "thread = threading.Thread(target=go)\nthread.start()\nthread.join()"], ids=["script", "thread"]
 )
 @pytest.mark.parametrize("how", [{"workers": 2}, {"executor": "ray", "workers": 2}], ids=["local", "ray"])
-def test_a_script_evaluates_once_from_any_thread(
+def test_a_script_runs_once(
     reins: Reins, undisturbed: pa.Table, tmp_path: Path, call: str, how: dict[str, object]
 ) -> None:
     if "executor" in how:
@@ -94,9 +89,7 @@ def test_a_script_evaluates_once_from_any_thread(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, None])
-def test_a_ray_cluster_of_its_own_is_on_loopback_and_ends_with_the_driver(
-    reins: Reins, tmp_path: Path, number: int | None
-) -> None:
+def test_an_own_cluster_on_loopback_ends_with_the_driver(reins: Reins, tmp_path: Path, number: int | None) -> None:
     """It leaves no folder where the driver ends by itself (``number`` is None)."""
     pytest.importorskip("ray")
     reins.hold()

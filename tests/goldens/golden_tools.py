@@ -31,8 +31,7 @@ def read_lines(file: Path) -> list[Row]:
 
 
 def write(file: Path, golden: Any, **options: Any) -> None:
-    text = json.dumps(golden, indent=1, **{"ensure_ascii": False, **options})
-    file.write_text(text + "\n", encoding="utf-8")
+    file.write_text(json.dumps(golden, indent=1, **{"ensure_ascii": False, **options}) + "\n", encoding="utf-8")
 
 
 def write_short(file: Path, golden: Any, lists: str, separator: str) -> None:

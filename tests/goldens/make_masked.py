@@ -80,8 +80,7 @@ def main() -> None:
         for family in (*MASKED, *ENCODER_DECODERS):
             path = save_model(family, Path(folder) / family)
             digests[family] = digest(path)
-            both = {"minicons": minicons, "lm-eval": lm_eval}
-            tools = {"minicons": masked} if family in MASKED else both
+            tools = {"minicons": masked} if family in MASKED else {"minicons": minicons, "lm-eval": lm_eval}
             by_family[family] = {name: tool(path) for name, tool in tools.items()}
     about = versions("lm-eval", "minicons", "tokenizers", "torch", "transformers")
     golden = {"versions": about, "digests": digests, "numbers": by_family}

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from choicewise import Run, evaluate, load_model
 from choicewise.bundled import MODELS
-from choicewise.models.load import load_model
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
-from choicewise.results.run import Run
-from choicewise.running.evaluate import evaluate
 from tests.paths import GOLDENS, ROOT
 
 FOLDER = GOLDENS / "compat"

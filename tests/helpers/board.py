@@ -141,10 +141,8 @@ def started(
 
 
 def served_until(signal: int, folder: Path) -> tuple[int, str, list[int]]:
-    """How `choicewise serve` ends at this signal once it has read runs and explained an item of them.
-
-    Its code, what it said, and the processes that it started and that are still there.
-    """
+    """How `choicewise serve` ends at this signal once it has read runs and explained an item of them. Its code, what it
+    said, and the processes that it started and that are still there."""
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     command = [sys.executable, "-m", "choicewise", "serve", str(folder)]
     with subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=environment) as process:

@@ -11,6 +11,7 @@ import pytest
 AXE = Path(sys.prefix) / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 CHROMIUM = Path("/usr/bin/chromium")
 WIDTHS = (400, 900, 1600)
+READY = "html[data-ready]"  # what a page of runs has once its script is done
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the tests in a browser need playwright")
 needs_chromium = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"the tests in a browser need {CHROMIUM}")
@@ -19,10 +20,8 @@ needs_axe = pytest.mark.skipif(not AXE.exists(), reason="tests of accessibility 
 
 @contextmanager
 def tabs(browser: Any, server: str = "file://", wait_for: str | None = None) -> Iterator[Callable[..., Any]]:
-    """A function that opens a page and waits for the selector ``wait_for``, which scripts bring about.
-
-    At the end nothing may have been printed on the console, failed, or been asked of anything but files and ``server``.
-    """
+    """A function that opens a page and waits for the selector ``wait_for``, which scripts bring about. At the end
+    nothing may have been printed on the console, failed, or been asked of anything but files and ``server``."""
     own = ("file://", "data:", server)
     contexts, said = [], list[str]()
 

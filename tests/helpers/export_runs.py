@@ -12,8 +12,7 @@ from choicewise.data.items import Item
 from choicewise.protocols.catalogue import resolve
 from choicewise.results.run import Run
 
-HARNESS = "compat/lm-eval"
-"""Five numbers as the harness computes them, of any data."""
+HARNESS = "compat/lm-eval"  # five numbers as the harness computes them, of any data
 
 
 def quiz(items: Sequence[Item], out: Path, model: str = "fake:hash", name: str = "quiz", **axes: Any) -> Run:

@@ -12,9 +12,7 @@ from choicewise.tokens.tokenizer import ByteTokenizer
 
 class Failing(HashModel):
     """``fails`` says of a question's key whether it gets no answer; after ``most`` answers comes an interrupt.
-
-    ``asked``: the keys of all questions that got an answer or none, in order.
-    """
+    ``asked``: the keys of all questions that got an answer or none, in order."""
 
     def __init__(self, fails: Callable[[str], bool] = lambda key: False, most: int | None = None) -> None:
         super().__init__()

@@ -1,9 +1,6 @@
 """A server on loopback that speaks the Hub's protocol: descriptions and listings of repositories, files with redirects
-to another host, ETags and ranges, gated and missing ones, and all that goes wrong on the way.
-
-What is answered follows what ``huggingface_hub`` 2.4 reads: ``X-Repo-Commit``, ``X-Linked-Etag``, ``X-Linked-Size``,
-``X-Error-Code``.
-"""
+to another host, ETags and ranges, gated and missing ones, and all that goes wrong on the way. What is answered follows
+what ``huggingface_hub`` 2.4 reads: ``X-Repo-Commit``, ``X-Linked-Etag``, ``X-Linked-Size``, ``X-Error-Code``."""
 
 import hashlib
 import json
@@ -13,19 +10,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from choicewise.bundled import MODELS
 from choicewise.data import hub as hub_reach
 
-LARGE = (".safetensors", ".parquet", ".bin")
-"""Endings of files that lie on another host."""
+LARGE = (".safetensors", ".parquet", ".bin")  # endings of files that lie on another host
 
-PATIENCE = 600
-"""Seconds that its clients wait: a bound for a hang, on a machine however busy."""
+PATIENCE = 600  # seconds that its clients wait: a bound for a hang, on a machine however busy
 
 
 @dataclass
@@ -39,8 +38,7 @@ class Repository:
     def commit(self, files: Mapping[str, bytes | str], branch: str = "main") -> str:
         """The hash of a new commit with ``files``, which the branch is now."""
         content = {path: data.encode() if isinstance(data, str) else data for path, data in files.items()}
-        text = f"{sorted(content.items())} {len(self.commits)}"
-        name = hashlib.sha1(text.encode()).hexdigest()
+        name = hashlib.sha1(f"{sorted(content.items())} {len(self.commits)}".encode()).hexdigest()
         self.commits[name] = content
         self.refs[branch] = name
         return name
@@ -62,12 +60,9 @@ class Hub:
     def __init__(self) -> None:
         self.repositories: dict[tuple[str, str], Repository] = {}
         self.requests: list[Request] = []
-        self.busy: list[tuple[int, str]] = []
-        """Answers for the next requests of descriptions: status and Retry-After."""
-        self.broken: dict[str, int] = {}
-        """How often the download of a file ends half way, by its path."""
-        self.lost: set[str] = set()
-        """Files that are listed and not there."""
+        self.busy: list[tuple[int, str]] = []  # answers for the next requests of descriptions: status and Retry-After
+        self.broken: dict[str, int] = {}  # how often the download of a file ends half way, by its path
+        self.lost: set[str] = set()  # files that are listed and not there
         self.echoing = False
         """Whether refusals repeat the headers of the request, in their text and in their own headers."""
         self.blobs: dict[str, bytes] = {}
@@ -245,3 +240,24 @@ def hub_of_this_process(monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator
             yield hub
         finally:
             close_session()
+
+
+FOLDER = next(folder for folder in MODELS if folder.name == "merrow-byte")
+MODEL = {file.name: file.read_bytes() for file in sorted(FOLDER.iterdir())}
+WITHOUT_WEIGHTS = {name: content for name, content in MODEL.items() if name != "model.safetensors"}
+OWN_CODE = json.dumps({"model_type": "merrowformer", "auto_map": {"AutoModelForCausalLM": "modeling.Merrow"}})
+"""A configuration of a model that needs code of its own."""
+
+
+def row(number: int) -> dict[str, Any]:
+    return {"question": f"What is {number} + 1?", "choices": [f"{number + 1} it is", "none"], "answer": 0}
+
+
+def parquet(*numbers: int) -> bytes:
+    buffer = BytesIO()
+    pq.write_table(pa.Table.from_pylist([row(number) for number in numbers]), buffer)
+    return buffer.getvalue()
+
+
+def jsonl(*numbers: int) -> str:
+    return "".join(json.dumps(row(number)) + "\n" for number in numbers)

@@ -45,9 +45,7 @@ class Fault:
 
 class Server:
     """``requests``: what it received; ``model``: who answers; ``key``: what it asks for; ``most_at_once``: so far.
-
-    ``capacity``: requests at once, beyond which it answers 429; ``seconds`` that an answer takes at least.
-    """
+    ``capacity``: requests at once, beyond which it answers 429; ``seconds`` that an answer takes at least."""
 
     def __init__(self, ability: Ability) -> None:
         self.model = ServedModel(NAME, ability)

@@ -33,9 +33,7 @@ def outcomes(*members: Outcome) -> Outcomes:
 
 def drawn_average(rng: np.random.Generator, sizes: Sequence[Sequence[int]], p: float, low: float = 0.0) -> Average:
     """Of a suite with a part for each of ``sizes``, which are those of its strata; items are right with chance ``p``.
-
-    Values are normalised where ``low`` is not 0: they are those above guessing, which is right with chance ``low``.
-    """
+    Values are normalised where ``low`` is not 0: they are those above guessing, which is right with chance ``low``."""
 
     def part(own: Sequence[int]) -> PartValue:
         strata = tuple(Stratum(float(rng.binomial(n, p)), n, low) for n in own)

@@ -11,8 +11,7 @@ import choicewise
 from choicewise.store.folder import read_manifest, write_manifest
 from tests.helpers.mmlu_data import write_mmlu
 
-PROTOCOLS = ("mmlu/original", "mmlu/harness-v0", "mmlu/cloze", "mmlu/helm")
-"""Twenty-two numbers of four families."""
+PROTOCOLS = ("mmlu/original", "mmlu/harness-v0", "mmlu/cloze", "mmlu/helm")  # twenty-two numbers of four families
 
 HOSTILE = (
     "<script>window.harm = 1</script>",

@@ -14,8 +14,7 @@ from urllib.parse import quote, quote_plus
 
 import pyarrow.parquet as pq
 
-API_KEY = "sk-pl4nted/API+key==q7Zw2"
-"""With signs that URLs and JSON may spell otherwise."""
+API_KEY = "sk-pl4nted/API+key==q7Zw2"  # with signs that URLs and JSON may spell otherwise
 
 SECRETS: Mapping[str, str] = {
     "CHOICEWISE_API_KEY": API_KEY,
@@ -29,11 +28,9 @@ SECRETS: Mapping[str, str] = {
 }
 """Environment variable → what is in it; the token of the Hub is the one that opens ``tests.helpers.hub_server``."""
 
-LOGIN = "proxy-pl4nted-login-72"
-"""The password of the proxy that the environment names."""
+LOGIN = "proxy-pl4nted-login-72"  # the password of the proxy that the environment names
 
-SIGNED = "signature=SIGNED"
-"""The query of the signed addresses that the Hub of the tests gives out."""
+SIGNED = "signature=SIGNED"  # the query of the signed addresses that the Hub of the tests gives out
 
 
 def forms(secret: str) -> dict[str, bytes]:

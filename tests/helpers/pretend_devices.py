@@ -1,9 +1,7 @@
-"""Devices that a machine without GPUs pretends to have: ``cpu:1``, ``cpu:2``, ...
-
-A tensor on one holds numbers of the CPU and says that it lies elsewhere.  Every operation that torch dispatches, of our
-code or of anybody's, raises :class:`DifferentDevices` where tensors of several devices meet; as with CUDA,
-only a copy from one to another, tensors of one number without a shape, and what stands in ``[]`` on the CPU are free.
-"""
+"""Devices that a machine without GPUs pretends to have: ``cpu:1``, ``cpu:2``, ... A tensor on one holds numbers of the
+CPU and says that it lies elsewhere. Every operation that torch dispatches, of our code or of anybody's, raises
+:class:`DifferentDevices` where tensors of several devices meet; as with CUDA, only a copy from one to another, tensors
+of one number without a shape, and what stands in ``[]`` on the CPU are free."""
 
 from __future__ import annotations
 

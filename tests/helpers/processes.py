@@ -37,9 +37,7 @@ def name_of(pid: int) -> str:
 
 def end_session(session: int, leader: bool = True, patience: float = 20.0) -> None:
     """Kills every process of a session, those as well that others start meanwhile; ``leader``: the first one, too.
-
-    Raises RuntimeError where one of them is still there after ``patience`` seconds.
-    """
+    Raises RuntimeError where one of them is still there after ``patience`` seconds."""
     until = time.monotonic() + patience
     while left := [pid for pid in in_session(session) if leader or pid != session]:
         for pid in left:
@@ -84,10 +82,8 @@ def ended(pid: int, patience: float = 120.0) -> bool:
 
 @contextlib.contextmanager
 def held_port() -> Iterator[int]:
-    """A free port of 127.0.0.1 that nobody else is given meanwhile.
-
-    A server that reuses addresses, as those of Python do, listens there although it is bound.
-    """
+    """A free port of 127.0.0.1 that nobody else is given meanwhile. A server that reuses addresses, as those of Python
+    do, listens there although it is bound."""
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(("127.0.0.1", 0))

@@ -1,9 +1,7 @@
-"""A real Ray cluster of several nodes on this machine: every node has processes and resources of its own.
-
-Each node is ``ray start --block`` in a session of its own (``tests/helpers/ray_node.py``), so that a node, all it
-started, and nothing else can be killed. Everything listens on 127.0.0.1 alone. The cluster ends with the ``with``, and
-with the process that started it, however that ended.
-"""
+"""A real Ray cluster of several nodes on this machine: every node has processes and resources of its own. Each node is
+``ray start --block`` in a session of its own (``tests/helpers/ray_node.py``), so that a node, all it started, and
+nothing else can be killed. Everything listens on 127.0.0.1 alone. The cluster ends with the ``with``, and with the
+process that started it, however that ended."""
 
 import json
 import os
@@ -26,8 +24,7 @@ TIMES = {"initial_delay_ms": 0, "period_ms": 500, "timeout_ms": 500, "failure_th
 SOON = {f"health_check_{name}": value for name, value in TIMES.items()}
 """Settings of the head under which a silent node is given up within about two seconds."""
 
-STORE = 80 * 1024 * 1024
-"""Bytes of each node's object store; Ray refuses less than 75 MiB."""
+STORE = 80 * 1024 * 1024  # bytes of each node's object store; Ray refuses less than 75 MiB
 
 SERVICES = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 """What Ray runs on a node besides actors and tasks."""
@@ -76,11 +73,9 @@ class Node:
 
 @dataclass
 class Cluster:
-    """A running cluster.
-
-    ``folder``: of the head's and the nodes' logs (``*.log``, ``session_latest/logs``), gone after the test.
-    ``address``: ``127.0.0.1:PORT`` of the head; ``nodes``: those started, the head first; killed ones stay here.
-    """
+    """A running cluster. ``folder``: of the head's and the nodes' logs (``*.log``, ``session_latest/logs``), gone after
+    the test. ``address``: ``127.0.0.1:PORT`` of the head; ``nodes``: those started, the head first; killed ones stay
+    here."""
 
     folder: Path
     python_path: str
@@ -129,28 +124,10 @@ class Cluster:
 
 
 @contextmanager
-def driver(cluster: Cluster, *command: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """This Python with ``command``, working on the cluster, with standard input and output as pipes; killed at the end.
-
-    ``ray.init()`` finds the cluster there; ``environment`` is what it has besides ours and the cluster's.
-    """
-    own = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-    own |= {"PYTHONPATH": cluster.python_path, **cluster.environment, **environment}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, *command], **pipes, env=own, start_new_session=True) as process:
-        try:
-            yield process
-        finally:
-            end_session(process.pid)
-
-
-@contextmanager
 def ray_cluster(cpus: Sequence[int] = (1, 1, 1), python_path: str | None = None) -> Iterator[Cluster]:
-    """A cluster with one node per number in ``cpus``, the head first; about ten seconds on two cores.
-
-    ``python_path``: ``PYTHONPATH`` of its workers, by default the sources and the tests of this checkout.  Raises
-    RuntimeError where a node did not start, or a process of the cluster could not be killed at the end.
-    """
+    """A cluster with one node per number in ``cpus``, the head first; about ten seconds on two cores. ``python_path``:
+    ``PYTHONPATH`` of its workers, by default the sources and the tests of this checkout. Raises RuntimeError where a
+    node did not start, or a process of the cluster could not be killed at the end."""
     python_path = python_path or os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     # sockets have short names, so that a test's own folder would be too long
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))

@@ -1,8 +1,6 @@
-"""One node of a Ray cluster on loopback, as a process of its own: ``ray start --block`` that ends with its parent.
-
-Ray replaces 127.0.0.1 by the machine's outer address and then listens on every interface. Here it keeps the address it
-was given, and a node at 127.0.0.1 listens there alone.
-"""
+"""One node of a Ray cluster on loopback, as a process of its own: ``ray start --block`` that ends with its parent. Ray
+replaces 127.0.0.1 by the machine's outer address and then listens on every interface. Here it keeps the address it was
+given, and a node at 127.0.0.1 listens there alone."""
 
 import contextlib
 import ctypes
@@ -27,8 +25,7 @@ def end_with_the_parent() -> None:
     os._exit(0)
 
 
-ADOPT = 36
-"""``PR_SET_CHILD_SUBREAPER``: what the node's processes leave behind is ours to wait for, not the machine's."""
+ADOPT = 36  # ``PR_SET_CHILD_SUBREAPER``: what the node's processes leave behind is ours to wait for, not the machine's
 
 
 if __name__ == "__main__":

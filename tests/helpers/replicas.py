@@ -18,10 +18,8 @@ Fate = Callable[[int, int | None], Exception | None]
 
 
 class ReplicasHere:
-    """``size`` replicas that all ask ``model``; ``fate`` says what goes wrong.
-
-    ``loads`` and ``answers`` count by replica and by shard; ``short``: what they lack, so that none ever loads.
-    """
+    """``size`` replicas that all ask ``model``; ``fate`` says what goes wrong. ``loads`` and ``answers`` count by
+    replica and by shard; ``short``: what they lack, so that none ever loads."""
 
     def __init__(self, model: Model, size: int, fate: Fate = lambda replica, number: None) -> None:
         self.model, self.fate = model, fate

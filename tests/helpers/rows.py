@@ -9,8 +9,7 @@ from choicewise.protocols.protocol import family, short_signature, signature
 from choicewise.results.rows import Diagnosis, Row
 from choicewise.scoring.intervals import wilson
 
-PROTOCOLS = resolve("mmlu")
-"""All of the catalogue."""
+PROTOCOLS = resolve("mmlu")  # all of the catalogue
 
 NAMES = tuple(PROTOCOLS)
 
@@ -25,13 +24,7 @@ def made(protocol: str = NAMES[0], value: float = 0.5, model: str = "model", n: 
     unknown = {field.name: math.nan for field in fields(Diagnosis) if field.name not in NO_WARNINGS}
     diagnosis = Diagnosis(**{**unknown, **NO_WARNINGS, "warnings": warnings, "chance": math.nan if missing else chance})
     low, high = (math.nan, math.nan) if missing else wilson(value, n)
-    content: dict[str, Any] = {
-        "model": model,
-        "dataset": "isles",
-        "data": "#D123456",
-        "selection": "",
-        "subject": "all",
-    }
+    content: Any = {"model": model, "dataset": "isles", "data": "#D123456", "selection": "", "subject": "all"}
     content |= {"protocol": protocol, "signature": signature(recipe), "family": family(recipe)}
     content |= {"id": short_signature(recipe), "i": "#I123456", "t": "#T123456", "r": "#R123456", "metric": "acc"}
     content |= {"value": value, "se": math.nan, "interval": "wilson", "ci_low": low, "ci_high": high}

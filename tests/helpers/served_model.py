@@ -1,9 +1,7 @@
-"""What an honest server answers, from true numbers that a test can compute itself.
-
-The wire format is that of the servers of vLLM 0.32 (``entrypoints/openai/completion``, ``chat_completion``,
-``serve/tokenize``) and of llama-cpp-python 0.3 (``llama.py`` ``_create_completion``, ``server/app.py``), read from
-their sources; :class:`Ability` says where they differ.
-"""
+"""What an honest server answers, from true numbers that a test can compute itself. The wire format is that of the
+servers of vLLM 0.32 (``entrypoints/openai/completion``, ``chat_completion``, ``serve/tokenize``) and of
+llama-cpp-python 0.3 (``llama.py`` ``_create_completion``, ``server/app.py``), read from their sources; :class:`Ability`
+says where they differ."""
 
 import hashlib
 import json
@@ -15,8 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 JSON = dict[str, Any]
-BOS, TOKENS = 256, 257
-"""The tokens are bytes and a BOS, as in ``choicewise.tokens.tokenizer.ByteTokenizer``."""
+BOS, TOKENS = 256, 257  # the tokens are bytes and a BOS, as in ``choicewise.tokens.tokenizer.ByteTokenizer``
 
 
 class Refused(Exception):
@@ -29,14 +26,11 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Ability:
-    """What a server can do.
-
-    ``echo``: log-probabilities of an echoed prompt.  ``shifted``: those are of the row one too late, as from
-    llama-cpp-python without a BOS.  ``prompt_logprobs``, ``token_choice`` (``logprob_token_ids``), ``token_names``
-    (``return_tokens_as_token_ids``, ``return_token_ids``), ``token_prompts`` (ids for a prompt): vLLM's.  ``top``: the
-    most ``logprobs``.  ``bos``: texts get a BOS.  ``bos_always``: everything does, so that it is there twice.
-    ``window``: tokens of prompt and answer.
-    """
+    """What a server can do. ``echo``: log-probabilities of an echoed prompt. ``shifted``: those are of the row one too
+    late, as from llama-cpp-python without a BOS. ``prompt_logprobs``, ``token_choice`` (``logprob_token_ids``),
+    ``token_names`` (``return_tokens_as_token_ids``, ``return_token_ids``), ``token_prompts`` (ids for a prompt):
+    vLLM's. ``top``: the most ``logprobs``. ``bos``: texts get a BOS. ``bos_always``: everything does, so that it is
+    there twice. ``window``: tokens of prompt and answer."""
 
     name: str = "vllm"
     completions: bool = True
@@ -139,8 +133,7 @@ class ServedModel:
 
     def _check_model(self, body: JSON) -> None:
         if self.ability.checks_model and body.get("model") not in (None, self.name):
-            message = f"The model `{body['model']}` does not exist."
-            raise Refused(404, _error(message, "NotFoundError", 404))
+            raise Refused(404, _error(f"The model `{body['model']}` does not exist.", "NotFoundError", 404))
 
     def _completions(self, body: JSON) -> JSON:
         self._check_model(body)

@@ -1,7 +1,5 @@
-"""All that can go wrong with an answer, as faults of ``misbehaving_server``.
-
-:data:`TRANSPORT_FAULTS` and :data:`ANSWER_FAULTS` have them by name, for tests with a case for each.
-"""
+"""All that can go wrong with an answer, as faults of ``misbehaving_server``. :data:`TRANSPORT_FAULTS` and
+:data:`ANSWER_FAULTS` have them by name, for tests with a case for each."""
 
 import gzip
 import math
@@ -98,8 +96,7 @@ def _huge(announced: bool, size: int = 100 * 2**20) -> Fault:
 
 @Fault
 def gzip_bomb(handler: Handler, body: bytes) -> None:
-    packed = gzip.compress(b'{"text":"' + b"x" * (100 * 2**20) + b'"}', 1)
-    handler.send(200, packed, Content_Encoding="gzip")
+    handler.send(200, gzip.compress(b'{"text":"' + b"x" * (100 * 2**20) + b'"}', 1), Content_Encoding="gzip")
 
 
 def redirect(target: str, code: int = 307) -> Fault:

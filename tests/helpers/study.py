@@ -13,10 +13,8 @@ PROTOCOLS = ["mmlu/original", "mmlu/cloze", "mmlu/harness-v0"]
 
 @dataclass(frozen=True)
 class Study:
-    """``data``, and the folders of the runs of ``fake:hash``, ``fake:oracle`` and ``fake:anti-oracle`` on it.
-
-    Nobody changes them: who needs to takes a :meth:`copy`.
-    """
+    """``data``, and the folders of the runs of ``fake:hash``, ``fake:oracle`` and ``fake:anti-oracle`` on it. Nobody
+    changes them: who needs to takes a :meth:`copy`."""
 
     data: Path
     hash: Path

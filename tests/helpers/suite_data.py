@@ -82,8 +82,7 @@ def write_benchmarks(folder: Path, monkeypatch: pytest.MonkeyPatch | None = None
 def write_rows(folder: Path, split: str, rows: list[dict[str, object]]) -> None:
     """A split of a dataset as a file."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / f"{split}.jsonl").write_text(text, encoding="utf-8")
+    (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def _gap(number: int) -> dict[str, object]:

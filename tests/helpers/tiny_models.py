@@ -15,8 +15,7 @@ from choicewise.models.local.local_model import LocalModel
 from tests.paths import SHARED
 
 VOCABULARY = 96
-WINDOW = 32
-"""Sliding windows and chunks, in tokens: far shorter than a probe."""
+WINDOW = 32  # sliding windows and chunks, in tokens: far shorter than a probe
 
 COMMON = {
     **{"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2},

@@ -15,8 +15,7 @@ from choicewise.tokens.tokenizer import ByteTokenizer
 LETTERS = (b"a", b"b", b"ab", b"ba", b"aab", b"a", b"")
 """Bytes of the tokens: two are spelled alike, and the last one (BOS) stands for nothing."""
 
-WORDS = (b" ", b"a", b"b", b" a", b" ab", b"\n", b"ba", b"")
-"""Tokens of which some begin a word with its white space."""
+WORDS = (b" ", b"a", b"b", b" a", b" ab", b"\n", b"ba", b"")  # tokens of which some begin a word with its white space
 
 
 class ToyTokenizer(ByteTokenizer):

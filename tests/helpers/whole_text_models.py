@@ -18,8 +18,7 @@ WORDS = (
 )
 """Words that they have whole."""
 
-ENDS = ["s", "es", "t", "er", "ing", "ably", "un", "ch", "cat", "ed"]
-"""Further pieces of words."""
+ENDS = ["s", "es", "t", "er", "ing", "ably", "un", "ch", "cat", "ed"]  # further pieces of words
 
 SMALL = {
     **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4},
@@ -95,7 +94,7 @@ def unigram(end: bool = False) -> Tokenizer:
 NAMES = {
     "wordpiece": {"cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]", "pad": "[PAD]", "unk": "[UNK]"},
     "bytes": {
-        **{"cls": "<s>", "sep": "</s>", "bos": "<s>", "eos": "</s>", "mask": "<mask>", "pad": "<pad>", "unk": "<unk>"},
+        **{"cls": "<s>", "sep": "</s>", "bos": "<s>", "eos": "</s>", "mask": "<mask>", "pad": "<pad>", "unk": "<unk>"}
     },
     "unigram": {"cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]", "pad": "<pad>", "unk": "<unk>"},
     "unigram-end": {"eos": "</s>", "pad": "<pad>", "unk": "<unk>"},

@@ -12,10 +12,8 @@ from tests.helpers.whole_text_models import ENCODER_DECODERS, MASKED, save_model
 
 @pytest.fixture(scope="session")
 def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a tiny random model that is written once and changed by nobody.
-
-    By its family, or where that is causal by the published tokenizer that it has.
-    """
+    """The folder of a tiny random model that is written once and changed by nobody. By its family, or where that is
+    causal by the published tokenizer that it has."""
     root = tmp_path_factory.mktemp("models")
 
     @cache

@@ -167,8 +167,7 @@ def test_score_tells_counts_and_flags() -> None:
     found = score_texts(real_model(), *QUESTION).to_pylist()
     assert [one["merged"] for one in found] == [True] * 3
     flags = [(one["bos"], one["unknown"], one["noncanonical"], one["lossy"]) for one in found]
-    assert flags == [(1, 0, False, False)] * 3
-    assert [one["words"] for one in found] == [1, 1, 3]
+    assert (flags, [one["words"] for one in found]) == ([(1, 0, False, False)] * 3, [1, 1, 3])
     with pytest.raises(ProtocolError, match="it must be one of joint"):
         score_texts(real_model(), *QUESTION, boundary="healed")
     with pytest.raises(ModelError, match="no word begins"):
@@ -198,9 +197,7 @@ def test_a_run_stores_what_its_scores_need(boundary: str, tmp_path: Path) -> Non
     run = evaluate(model=real_model(), data=data, protocols={"mine": recipe}, out=tmp_path / "run")
     found = [one["score"] for one in run.scores().to_pylist()]
     (request,) = run.tables.requests.to_pylist()
-    assert found == pytest.approx(
-        summed(real_model(), request["context"], request["continuations"], boundary), abs=1e-4
-    )
+    assert found == pytest.approx(summed(real_model(), request["context"], request["continuations"], boundary), 1e-4)
     spans = run.tables.spans.to_pylist()
     assert all((span["before"] is None) == (boundary == "bytes") for span in spans)
     assert all((span["after"] is None) == (boundary != "word") for span in spans)
@@ -226,7 +223,6 @@ def test_oracles_stay_right_under_every_boundary(boundary: str, model: str, valu
 def test_a_correction_goes_to_the_first_and_the_last_token() -> None:
     seen = continuations([[row(" ab", -1.0, -2.0, -3.0), row(" c", -4.0)], [row(" d")]])
     found = seen.corrected(np.asarray([0.5, 0.25, 9.0]), np.asarray([-1.0, -2.0, 9.0]))
-    assert found.logprobs.tolist() == [-0.5, -2.0, -4.0, -5.75]
-    assert found.counts.tolist() == seen.counts.tolist()
+    assert (found.logprobs.tolist(), found.counts.tolist()) == ([-0.5, -2.0, -4.0, -5.75], seen.counts.tolist())
     assert seen.corrected(np.zeros(3), np.zeros(3)) is seen
     assert np.isnan(seen.corrected(np.asarray([np.nan, 0, 0]), np.zeros(3)).sums[0])

@@ -11,18 +11,16 @@ import pytest
 import tokenizers
 import transformers
 
-from choicewise import evaluate, open_run
+from choicewise import Run, evaluate, load_model, open_run
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import ModelError, ProtocolError, StoreError, UsageError
-from choicewise.models.load import load_model
 from choicewise.models.local.files import LONGEST, read_chat_template
 from choicewise.protocols.catalogue import chat_name, entry, in_chat, plain_name, resolve
 from choicewise.requests.ask import add_requests
 from choicewise.requests.render import TemplateSource
 from choicewise.requests.request import PreparedBlock, Request
 from choicewise.results.rows import run_id
-from choicewise.results.run import Run
 from choicewise.tokens.chat_template import ChatTemplate, Message
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.helpers.commands import choicewise
@@ -73,8 +71,7 @@ CASES = [(name, case) for name in TEMPLATES for case in golden(name)["cases"]]
     ids=[f"{name}-{each['task']}-{each['shots']}-{each['chat']}-{each['system'] is not None}" for name, each in CASES],
 )
 def test_chats_are_those_of_the_harness(name: str, case: dict[str, Any]) -> None:
-    axes = {axis: case[axis] for axis in ("shots", "chat", "system")}
-    protocol = replace(PROTOCOLS[case["task"]], **axes)
+    protocol = replace(PROTOCOLS[case["task"]], **{axis: case[axis] for axis in ("shots", "chat", "system")})
     template = template_of(golden(name)["template"])
     asked = list(requests(protocol, DATA[case["task"]], "mill_lore", template=template))
     assert len(asked) == len(case["requests"]) == 2
@@ -143,8 +140,7 @@ def test_shots_that_do_not_fit_are_dropped_with_their_turns() -> None:
     add_requests(block, protocol, asked, Answerer())
     for row, request in zip(block.requests, asked, strict=True):
         assert 0 < row.shots < 4
-        assert row.shots + row.shots_dropped == 4
-        assert row.context == request.context(row.shots)
+        assert (row.shots + row.shots_dropped, row.context) == (4, request.context(row.shots))
         assert row.context.count("<|im_start|>assistant") == row.shots + 1
 
 
@@ -188,10 +184,8 @@ def test_names_of_chats_are_selectors() -> None:
     assert {(each.chat, each.system) for each in chats.values()} == {("message", "Be brief.")}
     assert resolve("mmlu/harness-v0+message") == in_chat(named, "message")
     (single,) = resolve("mmlu/harness-v0+turns:sum")
-    assert single == "mmlu/harness-v0+turns:sum"
-    assert entry("mmlu/harness-v0+turns:sum").name == "mmlu/harness-v0"
-    between = resolve("mmlu/original..mmlu/original+turns")
-    assert list(between) == ["mmlu/original", "mmlu/original+turns"]
+    assert (single, entry("mmlu/harness-v0+turns:sum").name) == ("mmlu/harness-v0+turns:sum", "mmlu/harness-v0")
+    assert list(resolve("mmlu/original..mmlu/original+turns")) == ["mmlu/original", "mmlu/original+turns"]
     assert in_chat(chats, "turns", "Other.") == chats
     with pytest.raises(UsageError, match="needs a chat"):
         in_chat(named, None, "Be brief.")
@@ -202,8 +196,7 @@ def test_names_of_chats_are_selectors() -> None:
 def chat_model(folder: Path, **files: str) -> Path:
     """The smallest bundled model with a chat template, in ``chat_template.jinja`` unless ``files`` say otherwise."""
     shutil.copytree(MODEL, folder)
-    text = "{{ bos_token }}" + CHATML.text
-    for name, content in (files or {"chat_template.jinja": text}).items():
+    for name, content in (files or {"chat_template.jinja": "{{ bos_token }}" + CHATML.text}).items():
         (folder / name).write_text(content)
     return folder
 
@@ -222,8 +215,7 @@ def test_the_file_of_a_template_is_that_of_transformers(tmp_path: Path) -> None:
     assert templates[0] is not None
     assert templates[0].special == {"bos_token": "<s>", "eos_token": "</s>"}
     theirs = [transformers.AutoTokenizer.from_pretrained(folder) for folder in folders]
-    assert [each.get_chat_template() for each in theirs] == ["T", "D", "F"]
-    assert read_chat_template(MODEL) is None
+    assert ([each.get_chat_template() for each in theirs], read_chat_template(MODEL)) == (["T", "D", "F"], None)
     for stated, reason in (
         (named[1:], "none called 'default'"),
         (7, "is no text"),

@@ -62,7 +62,6 @@ def test_one_token_spoils_no_neighbour(network: Any, rung: str, monkeypatch: pyt
     assert_same_scores(seen, [plain.score(network, VOCABULARY, question) for question in right], atol=1e-4)
     said = in_order(model.answer([Generation(question.context, 2) for question in questions]))
     assert [bool(np.isnan(scores.logprobs).any()) for scores in said] == [True, False, False, False]
-
     spans = [Span(ids(1, DAMAGED), ids(4)), Span(ids(1, 2), ids(4))]
     pairs = [Cosine(ids(1, DAMAGED), ids(2), True), Cosine(ids(1, 2), ids(3), True)]
     values = [answer.value for answer in in_order(model.answer([*map(MaskedLoss, spans), *pairs]))]
@@ -77,8 +76,7 @@ def test_a_generation_of_nan_says_nothing_and_is_greedy_nowhere(network: Any, mo
     rows = {row.key: row for row in observe(model, generations)}
     assert rows["bad"].text is None
     assert isinstance(rows["good"].text, str)
-    masked = {"loss": MaskedLoss(Span(ids(1, DAMAGED), ids(4)))}
-    assert np.isnan(next(observe(model, masked)).value)
+    assert np.isnan(next(observe(model, {"loss": MaskedLoss(Span(ids(1, DAMAGED), ids(4)))})).value)
     table = [b"%d " % token for token in range(VOCABULARY)]
     sampled = Generation(ids(1, DAMAGED), 3, (b"x",), Sampling.of(0, "item", 0))
     one, other = (way(network, VOCABULARY, sampled, [], table) for way in (plain.generate, sampling.sample))

@@ -65,9 +65,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_another_process_says_without_torch_who_a_model_is_and_what_it_needs(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_process_without_torch_says_what_a_model_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """From the plain values of its recipe alone, in any directory."""
     (tmp_path / "model").symlink_to(SMALLEST)
     monkeypatch.chdir(tmp_path)
@@ -75,8 +73,7 @@ def test_another_process_says_without_torch_who_a_model_is_and_what_it_needs(
     assert model.recipe == Recipe(str(tmp_path / "model"), {"device": "cpu", "trust_remote_code": True})
     words = [sys.executable, "-c", SAID, model.recipe.name, json.dumps(dict(model.recipe.options))]
     said, heavy = subprocess.run(words, cwd="/", capture_output=True, text=True, check=True).stdout.splitlines()
-    assert said == f"merrow-byte {model.digest} float32 cpu 2048 {len(CAUSAL_KINDS)} 0"
-    assert heavy == ""
+    assert (said, heavy) == (f"merrow-byte {model.digest} float32 cpu 2048 {len(CAUSAL_KINDS)} 0", "")
 
 
 @pytest.mark.costly("a network is computed in two dtypes")
@@ -136,9 +133,7 @@ def test_files_that_may_not_be_read_are_named(shared_folder: Path, name: str, mo
         denied.chmod(0o755)
 
 
-def test_a_digest_is_computed_once_or_again_where_its_entry_is_damaged(
-    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_digest_is_computed_once_or_after_damage(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digest_cache, "SETTLED", -1.0)
     first = load_model(folder, device="cpu").digest
     (entry,) = cache.iterdir()
@@ -169,9 +164,7 @@ def test_any_change_of_a_file_has_another_digest(folder: Path, monkeypatch: pyte
     assert len(set(digests)) == 3
 
 
-def test_what_changed_just_now_is_not_remembered_nor_what_can_not_be_written(
-    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_changed_just_now_is_not_remembered(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "config.json").touch()
     assert load_model(folder, device="cpu").digest
     assert not cache.exists()
@@ -188,8 +181,7 @@ def loaded(recipe: Recipe | None, **changed: Any) -> Model:
 @pytest.mark.parametrize("name", FAKES)
 def test_a_fake_is_its_name(name: str) -> None:
     recipe = load_model(name, dtype="float32").recipe
-    assert recipe == Recipe(name)
-    assert loaded(recipe).digest == load_model(name).digest
+    assert (recipe, loaded(recipe).digest) == (Recipe(name), load_model(name).digest)
 
 
 def test_a_bundled_model_is_its_name_with_its_options_and_what_a_server_has_is_not_loaded_here(server: Server) -> None:
@@ -197,8 +189,7 @@ def test_a_bundled_model_is_its_name_with_its_options_and_what_a_server_has_is_n
     options = {"dtype": "auto", "device": "cpu", "window": 64, "rung": "plain", "batch_tokens": 100}
     recipe = load_model("bundled:merrow-byte", **options).recipe
     assert recipe == Recipe("bundled:merrow-byte", options)
-    assert (loaded(recipe).window, loaded(recipe, window=32).window) == (64, 32)
-    assert HashModel(seed=3).recipe is None
+    assert (loaded(recipe).window, loaded(recipe, window=32).window, HashModel(seed=3).recipe) == (64, 32, None)
     assert load_model(server.address, tokenizer="bytes").recipe is None
 
 
@@ -279,9 +270,7 @@ def test_a_loaded_model_says_what_it_needs_and_more_of_anything_needs_no_less() 
     assert footprint(SMALLEST, deepest=100).workspace < footprint(SMALLEST).workspace
 
 
-def test_an_adapter_is_counted_in_float32_and_read_from_any_directory(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_adapter_counts_in_float32_from_any_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")
     base = transformers.AutoModelForCausalLM.from_pretrained(SMALLEST)
     added = peft.get_peft_model(base, peft.LoraConfig(r=4, target_modules=["q_proj"]))

@@ -165,8 +165,7 @@ def test_generating_computes_contexts_once_and_then_one_token_a_step_and_so_do_c
     lm, shared = network("llama"), RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
     generations = [Generation(np.append(shared, np.int32(last)), 5) for last in range(6)]
     before = lm.computed
-    assert len(list(TreePath(lm, 4096).generate(generations, ()))) == 6
-    assert lm.computed - before == 30 + 6 + 4 * 6
+    assert (len(list(TreePath(lm, 4096).generate(generations, ()))), lm.computed - before) == (6, 30 + 6 + 4 * 6)
 
 
 def test_planned_tokens_are_known_at_first_and_right_at_last() -> None:

@@ -1,7 +1,5 @@
 """What our model of lm-evaluation-harness is made of, without the harness: arguments, tokens, windows, stops, cache.
-
-Against the harness itself: ``tests/peers/test_harness_lm_*.py``.
-"""
+Against the harness itself: ``tests/peers/test_harness_lm_*.py``."""
 
 import math
 import sys
@@ -132,8 +130,7 @@ def test_merged_tokens_are_noted_or_refused(capsys: pytest.CaptureFixture[str]) 
     merging = Encoder(Merging(), BYTES, "<s>", None, apart=False)
     lost, changed = merging.pairs([("xa", "b"), ("xa", "bc")])
     reason = "continuation 'b' leaves nothing to score: its characters merge into the context's last token"
-    assert lost.missing == reason
-    assert (changed.merged, changed.continuation.tolist()) == (True, [*b"c"])
+    assert (lost.missing, changed.merged, changed.continuation.tolist()) == (reason, True, [*b"c"])
     asked = ask_as_harness(merging, [request("xa", "b"), request("xa", "bc")], 100, renditions=False)
     with pytest.raises(ModelError, match=r"1 requests can't be scored.*boundary=lcp"):
         score(HashModel(), asked, lambda index: f"request {index}", "loglikelihood")
@@ -157,8 +154,7 @@ def test_scores_are_sums_heard_of_as_they_come_and_what_has_no_number_is_refused
     model, heard = HashModel(), dict[int, float]()
     asked = ask_as_harness(encoder(), [request("ab", "cd"), request("", "e"), request("ab", "cd")], 100, False)
     scores = score(model, asked, str, "loglikelihood", lambda index, each: heard.update({index: each.total}))
-    assert scores[0] == scores[2]
-    assert heard == {index: each.total for index, each in enumerate(scores)}
+    assert (scores[0], heard) == (scores[2], {index: each.total for index, each in enumerate(scores)})
     ((_, plain),) = model.answer([Span(np.asarray([BYTES, *b"ab"]), np.asarray([*b"cd"], np.int32))])
     assert scores[0].total == pytest.approx(float(plain.logprobs.sum()))
     assert scores[0].greedy == (not plain.ranks.any())
@@ -178,15 +174,13 @@ def test_the_start_of_a_context_is_cut_as_in_the_harness(window: int, continuati
     else:
         assert isinstance(asked.question, Span)
         tokens = [*asked.question.context.tolist(), *asked.question.continuation.tolist()]
-        assert tokens == whole[-(window + 1) :]
-        assert asked.dropped == len(whole) - len(tokens)
+        assert (tokens, asked.dropped) == (whole[-(window + 1) :], len(whole) - len(tokens))
 
 
 @pytest.mark.parametrize("policy", ["lcp", "count", "joint", "bytes", "heal"])
 def test_another_boundary_asks_the_choices_of_a_question_together(policy: str) -> None:
     requests = [request("xa", "b", 1), request("y", "b", 2), request("xa", "c", 1)]
-    encodings = Encodings(ByteTokenizer(), "default")
-    asked = asking.ask_with_boundary(encodings, policy, requests, 100)
+    asked = asking.ask_with_boundary(Encodings(ByteTokenizer(), "default"), policy, requests, 100)
     expected = [each.total for each in scores_of(ask_as_harness(encoder(), requests, 100, False))]
     assert [each.total for each in scores_of(asked)] == pytest.approx(expected)
 

@@ -1,8 +1,6 @@
-"""Every rung of the ladder gives the plain path's numbers, or is refused: on many families, broken ones among them.
-
-The probability of a set of tokens, too, and on a CUDA device where there is one.  What rungs generate is in
-``test_generations.py``.
-"""
+"""Every rung of the ladder gives the plain path's numbers, or is refused: on many families, broken ones among them. The
+probability of a set of tokens, too, and on a CUDA device where there is one. What rungs generate is in
+``test_generations.py``."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -201,8 +199,7 @@ def test_every_unique_token_is_computed_once(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_pass_counts_its_calls_and_keeps_keys_and_values_along_the_path_only() -> None:
     lm, tree = network("llama"), build(probe(150, VOCABULARY))
     _, next_past = TreePath(lm, 100).forward(tree, next_pack(tree, 0, ids(), 100), [])
-    assert len(next_past) == lm.layers
-    assert {key.shape[2] for key, _ in next_past} == {int(tree.depth[100])}
+    assert (len(next_past), {key.shape[2] for key, _ in next_past}) == (lm.layers, {int(tree.depth[100])})
     lm, tree = network("llama"), build(probe(60, VOCABULARY))
     tree_pass = TreePass(tree, next_pack(tree, 0, ids(), 60), [])
     with lm.attention(attention.NAME), attention.running(tree_pass.attend), torch.inference_mode():
@@ -342,8 +339,7 @@ def test_a_mass_is_one_more_row_to_read_and_no_more_to_compute() -> None:
     every = TokenSet(range(9))
     tree = build([span, Mass(ids(1, 2), every), Mass(ids(1, 2), TokenSet([5])), Mass(ids(1, 2), TokenSet(range(9)))])
     assert tree.tokens.tolist() == build([span]).tokens.tolist() == [1, 2, 3]
-    assert len(tree.sets) == 2
-    assert sorted(tree.targets.tolist()) == [FIRST_SET - 1, FIRST_SET, 3, 4]
+    assert (len(tree.sets), sorted(tree.targets.tolist())) == (2, [FIRST_SET - 1, FIRST_SET, 3, 4])
     assert tree.span_of[1] == tree.span_of[3]
 
 

@@ -1,6 +1,7 @@
 """Local models: log-probabilities against an independent computation, and what is refused."""
 
 import json
+import random
 import shutil
 import sys
 from collections.abc import Callable
@@ -16,18 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from choicewise import Run, evaluate, load_model
 from choicewise.errors import ModelError
-from choicewise.models.load import load_model
 from choicewise.models.local import files as checkpoint
 from choicewise.models.local import plain
 from choicewise.models.local.local_model import LocalModel
 from choicewise.models.local.networks import load_network
+from choicewise.models.local.tokenizer import HfTokenizer, tokenizer_files
 from choicewise.questions import Generation, Ids, Sampling, Span
 from choicewise.tokens.encode import Encodings
 from tests.helpers.answers import ids, in_order
+from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.protocols import choice_questions
 from tests.helpers.tiny_models import load, real_model, tiny
-from tests.paths import SHARED
+from tests.paths import ROOT, SHARED
 
 REAL = ["stories260K", "babyllama-tok105", "aidreams260K", "tiny-rwkv-4v0-660K"]
 RANDOM = ["gpt2", "gpt-neox-20b", "mistral-7b-v0.2"]
@@ -60,8 +63,7 @@ def independent(model: torch.nn.Module, context: Ids, continuation: Ids) -> tupl
         logprobs = torch.log_softmax(model(ids).logits[0].double(), dim=-1)
     rows = logprobs[len(context) - 1 : -1]
     chosen = [float(row[token]) for row, token in zip(rows, continuation, strict=True)]
-    ranks = [int((row > row[token]).sum()) for row, token in zip(rows, continuation, strict=True)]
-    return chosen, ranks
+    return chosen, [int((row > row[token]).sum()) for row, token in zip(rows, continuation, strict=True)]
 
 
 @pytest.mark.costly("large vocabularies, and a network of rwkv, which computes token by token")
@@ -103,8 +105,7 @@ def generation(model: LocalModel, text: str, limit: int) -> Generation:
 def test_generate_reproduces_the_published_text() -> None:
     model = real_model()
     ((_, made),) = model.answer([generation(model, "", 80)])
-    assert len(made.tokens) == 80
-    assert made.ranks.tolist() == [0] * 80
+    assert (len(made.tokens), made.ranks.tolist()) == (80, [0] * 80)
     text = model.tokenizer.decode(made.tokens).removeprefix(" ")
     assert text == PUBLISHED[: len(text)]
 
@@ -126,14 +127,11 @@ def test_the_plain_rung_counts_what_it_computes_and_counting_computes_none(share
     model = load(shared_data / "models/stories260K", device="cpu", rung="plain")
     asked = generation(model, "Once upon", 3)
     length = len(asked.context)
-    assert len(list(model.answer([Span(asked.context, asked.context)]))) == 1
-    assert model.computed == 2 * length - 1
+    assert (len(list(model.answer([Span(asked.context, asked.context)]))), model.computed) == (1, 2 * length - 1)
     for question in (asked, Generation(asked.context, 3, (b"\x00",), Sampling(b""))):
         before = model.computed
         ((_, seen),) = model.answer([question])
-        assert len(seen.tokens) == 3
-        assert model.computed - before == length + (length + 1) + (length + 2)
-
+        assert (len(seen.tokens), model.computed - before) == (3, length + (length + 1) + (length + 2))
     # The model is examined once, not again for hidden states that nothing asks for.
     model = load(shared_data / "models/stories260K", device="cpu")
     assert model.lm.computed == 0
@@ -154,8 +152,7 @@ def test_sixteen_bit_weights_still_get_a_float32_softmax(shared_data: Path) -> N
         logits = model.model(input_ids=torch.from_numpy(tokens[None, :-1].astype(np.int64))).logits[0, 4:]
     expected = torch.log_softmax(logits.double(), dim=-1)[range(len(tokens) - 5), tokens[5:].tolist()]
     assert np.abs(seen.logprobs - expected.numpy()).max() < 1e-5
-    rounded = torch.from_numpy(seen.logprobs).bfloat16().float().numpy()
-    assert np.abs(seen.logprobs - rounded).max() > 1e-4
+    assert np.abs(seen.logprobs - torch.from_numpy(seen.logprobs).bfloat16().float().numpy()).max() > 1e-4
 
 
 class Table(torch.nn.Module):
@@ -179,8 +176,7 @@ def test_plain_score_and_generate_leave_padding_rows_out_and_keep_nan() -> None:
     assert seen.ranks.tolist() == [0, 0]  # equal logits are not greater ones
     assert np.isnan(plain.score(Table([float("nan"), 1.0, 1.0]), 3, span).logprobs).all()
     assert plain.score(Table([float("-inf"), 1.0]), 2, span).logprobs.tolist() == [float("-inf"), 0.0]
-    made = plain.generate(Table([0.0, 2.0, 2.0, 9.0]), 3, Generation(ids(0), 2), ())
-    assert made.tokens.tolist() == [1, 1]
+    assert plain.generate(Table([0.0, 2.0, 2.0, 9.0]), 3, Generation(ids(0), 2), ()).tokens.tolist() == [1, 1]
 
 
 def test_load_refuses_a_model_that_looks_ahead(shared_data: Path, tmp_path: Path) -> None:
@@ -321,9 +317,7 @@ def test_load_runs_an_implementation_of_transformers_own(folder: Path) -> None:
         ({"device": "meta"}, r"device is 'meta', but torch \S+ finds only cpu.*; leave the device out"),
     ],
 )
-def test_load_refuses_options_that_can_not_be_and_blames_no_folder_for_them(
-    shared_data: Path, options: dict[str, Any], message: str
-) -> None:
+def test_load_refuses_impossible_options(shared_data: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
         load(SMALLEST, **{"device": "cpu", **options})
     assert str(SMALLEST) not in str(caught.value)
@@ -354,8 +348,7 @@ def test_load_model_names_the_extra_to_install(tmp_path: Path, monkeypatch: pyte
 
 def test_the_window_is_the_models_before_its_parts_and_what_is_asked_up_to_what_it_knows() -> None:
     window = lambda asked=None, **config: checkpoint.window_of(config, Path("somewhere"), asked)  # noqa: E731
-    assert window(n_positions=8) == 8
-    assert window(text_config={"max_position_embeddings": 9}) == 9
+    assert (window(n_positions=8), window(text_config={"max_position_embeddings": 9})) == (8, 9)
     assert [window(asked, n_positions=8) for asked in (1, 8)] == [1, 8]
     assert window(100_000, state_size=16) == 100_000
     with pytest.raises(ModelError, match="somewhere"):
@@ -391,3 +384,120 @@ def test_digest_is_of_the_content(folder: Path, monkeypatch: pytest.MonkeyPatch,
     config = folder / "config.json"
     config.write_text(config.read_text().replace("1e-05", "1e-06"))
     assert len({original, changed, checkpoint.digest(folder, "t")}) == 3
+
+
+BASE = ROOT / "src" / "choicewise" / "bundled" / "models" / "merrow-bpe-512"
+WORDS = ("the", "miller", "of", "wenna", "hid", "seven", "amber", "jars", "under", "old", "bell", "tower", "A", "B")
+LLAMA = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+SPLIT_TEXTS = (
+    *("the old bell", " the old bell", "  two  spaces ", "Answer: A\n\nB", "é zebra 12", " A", " ", "", "\n"),
+    *("\nthe bell", "the ", "A<s>B", "\U0001f469"),
+)
+
+
+@pytest.fixture(scope="module")
+def spelled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Two tiny SentencePiece models of an invented text, by their kind."""
+    trainer = pytest.importorskip("sentencepiece").SentencePieceTrainer
+    pytest.importorskip("google.protobuf")
+    draw, folder = random.Random(1), tmp_path_factory.mktemp("spm")
+    lines = [" ".join(draw.choices(WORDS, k=12)) + "." for _ in range(800)]
+    sizes = {"vocab_size": 400, "hard_vocab_limit": False, "minloglevel": 2}
+    ids = {"byte_fallback": True, "unk_id": 0, "bos_id": 1, "eos_id": 2}
+    spaces = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
+    for kind in ("bpe", "unigram"):
+        prefix = str(folder / kind)
+        trainer.train(sentence_iterator=iter(lines), model_prefix=prefix, model_type=kind, **sizes, **ids, **spaces)
+    return {kind: (folder / f"{kind}.model").read_bytes() for kind in ("bpe", "unigram")}
+
+
+def model(folder: Path, content: bytes, config: dict[str, Any] | None) -> Path:
+    """The smallest bundled model with another tokenizer, whose tokens mean nothing to it."""
+    shutil.copytree(BASE, folder)
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").unlink()
+    (folder / "tokenizer.model").write_bytes(content)
+    if config is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_a_converted_tokenizer_splits_as_the_original(spelled: dict[str, bytes], tmp_path: Path) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    folder = model(tmp_path / "model", spelled["bpe"], LLAMA)
+    tokenizer = HfTokenizer(folder)
+    original = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
+    assert (tokenizer.bos_id, tokenizer.eos_id, tokenizer.cut) == (1, 2, None)
+    encoded = tokenizer.encode(SPLIT_TEXTS, special=True)
+    for text, tokens in zip(SPLIT_TEXTS, encoded, strict=True):
+        if "<s>" not in text and text != " ":
+            assert tokens.tolist() == original.encode(text.removeprefix(" ")), text
+    assert tokenizer_files(folder)[0].name == "tokenizer.model"
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    assert [tokens.tolist() for tokens in encoded] == theirs(list(SPLIT_TEXTS)).input_ids
+
+
+@pytest.mark.parametrize(("kind", "config"), [("unigram", LLAMA), ("bpe", None), ("unigram", None)])
+def test_a_conversion_that_splits_otherwise_is_an_error_with_an_example(
+    kind: str, config: dict[str, Any] | None, spelled: dict[str, bytes], tmp_path: Path
+) -> None:
+    """A class made for byte pairs takes a unigram model all the same; without any class no space is put in front."""
+    tokenizer = HfTokenizer(model(tmp_path / "model", spelled[kind], config))
+    with pytest.raises(ModelError, match=r"splits 'the old bell' otherwise .* token 0 .* not \['▁the', '▁old'"):
+        tokenizer.encode(["the old bell"], special=True)
+
+
+def test_a_run_checks_its_texts(spelled: dict[str, bytes], tmp_path: Path) -> None:
+    def run(kind: str) -> Run:
+        folder, data = model(tmp_path / kind, spelled[kind], LLAMA), write_mmlu(tmp_path / "data")
+        return evaluate(model=folder, data=data, protocols=["mmlu/original"], out=tmp_path / f"{kind}-run", limit=1)
+
+    assert run("bpe").manifest.complete
+    with pytest.raises(ModelError, match="otherwise than SentencePiece itself"):
+        run("unigram")
+
+
+def test_the_digest_is_that_of_the_file_without_a_tokenizer_json(spelled: dict[str, bytes], tmp_path: Path) -> None:
+    first, second = (load_model(model(tmp_path / kind, spelled[kind], LLAMA)) for kind in ("bpe", "unigram"))
+    again = load_model(model(tmp_path / "again", spelled["bpe"], LLAMA))
+    assert first.digest == again.digest != second.digest
+    assert np.array_equal(*(each.tokenizer.encode(["A bell"], special=True)[0] for each in (first, again)))
+    folder = tmp_path / "model"
+    shutil.copytree(BASE, folder)
+    (folder / "tokenizer.model").write_bytes(spelled["bpe"])
+    assert HfTokenizer(folder).digest == HfTokenizer(BASE).digest
+
+
+@pytest.mark.parametrize("missing", ["sentencepiece", "google.protobuf"])
+def test_missing_packages_are_named_to_install(missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("choicewise.models.local.files.find_spec", lambda name: None if name == missing else True)
+    folder = model(tmp_path / "model", b"anything", LLAMA)
+    with pytest.raises(ModelError, match=r"is missing; run: pip install .* '\.\[sentencepiece\]'"):
+        HfTokenizer(folder)
+
+
+def test_a_damaged_file_is_an_error(spelled: dict[str, bytes], tmp_path: Path) -> None:
+    folder = model(tmp_path / "model", spelled["bpe"][:1000], LLAMA)
+    with pytest.raises(ModelError, match="tokenizer.model can't be converted"):
+        HfTokenizer(folder)
+
+
+def published(shared_data: Path, name: str, folder: Path) -> tuple[HfTokenizer, HfTokenizer]:
+    """The tokenizer of a small real model, as its ``tokenizer.json`` says and as its other file is converted."""
+    own = shared_data / "models" / name
+    shutil.copytree(own, folder)
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").write_text(json.dumps(LLAMA))
+    return HfTokenizer(own), HfTokenizer(folder)
+
+
+def test_a_real_file_is_converted_to_what_its_model_reads_or_refused(shared_data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("sentencepiece")
+    own, converted = published(shared_data, "stories260K", tmp_path / "model")
+    texts = ["Once upon a time", "Answer: A\n\nB", "é", 'Lily said, "Hello!" 12.\n\nThe  end ']
+    left, right = (each.encode(texts, special=False) for each in (own, converted))
+    assert all(map(np.array_equal, left, right))
+    # A vocabulary without bytes: what it can't spell is an unknown token, which the conversion leaves out.
+    _, converted = published(shared_data, "babyllama-tok105", tmp_path / "lossy")
+    with pytest.raises(ModelError, match=r"token 10 and those after it are \['B'\], not \['<unk>', 'B'\]"):
+        converted.encode(["Answer: A\n\nB"], special=True)

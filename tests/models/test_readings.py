@@ -1,5 +1,6 @@
-"""Every reading, as it is run, against a few plain lines on a real model and on what the fakes must say."""
+"""What every other way of asking says, chains of thought among them, against a few plain lines."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -10,24 +11,31 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from hypothesis import given
+from hypothesis import strategies as st
 
-from choicewise import evaluate
+from choicewise import Run, evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
-from choicewise.errors import ProtocolError
+from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.readings import READINGS
-from choicewise.questions import Cosine, Generation, Span, TokenScores
+from choicewise.questions import Conclusion, Cosine, Generation, Sampling, Span, TokenScores
+from choicewise.report.explain import explanation_lines
 from choicewise.requests.ask import add_requests
 from choicewise.requests.render import render
 from choicewise.requests.request import PreparedBlock
-from choicewise.results.run import Run
+from choicewise.results.explain import explain
 from choicewise.running.plan import unique_tokens
 from choicewise.running.work import observe
+from choicewise.scoring.combine import OVER_CHAINS, marginal, vote
 from tests.helpers import answers
+from tests.helpers.answers import ids
+from tests.helpers.observed import continuations, row
 from tests.helpers.protocols import mmlu_protocol
 from tests.helpers.tiny_models import real_model
+from tests.helpers.toy_tokenizers import ToyModel
 from tests.paths import SHARED
 
 ITEMS = (
@@ -50,7 +58,7 @@ def reference() -> Any:
     return transformers.AutoModelForCausalLM.from_pretrained(SHARED / "models" / "stories260K", dtype=torch.float32)
 
 
-def ids(text: str) -> list[int]:
+def encoded(text: str) -> list[int]:
     return real_model().tokenizer.encode([text], special=True)[0].tolist()
 
 
@@ -65,8 +73,8 @@ def logprobs(tokens: list[int], forbidden: int | None = None) -> Any:
 
 def after(context: str, continuation: str) -> float:
     """log P of the tokens of the two texts as one, from as many as the context has alone."""
-    start = len(ids(context))
-    return float(logprobs(ids(context + continuation))[start - 1 :].sum())
+    start = len(encoded(context))
+    return float(logprobs(encoded(context + continuation))[start - 1 :].sum())
 
 
 def run(name: str, out: Path, model: Any = None, data: Dataset = QUIZ) -> Run:
@@ -83,13 +91,13 @@ def forward(item: Item, choice: str) -> float:
 
 def mean_forward(item: Item, choice: str) -> float:
     context = f"Question: {item.question}\nAnswer:"
-    return forward(item, choice) / (len(ids(f'{context} "{choice}"')) - len(ids(context)))
+    return forward(item, choice) / (len(encoded(f'{context} "{choice}"')) - len(encoded(context)))
 
 
 def package(item: Item, choice: str) -> float:
     text = f'Question: {item.question}\nAnswer: "{choice}"'
-    tokens, bos, eos = ids(text), real_model().tokenizer.bos_id, real_model().tokenizer.eos_id
-    start = len(ids(f"Question: {item.question}\nAnswer:"))
+    tokens, bos, eos = encoded(text), real_model().tokenizer.bos_id, real_model().tokenizer.eos_id
+    start = len(encoded(f"Question: {item.question}\nAnswer:"))
     return float(logprobs([bos, *tokens], forbidden=eos)[start:].sum()) / len(f'"{choice}"')
 
 
@@ -97,8 +105,8 @@ def spelled(item: Item, choice: str) -> float:
     letter = "ABCD"[item.choices.index(choice)]
     lines = "".join(f"{label}. {choice}\n" for label, choice in zip("ABCD", item.choices, strict=False))
     context = f"Question: {item.question}\n{lines}Answer:"
-    start = ids(context)
-    texts = {tuple(ids(context + text)[len(start) :]) for text in (f" {letter}", letter, f"({letter}")}
+    start = encoded(context)
+    texts = {tuple(encoded(context + text)[len(start) :]) for text in (f" {letter}", letter, f"({letter}")}
     kept = [text for text in texts if not any(text != other and text[: len(other)] == other for other in texts)]
     return float(np.logaddexp.reduce([logprobs([*start, *text])[len(start) - 1 :].sum() for text in kept]))
 
@@ -124,7 +132,7 @@ def channel(item: Item, choice: str) -> float:
 
 def state(text: str) -> Any:
     with torch.no_grad():
-        found = reference()(torch.tensor([ids(text)]), output_hidden_states=True)
+        found = reference()(torch.tensor([encoded(text)]), output_hidden_states=True)
     return found.hidden_states[-1][0, -1].double()
 
 
@@ -157,9 +165,9 @@ def test_a_reading_is_what_a_few_plain_lines_compute(name: str, plainly: Any, tm
 def test_the_models_own_loss_times_the_tokens_is_minus_the_sum(tmp_path: Path) -> None:
     masked = run("options/quoted-mean-masked", tmp_path / "masked")
     summed = scores(run("options/quoted-sum-forward", tmp_path / "forward"))
-    for row in masked.observations().to_pylist():
-        assert row["value"] * len(row["tokens"]) == pytest.approx(-summed[row["item"], row["choice"]], abs=1e-4)
-        assert row["ranks"] == [-1] * len(row["tokens"])
+    for seen in masked.observations().to_pylist():
+        assert seen["value"] * len(seen["tokens"]) == pytest.approx(-summed[seen["item"], seen["choice"]], abs=1e-4)
+        assert seen["ranks"] == [-1] * len(seen["tokens"])
 
 
 def test_permuting_the_options_permutes_the_scores(tmp_path: Path) -> None:
@@ -169,16 +177,14 @@ def test_permuting_the_options_permutes_the_scores(tmp_path: Path) -> None:
         data = Dataset("quiz", {"test": items})
         found = evaluate(model=HashModel(), data=data, protocols=names, out=tmp_path / name)
         assert {*found.protocols} == {*names}
-        tables.append(
-            {(row["protocol"], row["item"], row["choice"]): row["score"] for row in found.scores().to_pylist()}
-        )
+        tables.append({(r["protocol"], r["item"], r["choice"]): r["score"] for r in found.scores().to_pylist()})
     last = {item.id: len(item.choices) - 1 for item in ITEMS}
     one, other = tables
     assert one == {(name, item, last[item] - index): score for (name, item, index), score in other.items()}
 
 
 def test_generated_scores_are_the_forward_scores_of_the_same_tokens(tmp_path: Path) -> None:
-    ((_, generated),) = real_model().answer([Generation(answers.ids(*ids("Tim was sad.")), 5)])
+    ((_, generated),) = real_model().answer([Generation(answers.ids(*encoded("Tim was sad.")), 5)])
     said = real_model().tokenizer.decode(generated.tokens).strip()
     item = Item("1", "Tim was sad.", ("so what", said), (1,))
     base = resolve("options/quoted-mean-generate")["options/quoted-mean-generate"]
@@ -235,8 +241,8 @@ def test_odd_options_are_scored_or_missing_with_a_reason(tmp_path: Path) -> None
     items = tuple(Item(kind, f"Which {kind}?", choices, (0,)) for kind, choices in ODD.items())
     names = [name for name in resolve("options") if "free" not in name]
     found = evaluate(model=HashModel(), data=Dataset("odd", {"test": items}), protocols=names, out=tmp_path)
-    for row in found.rows():
-        assert row.n + row.missing == len(items)
+    for each in found.rows():
+        assert each.n + each.missing == len(items)
     assert all(row["missing"] for row in found.observations().to_pylist() if row["key"] is None)
     rows = [row for row in found.scores().to_pylist() if row["protocol"] == "options/quoted-sum-forward"]
     assert np.isfinite([row["score"] for row in rows]).all()
@@ -273,8 +279,7 @@ def test_a_model_without_numbers_gives_none(tmp_path: Path) -> None:
     rows = {row.protocol: row for row in found.rows()}
     right = {row.n for name, row in rows.items() if "free" not in name and row.value == row.value and row.value > 0}
     assert right <= {0, 3}
-    assert rows["options/embedding"].missing == 3
-    assert rows["options/quoted-mean-generate"].missing == 3
+    assert (rows["options/embedding"].missing, rows["options/quoted-mean-generate"].missing) == (3, 3)
     assert (rows["options/free-simple-evals"].n, rows["options/free-simple-evals"].value) == (3, 0.0)
 
 
@@ -300,3 +305,278 @@ def test_observe_gives_a_row_per_question() -> None:
     span = Span(answers.ids(65), answers.ids(66, 67))
     (row,) = observe(HashModel(), {span.key: span})
     assert (row.key, list(row.tokens), list(row.sizes), row.value) == (span.key, [66, 67], [1, 1], None)
+
+
+CHAIN_ITEMS = (
+    Item("1", "What did Lily see in the park?", ("a big red ball", "a dog", "your mom and dad"), (1,)),
+    Item("2", "Where do birds live?", ("in a tree", "in the sea"), (0,)),
+    Item("3", "Tim was sad. Why?", ("He lost his toy.", "He found a toy."), (0,)),
+)
+CHAIN_QUIZ = Dataset("quiz", {"test": CHAIN_ITEMS})
+NAME = "options/chain-of-thought"
+ENTRY = resolve(NAME)
+SHORT = {name: replace(protocol, chains=3, new_tokens=12) for name, protocol in ENTRY.items()}
+HEADLINE = f"{NAME}:marginal"
+
+
+def chain_scores(run: Run) -> dict[tuple[str, str, int], float]:
+    return {(row["protocol"], row["item"], row["choice"]): row["score"] for row in run.scores().to_pylist()}
+
+
+def texts(run: Run) -> dict[tuple[str, int], str]:
+    rows = run.observations().to_pylist()
+    return {(row["item"], row["part"]): row["text"] for row in rows if row["choice"] == -1}
+
+
+@pytest.mark.costly("plain lines compute every token anew from all before it")
+def test_marginal_and_vote_are_what_plain_lines_compute_of_the_same_streams(shared_data: Path, tmp_path: Path) -> None:
+    folder = shared_data / "models" / "stories260K"
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+
+    def rows(tokens: list[int]) -> Any:
+        with torch.no_grad():
+            return torch.log_softmax(model(torch.tensor([tokens])).logits[0].double(), -1).numpy()
+
+    found = evaluate(model=str(folder), data=CHAIN_QUIZ, protocols=SHORT, out=tmp_path)
+    seen, said = chain_scores(found), texts(found)
+    for item in CHAIN_ITEMS:
+        listed = "".join(f" ({letter}) {text}" for letter, text in zip("ABC", item.choices, strict=False))
+        prompt = f"Q: {item.question} Answer Choices:{listed}\nA: Let's think step by step."
+        context, after = tokenizer(prompt).input_ids, []
+        for number in range(3):
+            stem, thought = hashlib.sha256(f"0|{number}|{item.id}".encode()).digest(), []
+            while len(thought) < 12:
+                digest = hashlib.blake2b(stem + len(thought).to_bytes(8, "little"), digest_size=8).digest()
+                sums = np.cumsum(np.exp(rows(context + thought)[-1]))
+                token = int((sums <= (int.from_bytes(digest, "little") >> 11) / 2**53).sum())
+                if token == tokenizer.eos_token_id or "\n\n" in tokenizer.decode([*thought, token]):
+                    break
+                thought.append(token)
+            assert tokenizer.decode(thought).strip() == said[item.id, number].strip()
+            sums = []
+            for index in range(len(item.choices)):
+                before = tokenizer(f"{prompt} \nTherefore, the answer is").input_ids
+                whole = tokenizer(f"{prompt} \nTherefore, the answer is ({'ABC'[index]})").input_ids
+                assert whole[: len(context)] == context
+                tokens = context + thought + whole[len(context) :]
+                scored = range(len(tokens) - len(whole) + len(before), len(tokens))
+                table = rows(tokens)
+                sums.append(sum(table[place - 1, tokens[place]] for place in scored))
+            after.append(sums)
+        votes = np.mean([np.arange(len(sums)) == np.argmax(sums) for sums in after], axis=0)
+        for index, whole in enumerate(np.log(np.exp(after).mean(axis=0))):
+            assert seen[HEADLINE, item.id, index] == pytest.approx(whole, abs=1e-4)
+            assert seen[f"{NAME}:vote", item.id, index] == pytest.approx(votes[index])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The fake's run, which nobody changes."""
+    return evaluate(
+        model=HashModel(), data=CHAIN_QUIZ, protocols=SHORT, out=tmp_path_factory.mktemp("chains") / "whole"
+    )
+
+
+def test_the_same_chains_come_whatever_is_asked_besides(whole: Run, tmp_path: Path) -> None:
+    def run(name: str, protocols: Any = SHORT, items: tuple[Item, ...] = CHAIN_ITEMS, limit: int | None = None) -> Run:
+        data, out = Dataset("quiz", {"test": items}), tmp_path / name
+        return evaluate(model=HashModel(), data=data, protocols=protocols, out=out, limit=limit)
+
+    turned, first = run("turned", items=CHAIN_ITEMS[::-1]), run("first", limit=1)
+    fewer, other = (run(next(iter(c)), {HEADLINE: replace(SHORT[HEADLINE], **c)}) for c in ({"chains": 2}, {"seed": 1}))
+    assert len(set(texts(whole).values())) == 9
+    assert (texts(whole), chain_scores(whole)) == (texts(turned), chain_scores(turned))
+    assert texts(first).items() < texts(whole).items()
+    assert chain_scores(first).items() < chain_scores(whole).items()
+    assert texts(fewer) == {place: text for place, text in texts(whole).items() if place[1] < 2}
+    assert not set(texts(whole).values()) & set(texts(other).values())
+
+
+class Dying(HashModel):
+    """Samples, and breaks down at the third score."""
+
+    def answer(self, questions: Sequence[Any]) -> Iterator[tuple[int, TokenScores]]:
+        scored = 0
+        for index, answer in super().answer(questions):
+            scored += not isinstance(questions[index], Generation)
+            if scored == 3:
+                raise KeyboardInterrupt
+            yield index, answer
+
+
+def test_an_interrupted_run_goes_on_with_its_chains(whole: Run, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(model=Dying(), data=CHAIN_QUIZ, protocols=SHORT, out=tmp_path / "cut")
+    resumed = evaluate(model=HashModel(), data=CHAIN_QUIZ, protocols=SHORT, out=tmp_path / "cut")
+    assert (texts(resumed), chain_scores(resumed)) == (texts(whole), chain_scores(whole))
+    keys = resumed.tables.observations["key"].to_pylist()
+    assert len(keys) == len(set(keys)) == 9 + 3 * 7
+
+
+def test_one_chain_of_one_token_is_the_prompt_with_that_token(tmp_path: Path) -> None:
+    one = replace(SHORT[HEADLINE], chains=1, new_tokens=1)
+    found = evaluate(model=HashModel(), data=CHAIN_QUIZ, protocols={"one": one}, out=tmp_path)
+    for item in CHAIN_ITEMS:
+        request = render(one, item, ())
+        table = found.observations().to_pylist()
+        (drawn,) = [row["tokens"] for row in table if row["item"] == item.id and row["choice"] == -1]
+        before = [*request.context().encode(), *drawn, *request.proposals[0].encode()]
+        for index, text in enumerate(request.continuations):
+            ((_, seen),) = HashModel().answer([Span(ids(*before), ids(*text.encode()))])
+            assert chain_scores(found)["one", item.id, index] == pytest.approx(float(seen.logprobs.sum()), abs=1e-5)
+
+
+@given(weights=st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(any), place=st.integers(0, 99))
+def test_draw_finds_the_share_in_the_cumulative_sum(weights: list[int], place: int) -> None:
+    drawn = Sampling.of(0, "item", 0).draw(np.asarray(weights), place)
+    digest = hashlib.blake2b(Sampling.of(0, "item", 0).stream + place.to_bytes(8, "little"), digest_size=8).digest()
+    share = (int.from_bytes(digest, "little") >> 11) / 2**53 * sum(weights)
+    assert weights[drawn] > 0
+    assert sum(weights[:drawn]) <= share < sum(weights[: drawn + 1])
+
+
+def test_draws_come_as_often_as_they_are_probable() -> None:
+    weights = np.asarray([0.5, 0.0, 0.3, 0.2])
+    drawn = [Sampling.of(7, "item", number).draw(weights, 0) for number in range(4000)]
+    assert np.bincount(drawn, minlength=4) / 4000 == pytest.approx(weights, abs=0.03)
+
+
+def test_keys_tell_apart_whatever_changes_the_answer_and_a_chain_ends_before_its_stop() -> None:
+    chain = Generation(ids(1, 2), 5, (b"\n\n",), Sampling.of(0, "item", 0))
+    others = [
+        *(replace(chain, context=ids(1, 3)), replace(chain, limit=6), replace(chain, stops=(b"\n",))),
+        *(replace(chain, sampling=Sampling.of(*args)) for args in ((1, "item", 0), (0, "item", 1), (0, "other", 0))),
+    ]
+    span = Span(ids(3), ids(4))
+    assert len({each.key for each in (chain, *others)}) == 7
+    assert len({Conclusion(each, span).key for each in (chain, *others)}) == 7
+    assert Conclusion(chain, span).key != Conclusion(chain, replace(span, continuation=ids(5))).key
+    assert Conclusion(chain, span).after(ids(8, 9)).context.tolist() == [1, 2, 8, 9, 3]
+    assert (chain.inputs, Conclusion(chain, span).inputs) == (6, 8)
+    table = [b"a\n", b"\nb", b"b"]
+    assert [chain.stopped(tokens, table) for tokens in ([0], [0, 2], [0, 1], [1, 0, 2])] == [False, False, True, False]
+
+
+def test_marginal_and_vote_by_hand() -> None:
+    first = continuations([[row(" A", np.log(0.5)), row(" B", np.log(0.25))], [row(" A", -1.0), row(" B", -1.0)]])
+    second = continuations([[row(" A", np.log(0.1)), row(" B", np.log(0.75))], [row(" A", -1.0), row(" B", -3.0)]])
+    assert np.exp(marginal([first, second])[:2]) == pytest.approx([0.3, 0.5])
+    assert vote([first, second]) == pytest.approx([0.5, 0.5, 0.75, 0.25])
+    lost = continuations([[row(" A"), row(" B", -1.0)], [row(" A", -1.0), row(" B", -2.0)]])
+    assert np.isnan(marginal([first, lost])).tolist() == [True, False, False, False]
+    assert np.isnan(vote([first, lost])).tolist()[0]
+    assert set(OVER_CHAINS) == {protocol.score for protocol in ENTRY.values()}
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        ({"chains": 0}, "needs chains, the number of chains, of at least 1"),
+        ({"chains": None}, "needs chains"),
+        ({"new_tokens": 0}, "needs new_tokens, the most tokens to generate"),
+        ({"seed": None}, "draws at random and needs a seed"),
+        ({"separator": ""}, "needs a separator"),
+        ({"proposal": ""}, "one text that ends every chain"),
+        ({"proposal": " {choice}?"}, "names no option"),
+        ({"fit": "cut-start"}, "takes fit drop-last-shot or refuse, not cut-start"),
+        ({"boundary": "heal"}, "boundary heal corrects a log-likelihood"),
+        ({"score": "sum"}, "has no score sum; it has marginal, vote"),
+        ({"reading": "loglikelihood", "score": "sum"}, "reading loglikelihood has no use for it"),
+    ],
+)
+def test_what_means_nothing_is_refused(axes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ProtocolError, match=message):
+        replace(ENTRY[HEADLINE], **axes)
+
+
+def test_a_model_that_samples_nothing_is_refused(tmp_path: Path) -> None:
+    class Scorer(HashModel):
+        supports = HashModel.supports - {Sampling}
+
+    with pytest.raises(ModelError, match="does not support Sampling, which reading chain-of-thought needs"):
+        evaluate(model=Scorer(), data=CHAIN_QUIZ, protocols=SHORT, out=tmp_path)
+
+
+def test_a_plan_counts_chains_at_their_full_length_and_those_that_can_not_fit_are_missing() -> None:
+    model, protocol = HashModel(), SHORT[HEADLINE]
+    request = render(protocol, CHAIN_ITEMS[1], ())
+    needed = 1 + len(request.context() + request.proposals[0] + " (A)") + 12 - 1
+    for window, reason in ((needed, None), (needed - 1, "too long")):
+        model.window = window
+        asking = PreparedBlock()
+        add_requests(asking, protocol, [request], model)
+        assert [(row.missing or "")[:8] or None for row in asking.requests] == [reason]
+        assert max((question.inputs for question in asking.wanted.values()), default=needed) == needed
+    asking, model = PreparedBlock(), HashModel()
+    add_requests(asking, protocol, [request], model)
+    context, behind = 1 + len(request.context()), len(request.proposals[0] + " (")
+    # The beginning once for all chains and once for all spans; each span reads its last input beside its siblings.
+    unique = unique_tokens(list(asking.wanted.values()), model.tokenizer)
+    assert unique == context + 3 * 11 + context + 3 * (12 + behind + 2)
+
+
+def test_a_proposal_that_shares_a_token_with_the_question_is_missing() -> None:
+    protocol = mmlu_protocol(
+        **{"reading": "chain-of-thought", "score": "marginal", "shots": 0, "choices": None, "seed": 0},
+        **{"chains": 1, "new_tokens": 2, "question": "{question}", "proposal": "b", "continuation": "{choice}"},
+    )
+    asking = PreparedBlock()
+    add_requests(asking, protocol, [render(protocol, Item("1", "a", ("a", "b"), (0,)), ())], ToyModel())
+    reasons = [row.missing for row in asking.spans if row.choice >= 0]
+    assert reasons == ["the proposal shares a token with the question; begin it with a line break"] * 2
+
+
+def test_the_explanation_shows_the_chains_and_what_stands_behind_them(whole: Run) -> None:
+    told = explain(whole, "2")
+    chains = [scored for scored in told.asked[0].scored if scored.choice == -1]
+    assert {("2", scored.part): scored.generated for scored in chains}.items() < texts(whole).items()
+    behind = [scored for scored in told.asked[0].scored if scored.choice == 0]
+    assert [scored.part for scored in behind] == [0, 1, 2]
+    assert {(scored.context, scored.continuation) for scored in behind} == {(" \nTherefore, the answer is", " (A)")}
+    assert "".join(token.text for token in behind[0].tokens) == " (A)"
+    assert "after the chain of the same part" in list(explanation_lines(told))
+
+
+class Brief(HashModel):
+    """A model that ends some of its chains at once."""
+
+    def answer(self, questions: Sequence[Any]) -> Iterator[tuple[int, TokenScores]]:
+        for index, answer in super().answer(questions):
+            chain = isinstance(questions[index], Generation) and questions[index].sampling is not None
+            yield index, answer.first(0) if chain and questions[index].sampling.stream[0] % 2 else answer
+
+
+@pytest.fixture(scope="module")
+def brief(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return evaluate(model=Brief(), data=CHAIN_QUIZ, protocols=SHORT, out=tmp_path_factory.mktemp("brief") / "run")
+
+
+def test_the_explanation_counts_the_tokens_of_each_chain(brief: Run) -> None:
+    lengths = set()
+    for item in CHAIN_ITEMS:
+        (asked,) = explain(brief, item.id).asked
+        chains = {scored.part: scored for scored in asked.scored if scored.choice == -1}
+        for scored in asked.scored:
+            prompt = len((asked.context + (scored.context if scored.choice >= 0 else "")).encode())
+            own = len(chains[scored.part].tokens) if scored.choice >= 0 else 0
+            assert scored.context_tokens == 1 + prompt + own
+        lengths |= {len(chain.tokens) for chain in chains.values()}
+    assert {0} < lengths
+
+
+def test_an_empty_chain_is_a_chain(brief: Run) -> None:
+    empty = [place for place, text in texts(brief).items() if not text]
+    assert empty
+    assert len(empty) < 9
+    assert (brief.unanswered, [row.missing for row in brief.rows()]) == ([], [0, 0])
+    spans = {(row["item"], row["part"], row["choice"]): row for row in brief.observations().to_pylist()}
+    for item, part in empty:
+        request = render(SHORT[HEADLINE], next(each for each in CHAIN_ITEMS if each.id == item), ())
+        before = [*request.context().encode(), *request.proposals[0].encode()]
+        for choice, text in enumerate(request.continuations):
+            ((_, seen),) = HashModel().answer([Span(ids(*before), ids(*text.encode()))])
+            assert spans[item, part, choice]["logprobs"] == pytest.approx(seen.logprobs.tolist())
+        told = list(explanation_lines(explain(brief, item)))
+        assert any(line.startswith("generated") and '"": 0 tokens' in line for line in told)
+        assert not [line for line in told if "NaN" in line or "missing" in line]

@@ -12,15 +12,13 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise import reference
+from choicewise import evaluate, load_model, reference
 from choicewise.bundled import BENCHMARK, MODELS
 from choicewise.errors import ModelError
 from choicewise.models.fake import HashModel
-from choicewise.models.load import load_model
 from choicewise.models.model import Model
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Span
-from choicewise.running.evaluate import evaluate
 from choicewise.running.score_texts import score_texts
 from tests.helpers.answers import ids
 from tests.helpers.toy_tokenizers import ToyModel, ToyTokenizer
@@ -67,10 +65,25 @@ def plain_transformers(folder: Path, model: Model) -> reference.Model:
     return plain(model, next_token)
 
 
+def split_after_space(model: reference.Model, null: str, continuation: str) -> tuple[list[int], list[int]]:
+    """The tokens of a null context and continuation, where it ends with the space that the continuation begins with.
+    The space counts to the null context, and both have the tokens that they have by themselves. Some tokenizers put a
+    space before every text, so the continuation is encoded after a line break."""
+    line_break = model.encode("\n")
+    return model.encode(null), model.encode("\n" + continuation.removeprefix(" "))[len(line_break) :]
+
+
+def score_after_null(model: reference.Model, null: str, continuation: str) -> reference.Choice:
+    """After a null context that stands in place of one without a space at its end (Brown et al. 2020)."""
+    if null.endswith(" ") and continuation.startswith(" "):
+        return reference.read(model, continuation, *split_after_space(model, null, continuation))
+    return reference.score(model, null, continuation)
+
+
 def scores_of(model: reference.Model, name: str, null: str | None, choices: list[reference.Choice]) -> list[float]:
     if name == "pmi":
         assert null is not None
-        return [reference.pmi(choice, reference.score_after_null(model, null, choice.text)) for choice in choices]
+        return [reference.pmi(choice, score_after_null(model, null, choice.text)) for choice in choices]
     if name == "sum":
         return [reference.log_likelihood(choice) for choice in choices]
     return [reference.mean(name, model, choice) for choice in choices]
@@ -153,10 +166,8 @@ def test_numbers_by_hand() -> None:
     assert reference.mean("char_mean_bare", model, choice) == pytest.approx(3 * half)
     assert reference.mean("byte_mean", model, choice._replace(tokens=[0])) == pytest.approx(1.5 * half)
     assert reference.pmi(choice, choice._replace(logprobs=[quarter])) == pytest.approx(half)
-    assert reference.split(model, "", "ab") == ([0], [1, 2])
-    assert reference.split(model, "a ", "b") == ([1, 2], [2])
-    assert reference.split_after_space(model, "a ", " b") == ([1, 2], [2])
+    assert (reference.split(model, "", "ab"), reference.split(model, "a ", "b")) == (([0], [1, 2]), ([1, 2], [2]))
+    assert split_after_space(model, "a ", " b") == ([1, 2], [2])
     assert reference.score(model, "a", "c", listed=1).logprobs == [half]
     assert reference.score(model, "a", "b", listed=1).logprobs == [-100.0]
-    assert reference.predict([0.0, 2.0, 2.0]) == 1
-    assert reference.accuracy([0, 1, 2, 3], [0, 1, 3, 2]) == 0.5
+    assert (reference.predict([0.0, 2.0, 2.0]), reference.accuracy([0, 1, 2, 3], [0, 1, 3, 2])) == (1, 0.5)

@@ -1,7 +1,5 @@
-"""Weights that are not plain: adapters that PEFT trained, and quantised checkpoints.
-
-The same numbers as from PEFT and transformers themselves, an identity of their own, and what is refused.
-"""
+"""Weights that are not plain: adapters that PEFT trained, and quantised checkpoints. The same numbers as from PEFT and
+transformers themselves, an identity of their own, and what is refused."""
 
 import json
 import shutil
@@ -14,16 +12,14 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from choicewise import evaluate
+from choicewise import evaluate, load_model, open_run
 from choicewise.errors import ModelError, StoreError, UsageError
-from choicewise.models.load import load_model
 from choicewise.models.local import files
 from choicewise.models.local.files import CONFIG, WEIGHTS, read_adapter, read_quantisation
 from choicewise.models.model import Model
 from choicewise.questions import Span
 from choicewise.records import ModelRecord
 from choicewise.results.rows import run_id
-from choicewise.results.run import open_run
 from choicewise.running.job import job_of
 from tests.helpers.answers import in_order
 from tests.helpers.commands import choicewise
@@ -62,8 +58,7 @@ def lora(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def changed(lora: Path, folder: Path, **axes: Any) -> Path:
     """A copy of the adapter with other values in its configuration."""
     shutil.copytree(lora, folder)
-    config = json.loads((folder / CONFIG).read_text())
-    (folder / CONFIG).write_text(json.dumps(config | axes))
+    (folder / CONFIG).write_text(json.dumps(json.loads((folder / CONFIG).read_text()) | axes))
     return folder
 
 
@@ -99,8 +94,7 @@ def test_another_base_model_is_told_and_other_shapes_are_an_error(lora: Path, tm
     assert read_adapter(other).made_for_another(BASE) == "somebody/another-model"
     assert read_adapter(lora).made_for_another(BASE) is None
     line = ("score", "--model", str(BASE), "--context", "a", "--choice", "b", "--json", "--adapter")
-    told = choicewise(*line, other, code=0)
-    assert "was trained beside somebody/another-model, not" in told.stderr
+    assert "was trained beside somebody/another-model, not" in choicewise(*line, other, code=0).stderr
     for axes, reason in (
         ({"r": 8}, "does not fit the model \\(other shapes than the model: .* has shape"),
         ({"target_modules": ["nowhere"]}, "can't be put into the model: .*nowhere"),
@@ -141,9 +135,7 @@ def naming(key: str) -> bytes:
         ({CONFIG: STATED, "adapter_model.bin": b"pickle"}, "other formats .* can run code"),
     ],
 )
-def test_no_adapter_and_one_that_names_other_places_or_is_pickled_is_refused(
-    contents: dict[str, bytes], reason: str, tmp_path: Path
-) -> None:
+def test_no_adapter_or_an_unsafe_one_is_refused(contents: dict[str, bytes], reason: str, tmp_path: Path) -> None:
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ModelError, match=reason):
@@ -171,8 +163,7 @@ def test_a_model_of_a_sweep_has_its_adapter_and_a_fake_has_no_use_for_one(tmp_pa
     models = [{"name": str(BASE), "adapter": "mine"}, str(BASE)]
     data = [str(write_mmlu(tmp_path / "data"))]
     first, second = job_of({"models": models, "data": data, "protocols": ["mmlu/original"]}).choices
-    assert first.options == {"adapter": "mine"}
-    assert second.options == {}
+    assert (first.options, second.options) == ({"adapter": "mine"}, {})
     assert first.label != second.label
     line = ("score", "--model", "fake:hash", "--context", "a", "--choice", "b", "--adapter", "x")
     assert "no use for --adapter" in choicewise(*line, code=UsageError.exit_code).stderr
@@ -206,9 +197,7 @@ GROUPS = {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}
         ({"quant_method": "vptq"}, "quantised", "vptq"),
     ],
 )
-def test_the_type_says_what_weights_are(
-    stated: dict[str, Any], weights: str, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_types_of_weights(stated: dict[str, Any], weights: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "find_spec", lambda name: True)
     own = read_quantisation({"quantization_config": stated}, Path("model"))
     assert own is not None

@@ -15,7 +15,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from choicewise import evaluate, load_model, score
+from choicewise import Run, evaluate, load_model, score
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import ModelError, ProtocolError
@@ -24,7 +24,6 @@ from choicewise.models.local.files import CAUSAL, ENCODER_DECODER, MASKED, model
 from choicewise.models.local.folder_model import FolderModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Blanks, Rendition, Span
-from choicewise.results.run import Run
 from choicewise.running.plan import plan
 from tests.helpers import whole_text_models
 from tests.helpers.answers import assert_same_scores, ids, in_order
@@ -117,9 +116,7 @@ def test_a_masked_run_says_what_plain_lines_and_minicons_say(family: str, saved_
 
 
 @pytest.mark.parametrize("family", TWO_PART_FAMILIES)
-def test_an_encoder_decoder_run_says_what_plain_lines_minicons_and_the_harness_say(
-    family: str, saved_model: Saved, tmp_path: Path
-) -> None:
+def test_an_encoder_decoder_agrees_with_other_tools(family: str, saved_model: Saved, tmp_path: Path) -> None:
     folder = saved_model(family)
     run = evaluate(model=folder, data=QUIZ, protocols=["encoder-decoder"], out=tmp_path)
     for name, special in (("lm-eval:acc", True), ("minicons:sum", False)):
@@ -175,8 +172,7 @@ def test_score_says_how_it_read_and_leaves_out_what_has_no_meaning(saved_model: 
     folder = saved_model("t5")
     (row,) = score(folder, "What do herons catch?", [" small fishes"]).to_pylist()
     expected = decoded_plainly(folder, "What do herons catch?", " small fishes")
-    assert row["reading"] == "encoder-decoder"
-    assert row["sum"] == pytest.approx(sum(expected), abs=2e-4)
+    assert (row["reading"], row["sum"]) == ("encoder-decoder", pytest.approx(sum(expected), abs=2e-4))
     assert row["first_token"] == pytest.approx(expected[0], abs=2e-4)
     null = sum(decoded_plainly(folder, "</s>", " small fishes", False))
     assert row["pmi"] == pytest.approx(sum(expected) - null, abs=4e-4)
@@ -205,14 +201,12 @@ def test_the_command_line_scores_and_says_what_can_be_asked(saved_model: Saved) 
 def test_padding_and_shared_sources_change_nothing_beyond_the_noise(family: str, saved_model: Saved) -> None:
     model = FolderModel(saved_model(family), device="cpu")
     questions = model.local.probe()  # type: ignore[union-attr]
-    answers = in_order(model.answer(questions))
-    for answer, question in zip(answers, questions, strict=True):
+    for answer, question in zip(in_order(model.answer(questions)), questions, strict=True):
         alone = model.local.plain_scores(question)  # type: ignore[union-attr]
         np.testing.assert_allclose(answer.logprobs, alone.logprobs, atol=2e-4)
         np.testing.assert_array_equal(answer.tokens, question.continuation)
     assert model.selfcheck is not None
-    assert model.selfcheck.rung == "padded"
-    assert model.planned == model.computed
+    assert (model.selfcheck.rung, model.planned) == ("padded", model.computed)
 
 
 def test_a_small_batch_gives_the_same(saved_model: Saved) -> None:
@@ -227,9 +221,7 @@ def test_a_small_batch_gives_the_same(saved_model: Saved) -> None:
         FolderModel(folder, device="cpu", rung="flex").local  # noqa: B018
 
 
-def test_a_model_for_which_padding_is_wrong_is_asked_one_at_a_time(
-    saved_model: Saved, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_padding_means_one_at_a_time(saved_model: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
     model = FolderModel(saved_model("bert"), device="cpu")
     forward = model.local.model.forward
     monkeypatch.setattr(model.local.model, "forward", lambda input_ids, attention_mask=None: forward(input_ids))
@@ -248,9 +240,7 @@ def test_a_model_for_which_padding_is_wrong_is_asked_one_at_a_time(
         ("", "masked-lm", "fake:hash does not support Blanks, which reading pseudo-loglikelihood needs"),
     ],
 )
-def test_protocols_and_models_of_other_kinds_refuse_each_other_by_name(
-    family: str, protocol: str, reason: str, saved_model: Saved, tmp_path: Path
-) -> None:
+def test_others_refuse_each_other(family: str, protocol: str, reason: str, saved_model: Saved, tmp_path: Path) -> None:
     causal = HashModel()
     causal.supports = frozenset({Span})  # type: ignore[misc]
     with pytest.raises(ModelError, match=reason):
@@ -268,9 +258,7 @@ def test_protocols_and_models_of_other_kinds_refuse_each_other_by_name(
         ("bart", Rendition(ids(*[0] * 129), ids(5)), "129 tokens are too many"),
     ],
 )
-def test_questions_that_the_model_would_answer_wrongly_are_refused(
-    family: str, question: Any, reason: str, saved_model: Saved
-) -> None:
+def test_questions_of_another_kind_are_refused(family: str, question: Any, reason: str, saved_model: Saved) -> None:
     with pytest.raises(ModelError, match=reason):
         list(FolderModel(saved_model(family), device="cpu").answer([question]))
 
@@ -290,9 +278,7 @@ def test_a_text_or_continuation_without_room_is_missing_with_its_reason(saved_mo
 
 
 @pytest.mark.parametrize(("room", "missing"), [(0, 1), (1, 0)])
-def test_the_last_token_and_those_that_end_the_text_need_room(
-    room: int, missing: int, saved_model: Saved, tmp_path: Path
-) -> None:
+def test_the_last_token_and_the_end_need_room(room: int, missing: int, saved_model: Saved, tmp_path: Path) -> None:
     folder = saved_model("bert")
     (tokens,) = FolderModel(folder).tokenizer.encode(["Question: heron frog\nAnswer: fishes"], special=True)
     model = FolderModel(folder, device="cpu", window=len(tokens) - 1 + room)
@@ -359,8 +345,7 @@ def test_a_tokenizer_that_encloses_nothing_is_asked_so(copied: Saved, tmp_path: 
 
 def test_text_that_the_tokenizer_loses_is_flagged(saved_model: Saved) -> None:
     rows = score(saved_model("bert"), "a heron", [" fish", " 猫", " Fish"]).to_pylist()
-    assert [row["unknown"] for row in rows] == [0, 1, 0]
-    assert [row["lossy"] for row in rows] == [False, True, True]
+    assert ([row["unknown"] for row in rows], [row["lossy"] for row in rows]) == ([0, 1, 0], [False, True, True])
 
 
 def test_weights_of_another_head_are_refused_and_further_heads_are_not_missed(copied: Saved) -> None:
@@ -392,8 +377,7 @@ def test_checkpoints_are_read_as_they_are_published(family: str, saved_model: Sa
     folder = copied(family)
     weights = load_file(folder / "model.safetensors")
     if family == "bert":
-        older = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
-        for new, old in older.items():
+        for new, old in {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}.items():
             weights = {name.replace(new, old): weight for name, weight in weights.items()}
     weights |= {name: torch.zeros(shape) for name, shape in PUBLISHED[family].items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

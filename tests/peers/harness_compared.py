@@ -25,8 +25,7 @@ from choicewise.requests.request import Request
 from choicewise.results.run import Run
 from tests.helpers.imported_runs import write_lines
 
-TOLERANCE = 1e-4
-"""Nats by which a log-likelihood may differ in float32."""
+TOLERANCE = 1e-4  # nats by which a log-likelihood may differ in float32
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "models"
 FOLDERS = {folder.name: folder for folder in sorted(MODELS)}
@@ -141,10 +140,8 @@ def by_us(task: HarnessTask, out: Path) -> Run:
 def compare(
     selector: str, out: Path, include: Sequence[Path] = (), shots: int | None = None, **load: Any
 ) -> HarnessTask:
-    """Ask a task in both ways, and hold every log-likelihood, credit and number of ours against the harness's.
-
-    Returns the task as it was loaded here.
-    """
+    """Ask a task in both ways, and hold every log-likelihood, credit and number of ours against the harness's. Returns
+    the task as it was loaded here."""
     spelled = f"lm-eval:{selector}" + (f"@shots={shots}" if shots is not None else "")
     (task,) = load_harness_tasks(spelled, include_path=include, **load)
     theirs, run, name_there = by_harness(selector, include, shots), by_us(task, out), task.name.removeprefix("lm-eval:")

@@ -1,5 +1,6 @@
 """What can't be asked here, and what of a task file would run code: said with its place, before it runs."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -9,7 +10,9 @@ import pytest
 from choicewise.errors import ChoicewiseError, DataError, ProtocolError, UsageError
 from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks
 from choicewise.interchange.harness_tasks.load import TaskNames, TaskTemplates
-from tests.peers.harness_compared import compare, write_task
+from choicewise.results.run import open_run
+from tests.helpers.commands import choicewise as command
+from tests.peers.harness_compared import compare, texts_by_harness, write_task
 from tests.peers.test_harness_tasks import METRICS, PLAIN, SPLITS, rows
 
 MARK = "the code of the task ran"
@@ -68,8 +71,7 @@ def test_code_that_is_allowed(key: str, shots: int, tmp_path: Path) -> None:
     if "doc_to_text" in key:
         text = "\n".join(line for line in PLAIN.split("\n") if not line.startswith("doc_to_text")) + key
     task = compare(str(with_code(tmp_path, text)), tmp_path / "run", shots=shots, allow_code=True)
-    assert (tmp_path / "ran").read_text() == MARK
-    assert bool(task.rendered) == ("doc_to_text" in key)
+    assert ((tmp_path / "ran").read_text(), bool(task.rendered)) == (MARK, "doc_to_text" in key)
 
 
 def test_a_metric_by_code_is_recognised_or_not_computed(tmp_path: Path) -> None:
@@ -199,8 +201,7 @@ def test_templates_are_bounded(name: str, tmp_path: Path, monkeypatch: pytest.Mo
     templates = TaskTemplates()
     with pytest.raises(ProtocolError, match="a template of the task"):
         templates.fill(ATTACKS[name], {"question": "why"})
-    assert os.listdir(tmp_path) == []
-    assert templates.fill("{{ question }}", {"question": "why"}) == "why"
+    assert (os.listdir(tmp_path), templates.fill("{{ question }}", {"question": "why"})) == ([], "why")
 
 
 def test_templates_fill_as_the_harness_does_whose_environment_stays(tmp_path: Path) -> None:
@@ -231,15 +232,13 @@ def test_code_of_a_shipped_task_runs_and_that_of_a_file_over_it_does_not(tmp_pat
         load_harness_tasks("lm-eval:ends", include_path=[tmp_path])
     assert not (tmp_path / "ran").exists()
     tree = TaskNames([tmp_path]).tree("hellaswag")
-    assert tree.code == ()
-    assert [leaf.name for leaf in tree.leaves] == ["hellaswag"]
+    assert (tree.code, [leaf.name for leaf in tree.leaves]) == ((), ["hellaswag"])
 
 
 def test_a_file_that_holds_up_whoever_reads_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "good.yaml").write_text("task: good\noutput_type: multiple_choice\n")
     (tmp_path / "broken.yaml").write_text("task: [\n")
-    inner = tmp_path / "inner"
-    inner.write_text("x: " + "[" * 100_000 + "]" * 100_000)
+    (tmp_path / "inner").write_text("x: " + "[" * 100_000 + "]" * 100_000)
     for text, says in (("include: inner", "inner has more than 200 levels"), ("include: pipe", "pipe is no task file")):
         os.mkfifo(tmp_path / "pipe") if "pipe" in text else None
         (tmp_path / "other.yaml").write_text(f"task: other\n{text}\n")
@@ -247,3 +246,94 @@ def test_a_file_that_holds_up_whoever_reads_a_folder_is_named(tmp_path: Path) ->
             load_harness_tasks("lm-eval:good", include_path=[tmp_path])
     (tmp_path / "other.yaml").unlink()
     assert [leaf.name for leaf in TaskNames([tmp_path]).tree("good").leaves] == ["good"]
+
+
+FAKE = ("--model", "fake:hash")
+
+
+def kept(folder: Path, name: str) -> Path:
+    """A task whose requests are kept as rendered."""
+    return write_task(folder, name, SPLITS, PLAIN.replace("{{question}}", "{{- question -}}"))
+
+
+def test_one_task_is_one_run_that_goes_on(tmp_path: Path) -> None:
+    path, out = write_task(tmp_path, "roads", SPLITS, PLAIN), tmp_path / "run"
+    line = ("run", *FAKE, "--protocol", f"lm-eval:{path}", "--out", out, "--json")
+    first = command(*line, code=0)
+    names = [row["protocol"] for row in json.loads(first.stdout)]
+    assert names == ["lm-eval:roads:acc", "lm-eval:roads:acc_norm"]
+    manifest = open_run(out).manifest
+    assert manifest.dataset.read_with.startswith("lm-eval 0.4.13: task roads, version 2.5")
+    blocks = manifest.blocks
+    command(*line[:4], f"lm-eval:{path}:acc_bytes@shots=2", *line[5:], code=0)
+    assert (open_run(out).manifest.blocks[: len(blocks)], command(*line).stdout) == (blocks, first.stdout)
+
+
+def test_several_tasks_in_a_line_are_several_runs(tmp_path: Path) -> None:
+    write_task(tmp_path, "roads", SPLITS, PLAIN)
+    kept(tmp_path, "lanes")
+    protocols = ("--protocol", "lm-eval:roads", "--protocol", "lm-eval:lanes:acc", "--include-path", tmp_path)
+    line = ("run", *FAKE, *protocols, "--out", tmp_path / "all", "--limit", 5)
+    command(*line, code=0)
+    runs = sorted(path.parent for path in (tmp_path / "all").glob("*/*/manifest.json"))
+    assert [open_run(run).manifest.dataset.name for run in runs] == ["lm-eval:lanes", "lm-eval:roads"]
+    assert open_run(runs[0]).manifest.job["include_path"] == [str(tmp_path)]
+    times = [(run / "manifest.json").stat().st_mtime_ns for run in runs]
+    command(*line, code=0)
+    assert [(run / "manifest.json").stat().st_mtime_ns for run in runs] == times
+
+
+def test_a_sweep_asks_tasks_beside_benchmarks(tmp_path: Path) -> None:
+    write_task(tmp_path, "roads", SPLITS, PLAIN)
+    plan = tmp_path / "plan.toml"
+    plan.write_text('models = ["fake:hash", "fake:oracle"]\nprotocols = ["lm-eval:roads:acc"]\n')
+    command("sweep", plan, "--include-path", tmp_path, "--out", tmp_path / "all", "--json", code=0)
+    runs = [open_run(path.parent) for path in (tmp_path / "all").glob("*/*/manifest.json")]
+    assert sorted(run.manifest.model.name for run in runs) == ["fake:hash", "fake:oracle"]
+    assert all(list(run.protocols) == ["lm-eval:roads:acc"] for run in runs)
+
+
+@pytest.mark.parametrize("shots", ["", "@shots=2"])
+def test_prompts_are_those_of_the_harness(shots: str, tmp_path: Path) -> None:
+    path = kept(tmp_path, "lanes")
+    done = command("prompts", "--protocol", f"lm-eval:{path}:acc{shots}", code=0)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    pairs = [(line["context"], text) for line in lines for text in line["continuations"]]
+    assert pairs == texts_by_harness(str(path), shots=int(shots[-1]) if shots else None)["lanes"]
+    assert "note: lm-eval:lanes: its requests are kept as the harness renders them" in done.stderr
+
+
+def test_every_command_shows_such_a_run(tmp_path: Path) -> None:
+    path, out = kept(tmp_path, "lanes"), tmp_path / "run"
+    command("run", *FAKE, "--protocol", f"lm-eval:{path}", "--out", out, code=0)
+    for words in (
+        ("report", out),
+        ("explain", out, "--item", "3"),
+        ("compare", out, out),
+        ("page", out, "--out", tmp_path / "page.html"),
+        ("ladder", "lm-eval:lanes:acc", "lm-eval:lanes:acc_norm", out),
+    ):
+        command(*words, code=0)
+    assert "read with lm-eval 0.4.13" in (tmp_path / "page.html").read_text()
+
+
+def test_options_that_do_nothing_are_refused(tmp_path: Path) -> None:
+    path = write_task(tmp_path, "roads", {"train": rows(3), "test": rows(3)}, PLAIN)
+    own = ("run", *FAKE, "--protocol", f"lm-eval:{path}", "--out", tmp_path / "run")
+    for words, says in (
+        ((*own, "--data", path), "every protocol has data of its own"),
+        ((*own, "--chat", "turns"), "no use for --chat"),
+        (("run", *FAKE, "--protocol", "mmlu/original", "--allow-task-code", "--out", "x"), "for --allow-task-code"),
+        (("prompts", "--protocol", "mmlu", "--include-path", tmp_path), "no use for --include-path"),
+    ):
+        assert says in command(*words, code=2).stderr
+
+
+def test_code_is_asked_for_by_its_option(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("def asked(doc):\n    return doc['question']\n")
+    text = "\n".join(line for line in PLAIN.split("\n") if not line.startswith("doc_to_text"))
+    path = write_task(tmp_path, "roads", SPLITS, text + "doc_to_text: !function own.asked\n")
+    line = ("run", *FAKE, "--protocol", f"lm-eval:{path}:acc", "--out", tmp_path / "run")
+    assert "doc_to_text: own.asked" in command(*line, code=4).stderr
+    command(*line, "--allow-task-code", code=0)
+    assert open_run(tmp_path / "run").manifest.job["allow_task_code"] is True

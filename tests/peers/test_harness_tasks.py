@@ -45,15 +45,12 @@ SPLITS = {"train": rows(30, 1), "test": rows(12, 2)}
 
 @pytest.mark.parametrize("shots", [None, 3])
 def test_a_plain_task_is_a_protocol_value(shots: int | None, tmp_path: Path) -> None:
-    path = write_task(tmp_path, "roads", SPLITS, PLAIN)
-    task = compare(str(path), tmp_path / "run", shots=shots)
+    task = compare(str(write_task(tmp_path, "roads", SPLITS, PLAIN)), tmp_path / "run", shots=shots)
     suffix = "" if shots is None else "@shots=3"
     assert list(task.protocols) == [f"lm-eval:roads:acc{suffix}", f"lm-eval:roads:acc_norm{suffix}"]
-    assert task.rendered == ()
-    assert task.notes == ()
+    assert (task.rendered, task.notes) == ((), ())
     recipe = task.protocols[f"lm-eval:roads:acc{suffix}"]
-    assert recipe.question == "Question: {question}\nAnswer:"
-    assert recipe.shots == (shots or 0)
+    assert (recipe.question, recipe.shots) == ("Question: {question}\nAnswer:", shots or 0)
     assert parse_signature(signature(recipe)) == recipe
     assert task.data.read_with == "lm-eval 0.4.13: task roads, version 2.5, data json"
 
@@ -160,8 +157,7 @@ def test_one_target_to_continue_with(asked: str, shots: tuple[int, ...], tmp_pat
 
 def test_test_rows_as_shots_contain_the_answer_and_that_is_said(tmp_path: Path) -> None:
     text = "\n".join(line for line in PLAIN.split("\n") if not line.startswith("training_split"))
-    path = write_task(tmp_path, "roads", {"test": rows(7, 13)}, text)
-    task = compare(str(path), tmp_path / "run", shots=4)
+    task = compare(str(write_task(tmp_path, "roads", {"test": rows(7, 13)}, text)), tmp_path / "run", shots=4)
     own = [note for note in task.notes if "own shots" in note]
     assert len(own) == 1
     assert "of 7 rows of roads" in own[0]
@@ -220,8 +216,7 @@ def test_the_shots_of_other_rows_stay_those_of_the_harness_where_one_is_left_out
 def test_digits_are_an_index_as_in_the_harness_and_that_is_said(tmp_path: Path) -> None:
     made = [{"question": f"{n} + 1?", "options": ["3", "1", "2", "0"], "answer": str(n % 3 + 1)} for n in range(6)]
     text = shaped('doc_to_text: "{{question}}"\ndoc_to_target: "{{answer}}"\ndoc_to_choice: "{{options}}"\n') + METRICS
-    path = write_task(tmp_path, "sums", {"train": made, "test": made}, text)
-    task = compare(str(path), tmp_path / "run")
+    task = compare(str(write_task(tmp_path, "sums", {"train": made, "test": made}, text)), tmp_path / "run")
     assert [item.gold for item in task.data.splits["test"]][:3] == [(1,), (2,), (3,)]
     assert any("of 6 rows" in note and "index of another" in note for note in task.notes) or task.notes
 
@@ -266,8 +261,7 @@ def test_a_group_is_one_dataset_with_its_tasks_as_subjects(sampler: str, shots: 
     task = compare("towns", tmp_path / "run", [folder], shots)
     acc, norm = task.protocols.values()
     assert (acc.aggregation, norm.aggregation) == ("micro", "macro")
-    assert task.data.subjects("test") == ("town_a", "town_b", "town_c")
-    assert task.rendered == ()
+    assert (task.data.subjects("test"), task.rendered) == (("town_a", "town_b", "town_c"), ())
     assert acc.header == "{task description}"
     assert task.data.read_with.startswith("lm-eval 0.4.13: group of 3 tasks towns, version 3")
     if (sampler, shots) == ("first_n", None):  # that over rows the harness pools, which leaves out how tasks differ
@@ -285,16 +279,14 @@ task:
   - town_c
 aggregate_metric_list: [{metric: acc, weight_by_size: false}]
 """
-    folder = write_group(tmp_path / "tasks", nested)
-    task = compare("county", tmp_path / "run", [folder])
+    task = compare("county", tmp_path / "run", [write_group(tmp_path / "tasks", nested)])
     assert {name: each.aggregation for name, each in task.protocols.items()}["lm-eval:county:acc"] == "macro"
     assert any("how acc_norm is averaged" in note for note in task.notes)
 
 
 def test_overrides_of_a_group_and_tasks_that_it_spells_out(tmp_path: Path) -> None:
     folder = write_group(tmp_path / "tasks", "")
-    row = rows(5, 77)
-    files = json.dumps({"data_files": {"test": str(write_rows(folder, "own", row))}})
+    files = json.dumps({"data_files": {"test": str(write_rows(folder, "own", rows(5, 77)))}})
     (folder / "group.yaml").write_text(
         f"""group: mixed
 num_fewshot: 1

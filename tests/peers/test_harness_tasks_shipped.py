@@ -1,7 +1,5 @@
-"""Task files that the released harness comes with, on rows that we invent under the field names of their data.
-
-Each is asked in both ways: the same texts with and without shots, and the same log-likelihoods, credits and numbers.
-"""
+"""Task files that the released harness comes with, on rows that we invent under the field names of their data. Each is
+asked in both ways: the same texts with and without shots, and the same log-likelihoods, credits and numbers."""
 
 import json
 import random
@@ -167,8 +165,7 @@ def with_our_rows(relative: str, folder: Path) -> Path:
 
 @pytest.mark.parametrize("relative", ROWS)
 def test_a_shipped_task_gives_the_harness_s_numbers(relative: str, tmp_path: Path) -> None:
-    path = with_our_rows(relative, tmp_path)
-    task = compare(str(path), tmp_path / "run")
+    task = compare(str(with_our_rows(relative, tmp_path)), tmp_path / "run")
     own = {note.split()[3] for note in task.notes if "is not computed here" in note}
     assert own == set(NOT_OURS.get(relative, ())), task.notes
 

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 import choicewise
+from choicewise import Run, export
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
-from choicewise.interchange.export import export
 from choicewise.interchange.logs.import_log import read_logs, read_state
 from choicewise.protocols.protocol import parse_signature
-from choicewise.results.run import Run
 from choicewise.store.folder import read_manifest, write_manifest
 from tests.helpers.mmlu_data import write_mmlu
 
@@ -53,8 +52,7 @@ def test_every_protocol_is_a_log_and_a_line_of_a_data_frame_with_its_number(run:
         (score,) = log.results.scores
         assert score.metrics["accuracy"].value == row.value
         assert score.metrics["stderr"].value == pytest.approx(row.se)
-        assert score.metrics["ci_high"].value == row.ci_high
-        assert score.scored_samples == row.n
+        assert (score.metrics["ci_high"].value, score.scored_samples) == (row.ci_high, row.n)
         assert parse_signature(log.eval.metadata["signature"]) == run.protocols[row.protocol]
         assert log.eval.metadata["P"] == row.id
         assert log.eval.task_args["shots"] == run.protocols[row.protocol].shots
@@ -83,8 +81,7 @@ def test_a_sample_holds_the_prompt_the_choice_or_text_and_the_log_likelihoods(ru
         own = [told[sample.id, place] for place in range(4)]
         chosen = own[0]["prediction"]
         assert sample.output.completion == request["continuations"][chosen]
-        assert sample.choices == request["options"]
-        assert sample.target == "ABCD"[request["gold"][0]]
+        assert (sample.choices, sample.target) == (request["options"], "ABCD"[request["gold"][0]])
         assert sample.scores is not None
         score = sample.scores["choicewise"]
         assert (score.answer, score.value) == ("ABCD"[chosen], own[0]["credit"])

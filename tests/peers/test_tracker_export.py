@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 import choicewise
+from choicewise import Run, export
 from choicewise.cli.commands import invoke
 from choicewise.errors import UsageError
-from choicewise.interchange.export import export
 from choicewise.protocols.protocol import signature
-from choicewise.results.run import Run
 from tests.helpers.mmlu_data import write_mmlu
 
 SECRET = "k3y" * 14
@@ -44,8 +43,7 @@ def test_mlflow_reads_the_numbers_back(run: Run, tmp_path: Path, monkeypatch: py
         filled = export(run, "mlflow", out)
     assert any("mlflow ui" in note for note in filled.notes)
     client = MlflowClient(tracking_uri=out.as_uri())
-    experiment = client.get_experiment_by_name("choicewise")
-    logged = client.search_runs([experiment.experiment_id])
+    logged = client.search_runs([client.get_experiment_by_name("choicewise").experiment_id])
     assert len(logged) == 2
     data = logged[0].data
     for row in run.rows():
@@ -53,8 +51,7 @@ def test_mlflow_reads_the_numbers_back(run: Run, tmp_path: Path, monkeypatch: py
         assert data.metrics[f"{row.protocol}/{row.metric}_n"] == row.n
         assert data.tags[f"signature {row.protocol}"] == signature(run.protocols[row.protocol])
     assert data.params["model"] == "fake:hash"
-    files = {file.path for file in client.list_artifacts(logged[0].info.run_id)}
-    assert files == {"rows.csv", "page.html"}
+    assert {file.path for file in client.list_artifacts(logged[0].info.run_id)} == {"rows.csv", "page.html"}
     rows = Path(client.download_artifacts(logged[0].info.run_id, "rows.csv", str(tmp_path))).read_text("utf-8")
     assert [row["protocol"] for row in csv.DictReader(io.StringIO(rows))] == [row.protocol for row in run.rows()]
     assert holds_secret(tmp_path) == []

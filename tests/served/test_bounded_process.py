@@ -23,8 +23,7 @@ from tests.paths import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are bounded on Linux alone")
 
-GUARD = 120
-"""Seconds after which a test that hangs fails."""
+GUARD = 120  # seconds after which a test that hangs fails
 
 
 class Hostile(RunProcess):
@@ -142,6 +141,5 @@ def test_a_run_that_exceeded_a_limit_is_not_tried_again_at_once() -> None:
     for _ in range(3):
         with pytest.raises(Exception, match="takes too long"):
             processes.use(run, fail)
-    assert tried == ["one"]
-    assert processes.use(replace(run, version="another"), lambda process: 1) == 1
+    assert (tried, processes.use(replace(run, version="another"), lambda process: 1)) == (["one"], 1)
     assert processes.use(replace(run, id="two"), lambda process: 2) == 2

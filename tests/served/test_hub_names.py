@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from choicewise import load_model, open_dataset
 from choicewise.board.library import read_snapshot
 from choicewise.board.pages import write_board
 from choicewise.board.records import View, board_csv
-from choicewise.data.open import open_dataset
 from choicewise.errors import DataError, ModelError
-from choicewise.models.load import load_model
 from choicewise.page.document import write_page
 from choicewise.page.study import downloads, read_study
 from choicewise.records import DatasetRecord, ModelRecord
@@ -24,14 +23,12 @@ from choicewise.running.job import ModelChoice, job_of, sources_of
 from choicewise.running.sweep import sweep
 from choicewise.store.folder import read_manifest
 from tests.helpers.board import change, read_runs_here, write_run
-from tests.helpers.hub_files import FOLDER, WITHOUT_WEIGHTS, jsonl, parquet
-from tests.helpers.hub_files import MODEL as FILES
-from tests.helpers.hub_server import Hub
+from tests.helpers.hub_server import FOLDER, WITHOUT_WEIGHTS, Hub, jsonl, parquet
+from tests.helpers.hub_server import MODEL as FILES
 
 
 def questions(name: str) -> dict[str, list[str]]:
-    dataset = open_dataset(name)
-    return {split: [item.question[8] for item in items] for split, items in dataset.splits.items()}
+    return {split: [item.question[8] for item in items] for split, items in open_dataset(name).splits.items()}
 
 
 LAYOUTS: dict[str, Mapping[str, bytes | str]] = {
@@ -74,8 +71,7 @@ def test_a_script_is_refused_and_its_rows_as_parquet_are_named(hub: Hub) -> None
     repository.commit(converted, "refs/convert/parquet")
     with pytest.raises(DataError, match=r"script \(sums.py\).*org/sums@refs/convert/parquet"):
         open_dataset("org/sums")
-    assert hub.downloads() == []
-    assert questions("org/sums@refs/convert/parquet") == {"test": ["1", "2"]}
+    assert (hub.downloads(), questions("org/sums@refs/convert/parquet")) == ([], {"test": ["1", "2"]})
 
 
 UNDECLARED = "README.md of org/sums@.* declares no configuration with a file .* that is"
@@ -91,9 +87,7 @@ CARD = "---\nconfigs:\n- config_name: default\n  data_files: ../../*.jsonl\n---\
     ],
     ids=["a part of a large conversion", "a description that declares no file", "an address is no name"],
 )
-def test_what_is_no_dataset_is_refused_with_the_reason(
-    hub: Hub, files: Mapping[str, bytes | str], name: str, words: str
-) -> None:
+def test_no_dataset_is_refused_with_reason(hub: Hub, files: Mapping[str, bytes | str], name: str, words: str) -> None:
     hub.add("datasets", "org/sums", files)
     with pytest.raises(DataError, match=words):
         open_dataset(name)
@@ -102,13 +96,11 @@ def test_what_is_no_dataset_is_refused_with_the_reason(
 def test_a_local_folder_of_that_name_wins(hub: Hub, tmp_path: Path) -> None:
     (tmp_path / "org" / "sums").mkdir(parents=True)
     (tmp_path / "org" / "sums" / "test.jsonl").write_text(jsonl(7))
-    assert questions("org/sums") == {"test": ["7"]}
-    assert hub.requests == []
+    assert (questions("org/sums"), hub.requests) == ({"test": ["7"]}, [])
     hub.add("models", "merrow/byte", {"config.json": "{}"})
     (tmp_path / "merrow").mkdir()
     (tmp_path / "merrow" / "byte").symlink_to(FOLDER)
-    assert load_model("merrow/byte").name == "merrow-byte"
-    assert hub.requests == []
+    assert (load_model("merrow/byte").name, hub.requests) == ("merrow-byte", [])
 
 
 def test_what_is_wrong_with_rows_is_said_in_the_words_of_the_hub(hub: Hub) -> None:
@@ -150,8 +142,7 @@ def test_a_model_is_another_after_its_branch_moved(hub: Hub, monkeypatch: pytest
     after = model.state
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     hub.requests.clear()
-    assert (model.state, pinned.state) == (after, pinned_before)
-    assert hub.requests == []
+    assert (model.state, pinned.state, hub.requests) == (after, pinned_before, [])
 
 
 def test_what_is_nowhere_has_a_state_as_well(hub: Hub) -> None:
@@ -179,9 +170,7 @@ def run(tmp_path: Path) -> Path:
 
 
 @pytest.mark.costly("the first charts that a process draws take it two seconds")
-def test_page_and_board_say_the_commits_and_ask_for_them_again(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_and_board_say_and_ask_the_commits(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read_runs_here(monkeypatch)
     write_page([run], tmp_path / "page.html")
     text = unescape((tmp_path / "page.html").read_text(encoding="utf-8"))
@@ -199,8 +188,7 @@ def test_page_and_board_say_the_commits_and_ask_for_them_again(
 
 def test_where_files_came_from_is_asked_for_again_and_does_not_change_what_was_computed(run: Path) -> None:
     model = ModelRecord("org/model", "0", "float32", "cpu", 9)
-    assert model.asked == "org/model"
-    assert replace(model, source=MODEL).asked == MODEL
+    assert (model.asked, replace(model, source=MODEL).asked) == ("org/model", MODEL)
     assert replace(model, name="org/model+lora", source=MODEL).asked == "org/model+lora"
     assert DatasetRecord("folder", "0").asked == "folder"
     assert DatasetRecord("org/sums:hard", "0", source=DATA).asked == DATA

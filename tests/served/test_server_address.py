@@ -1,11 +1,20 @@
 """Addresses of served models: what they may be, and that no secret in one is repeated."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.errors import ModelError
+import choicewise
+from choicewise.cli.commands import invoke
+from choicewise.errors import ChoicewiseError, ModelError
 from choicewise.models.server.address import ServerAddress
+from choicewise.running.job import DataChoice, Job, ModelChoice, job_of
+from choicewise.running.sweep import sweep
+from choicewise.util.text import holds_secret
+from tests.helpers import commands
 
 
 def test_addresses_are_read_and_written_and_paths_lie_below_them_or_below_the_root() -> None:
@@ -18,8 +27,7 @@ def test_addresses_are_read_and_written_and_paths_lie_below_them_or_below_the_ro
         ("http://host/v1#a#b c", "http://host/v1", "a#b c"),
     ):
         address = ServerAddress.parse(f"server:{text}")
-        assert (address.url, address.model) == (url, model)
-        assert ServerAddress.parse(str(address)) == address
+        assert (address.url, address.model, ServerAddress.parse(str(address))) == (url, model, address)
     address = ServerAddress.parse("server:http://host:1/proxy/v1")
     assert address.at("completions") == "http://host:1/proxy/v1/completions"
     assert address.at("/tokenize") == "http://host:1/proxy/tokenize"
@@ -88,3 +96,111 @@ def test_any_text_is_an_address_or_an_error(text: str) -> None:
         except ModelError:
             continue
         assert ServerAddress.parse(str(parsed)) == parsed
+
+
+HIDDEN = "pl4nted"
+SECRET = [
+    f"https://user:{HIDDEN}@example.org/data.jsonl",
+    f"server:http://{HIDDEN}@127.0.0.1:8000/v1#name",
+    f"server:http://:{HIDDEN}@127.0.0.1:8000/v1",
+    f"https:/user:{HIDDEN}@example.org/data.jsonl",
+    f"https://user:{HIDDEN}/with?odd#signs@example.org",
+    f"https://example.org/data?api_key={HIDDEN}",
+    f"https://example.org/data?page=2&X-Amz-Signature={HIDDEN}",
+    f"server:http://127.0.0.1:8000/v1?token={HIDDEN}#name",
+    f"https://example.org/data#access_token={HIDDEN}",
+    f"s3://id:{HIDDEN}@bucket/key",
+]
+HARMLESS = [
+    "server:http://127.0.0.1:8000/v1#org/name@revision",
+    "server:http://[::1]:8000/v1#name",
+    "https://example.org/@user/post",
+    "https://example.org/?tokens=5&keyboard=no",
+    "org/name:config@revision",
+    "C:/data/a@b.csv",
+    "me@example.org",
+    "results/key=1",
+    "fake:hash",
+]
+
+
+def test_a_secret_is_noticed_and_what_holds_none_is_left_alone() -> None:
+    assert [text for text in SECRET if not (holds_secret(text) and holds_secret(str(Path(text))))] == []
+    assert [text for text in HARMLESS if holds_secret(text)] == []
+
+
+RUN = ["run", "--protocol", "options/cloze:sum"]
+FAKE = ["--model", "fake:hash"]
+DATA = ["--data", "d.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ([*RUN, "--out", "run", *DATA, "--model", "{}"], "--model"),
+        ([*RUN, "--out", "run", *DATA, "--model={}"], "--model"),
+        ([*RUN, "--out", "run", *FAKE, "--data", "{}"], "--data"),
+        ([*RUN, *FAKE, *DATA, "--out", "{}"], "--out"),
+        ([*RUN, *FAKE, *DATA, "--dry-run", "--adapter", "{}"], "--adapter"),
+        (["run", *FAKE, *DATA, "--protocol", "{}"], "--protocol"),
+        (["sweep", *FAKE, "--model", "{}", "--protocol", "mmlu", "--out", "all"], "--model"),
+        (["sweep", "{}", "--out", "all"], "an argument"),
+        (["check", "--model", "{}"], "--model"),
+        *(
+            (line.split(), "an argument")
+            for line in ("data {}", "report {}", "protocols show {}", "import {} --out run")
+        ),
+        (["fetch", "{}", "--to", "there"], "an argument"),
+        (["export", "run", "--format", "csv", "--out", "there", "--url", "{}"], "--url"),
+        (["score", "--model", "{}", "--context", "a", "--choice", "b"], "--model"),
+        (["no-command", "--no-option={}"], "--no-option"),
+    ],
+)
+def test_a_command_line_is_refused_without_repeating_it(
+    line: list[str], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for text in SECRET:
+        with pytest.raises(ChoicewiseError, match=f"^{named} is an address with a login or a key in it") as raised:
+            invoke([word.replace("{}", text) for word in line])
+        assert HIDDEN not in repr(raised.value)
+    told = capsys.readouterr()
+    assert HIDDEN not in told.out + told.err
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_texts_for_the_model_may_hold_addresses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["score", *FAKE, "--context", f"See {SECRET[0]}", "--choice", " a", "--choice", " b"]) == 0
+
+
+@pytest.mark.parametrize("text", SECRET)
+def test_python_refuses_it_without_repeating_it(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d.jsonl").write_text('{"question": "Q", "choices": ["a", "b"], "answer": 0}\n')
+    known: dict[str, Any] = {"model": "fake:hash", "data": "d.jsonl", "protocols": ["options/cloze:sum"], "out": "run"}
+    calls = [
+        lambda: choicewise.load_model(text),
+        lambda: choicewise.open_dataset(text),
+        lambda: choicewise.evaluate(**known | {"model": text}),
+        lambda: choicewise.evaluate(**known | {"data": text}),
+        lambda: choicewise.evaluate(**known | {"out": text}),
+        lambda: job_of({"models": [text], "protocols": ["mmlu"]}),
+        lambda: job_of({"models": [{"name": "fake:hash", "adapter": text}], "protocols": ["mmlu"]}),
+        lambda: job_of({"models": text, "protocols": ["mmlu"]}),
+        lambda: job_of({"models": ["fake:hash"], "protocols": ["options"], "data": [{"path": text}]}),
+        lambda: sweep(Job(models=(ModelChoice(name=text),), protocols=("mmlu/original",)), "all"),
+        lambda: sweep(Job(data=(DataChoice(path=text),), protocols=("options/cloze",)), "all"),
+    ]
+    for call in calls:
+        with pytest.raises(ChoicewiseError, match="an address with a login or a key in it") as raised:
+            call()
+        assert HIDDEN not in repr(raised.value)
+    assert [each.name for each in tmp_path.iterdir()] == ["d.jsonl"]
+
+
+def test_an_unknown_option_for_a_key_is_not_repeated(tmp_path: Path) -> None:
+    """There is no option for keys: somebody who tries one sees the option in the message, and not the key."""
+    for words in ([f"--api-key={HIDDEN}"], ["--api-key", HIDDEN]):
+        told = commands.choicewise(*RUN, *FAKE, "--out", tmp_path / "run", *words, code=2)
+        assert "--api-key" in told.stderr
+        assert HIDDEN not in told.stdout + told.stderr

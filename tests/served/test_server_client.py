@@ -124,9 +124,7 @@ BUSY = Passing("the server is busy, status 429: ''", 429, busy=True)
 @pytest.mark.parametrize(
     ("seconds", "others_answered", "times"), [(1, False, ["5 s", "35 s", "65 s", "95 s"]), (4, True, [])]
 )
-def test_a_line_in_thirty_seconds_says_that_a_server_is_waited_for_unless_others_are_answered(
-    seconds: int, others_answered: bool, times: list[str]
-) -> None:
+def test_waiting_is_said_unless_others_are_answered(seconds: int, others_answered: bool, times: list[str]) -> None:
     lines, now = list[str](), [100.0]
     waits = Waits(lines.append, lambda: now[0])
     for _ in range(100):
@@ -151,6 +149,5 @@ def test_a_client_says_it(key: str, server: Server, no_pauses: None) -> None:
     with Client(ServerAddress.parse(server.address), key, say=lines.append) as client:
         client.get("models")
     (line,) = lines
-    assert "status 429: 'slow down" in line
-    assert "it asks to wait 7 s" in line
+    assert [word for word in ("status 429: 'slow down", "it asks to wait 7 s") if word not in line] == []
     assert not key or key not in line

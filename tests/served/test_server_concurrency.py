@@ -86,8 +86,7 @@ def test_requests_begin_in_order_and_are_read_as_needed(client: Client, server: 
 
 
 def test_one_at_a_time_is_in_order_and_nothing_is_asked_for_nothing(client: Client, server: Server) -> None:
-    assert [*answered(client, [])] == []
-    assert server.requests == []
+    assert ([*answered(client, [])], server.requests) == ([], [])
     assert [index for index, _ in answered(client, requests(20), most=1)] == [*range(20)]
     assert [int(body["prompt"].split()[1][:-1]) for body in server.posted()] == [*range(20)]
     assert server.most_at_once == 1
@@ -160,8 +159,7 @@ def test_the_pace_is_kept_from_call_to_call(client: Client) -> None:
     limit = client.concurrency.limit
     assert limit > 2
     client.concurrency.overloaded(begun=time.monotonic(), now=time.monotonic())
-    assert len([*answered(client, requests(1))]) == 1
-    assert client.concurrency.limit == limit // 2
+    assert (len([*answered(client, requests(1))]), client.concurrency.limit) == (1, limit // 2)
 
 
 def test_what_was_answered_before_the_failure_is_not_lost(client: Client, server: Server) -> None:

@@ -1,8 +1,6 @@
-"""A row for each thing that can go wrong between us and a server: what heals, what does not, and what is said.
-
-The servers are real ones on loopback (``misbehaving_server``).  Pauses between tries are left out, except where a
-test is about them.
-"""
+"""A row for each thing that can go wrong between us and a server: what heals, what does not, and what is said. The
+servers are real ones on loopback (``misbehaving_server``). Pauses between tries are left out, except where a test is
+about them."""
 
 import asyncio
 import base64
@@ -144,9 +142,7 @@ def test_a_huge_answer_is_refused_before_it_is_read(fault: Fault, server: Server
     ],
     ids=["stall", "in the body", "trickle"],
 )
-def test_a_silent_server_or_one_that_trickles_is_not_waited_for_for_ever(
-    fault: Fault, reason: str, server: Server
-) -> None:
+def test_a_silent_or_slow_server_is_given_up(fault: Fault, reason: str, server: Server) -> None:
     error, tries = failure(server, fault, timeout=0.1)
     assert (type(error), tries, error.reason) == (Unanswerable, 3, reason)
 
@@ -247,9 +243,7 @@ OTHERS = {b"[]": "a list", b'"text"': "a text", b"null": "null", b"true": "true 
         (b"{" + b'"n": ' + b"1" * 5000 + b"}", "a number is too long", 5),
     ],
 )
-def test_json_that_is_broken_is_asked_for_again_and_what_is_no_answer_is_not(
-    body: bytes, words: str, times: int, server: Server
-) -> None:
+def test_broken_json_is_asked_for_again_no_answer_is_not(body: bytes, words: str, times: int, server: Server) -> None:
     error, tries = failure(server, says(body))
     assert (type(error), tries, words in error.reason) == (Unanswerable, times, True)
 
@@ -364,7 +358,7 @@ def test_pauses_grow_with_jitter() -> None:
     assert len({pause % 0.5 for pause in slept}) > 1
 
 
-def test_retries_are_not_logged_and_those_of_others_are(
+def test_retries_are_silent(
     server: Server, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     server.next(reset, status(500))
@@ -420,7 +414,7 @@ def frames(error: Exception) -> list[str]:
 
 
 @pytest.mark.parametrize("fault", [*ECHOED, *TRANSPORT_FAULTS.values(), server_faults.huge_announced, stall])
-def test_the_key_is_shown_nowhere(
+def test_the_key_is_hidden(
     fault: Fault, server: Server, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -438,8 +432,7 @@ def test_the_key_is_shown_nowhere(
     shown += [caplog.text, *capfd.readouterr(), *(str(record.__dict__) for record in caplog.records)]
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
     for text in (spelling for each in shown for spelling in (each, unquote(each))):
-        assert "planted" not in text
-        assert "0123456789" not in text
+        assert [word for word in ("planted", "0123456789") if word in text] == []
         assert base64.b64encode(b"Bearer sk-planted")[9:-1].decode() not in text
 
 
@@ -488,9 +481,7 @@ def set_proxy(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv("http_proxy", address)
 
 
-def test_others_than_servers_on_this_machine_are_reached_through_the_proxy_of_the_environment(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_servers_elsewhere_are_reached_through_the_proxy(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://user:sk-planted@127.0.0.1:9")
     with client_of(server) as client:

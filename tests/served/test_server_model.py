@@ -1,36 +1,49 @@
-"""A model behind a server has the answers that it has here, however the server has to be asked."""
+"""A model at a server: the numbers of one here, whatever it can, and no score from a wrong answer."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from choicewise import Run, evaluate, open_dataset
 from choicewise import questions as kinds
 from choicewise.data.dataset import Dataset
-from choicewise.data.open import open_dataset
 from choicewise.errors import ModelError
 from choicewise.models.fake import HashModel
+from choicewise.models.server import routes as fields
 from choicewise.models.server.address import ServerAddress
+from choicewise.models.server.faults import ServerFailed, Unanswerable
+from choicewise.models.server.next_token_routes import bound, check_listed
 from choicewise.models.server.server_model import WINDOW, ServerModel
 from choicewise.questions import Generation, Mass, Question, Sampling, Span, TokenScores, TokenSet
-from choicewise.results.run import Run
-from choicewise.running.evaluate import evaluate
 from choicewise.running.work import Plausible, plausible
 from choicewise.tokens.chat_template import Message
 from tests.helpers import served_model
-from tests.helpers.misbehaving_server import Server
+from tests.helpers.misbehaving_server import Fault, Server, serving
 from tests.helpers.models_at_servers import ids, model_at
 from tests.helpers.models_at_servers import served_model as served
-from tests.helpers.served_model import CHAT_ONLY, LLAMA_CPP, TOP_ONLY, VLLM, Ability, log_probabilities
+from tests.helpers.served_model import (
+    BOS,
+    CHAT_ONLY,
+    JSON,
+    LLAMA_CPP,
+    TOP_ONLY,
+    VLLM,
+    Ability,
+    ServedModel,
+    log_probabilities,
+)
+from tests.helpers.server_faults import ANSWER_FAULTS
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
-WITHOUT_CHOICE = replace(VLLM, token_choice=False, prompt_logprobs=True)
-"""An older vLLM."""
+WITHOUT_CHOICE = replace(VLLM, token_choice=False, prompt_logprobs=True)  # an older vLLM
 
 ECHO = replace(VLLM, name="", token_choice=False, prompt_logprobs=False, token_names=False, tokenize=False)
 """OpenAI's protocol with an echo of tokens, and no more."""
@@ -67,17 +80,13 @@ SPANS = st.lists(st.builds(Span, TEXTS, ENDS), min_size=1, max_size=12)
 @pytest.mark.costly("random trees")
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spans=SPANS, members=st.sets(st.integers(0, 256), min_size=1, max_size=200))
-def test_a_tree_of_spans_and_masses_has_the_models_own_answers(
-    vllm: ServerModel, spans: list[Span], members: set[int]
-) -> None:
+def test_spans_and_masses_are_the_models_own(vllm: ServerModel, spans: list[Span], members: set[int]) -> None:
     asked: list[Question] = [*spans, *(Mass(span.context, TokenSet(sorted(members))) for span in spans[:2])]
     for given_, true in zip(answers(vllm, asked), answers(HASH, asked), strict=True):
         same(given_, true)
 
 
-@pytest.mark.parametrize(
-    "ability", [WITHOUT_CHOICE, ECHO, LLAMA_CPP], ids=["older vLLM", "echo of tokens", "llama.cpp"]
-)
+@pytest.mark.parametrize("ability", [WITHOUT_CHOICE, ECHO, LLAMA_CPP], ids=["old vLLM", "echo of tokens", "llama.cpp"])
 def test_other_ways_give_the_same(ability: Ability) -> None:
     context = ids(256, *b"Where? Answer:")
     spans = [Span(context, ids(*end)) for end in (b" a", b" a tree", b" the sea", b" a", b" a tree and a pond")]
@@ -97,8 +106,7 @@ def probed(server: Server) -> ServerModel:
 
 def test_every_prefix_is_asked_once_in_depth_first_order(server: Server) -> None:
     context = ids(256, *b"Where does it live, in a tree or in the sea?")
-    model = probed(server)
-    answers(model, [Span(context, ids(*end)) for end in (b"bb", b"ab", b"aa", b"ab")])
+    answers(probed(server), [Span(context, ids(*end)) for end in (b"bb", b"ab", b"aa", b"ab")])
     bodies = server.posted()
     prompts = [tuple(body["prompt"]) for body in bodies]
     start = tuple(context.tolist())
@@ -154,9 +162,7 @@ def cut_here(tmp_path_factory: pytest.TempPathFactory) -> Run:
     ("ability", "more"), [(VLLM, 1), (WITHOUT_CHOICE, 2), (ECHO, 2)], ids=["chosen", "prompts", "echo"]
 )
 @pytest.mark.parametrize("named", [True, False])
-def test_prompts_that_are_cut_are_those_of_a_model_here(
-    ability: Ability, more: int, named: bool, cut_here: Run, tmp_path: Path
-) -> None:
+def test_prompts_are_cut_as_here(ability: Ability, more: int, named: bool, cut_here: Run, tmp_path: Path) -> None:
     """At the same window, token by token: it is named for the server, or is what it takes."""
     wide = replace(ability, name="vllm", window=150 + (10 if named else more))
     with served(wide, window=150 if named else None) as model:
@@ -224,8 +230,7 @@ def test_a_chat_server_without_log_probabilities_generates() -> None:
         assert model.supports == {Generation, Sampling}
         assert model.tokenizer.chat is not None
         text = model.tokenizer.chat.render([Message("system", "Be brief."), Message("user", 'A "question"?\n')])
-        generation = Generation(model.tokenizer.encode([text], special=False)[0], 8)
-        (answer,) = answers(model, [generation])
+        (answer,) = answers(model, [Generation(model.tokenizer.encode([text], special=False)[0], 8)])
         assert answer.text
         assert not len(answer.tokens)
         (plain,) = answers(model, [Generation(ids(*b"Where?"), 8)])
@@ -260,8 +265,7 @@ def test_the_noise_of_answers_is_measured(noise: float, server: Server) -> None:
 def test_the_identity_is_the_model_not_the_address() -> None:
     with served(VLLM) as one, served(VLLM) as other, served(WITHOUT_CHOICE) as third:
         assert one.digest == other.digest != third.digest
-        assert one.record.probes == other.record.probes
-        assert one.probe_now() == dict(one.record.probes)
+        assert (one.record.probes, one.probe_now()) == (other.record.probes, dict(one.record.probes))
         assert one.record.software == "vllm 0.32.0"
 
 
@@ -308,3 +312,119 @@ def test_a_true_and_a_silly_ending_are_asked_and_which_is_likelier_is_said(vllm:
     assert "at most -9.00: the true ending is likelier" in Plausible(-1.0, -9.0, silly_at_most=True).text
     assert "which is likelier is not known" in Plausible(-5.0, -5.0, True, True).text
     assert "doubt the model" in Plausible(-9.0, -1.0).text
+
+
+CONTEXT = ids(256, *b"Where does it live? Answer:")
+QUESTIONS: list[Question] = [
+    Span(CONTEXT, ids(*b" a")),
+    Span(CONTEXT, ids(*b" the sea, in which there are many fish, and ships too")),
+    *(Span(CONTEXT, ids(token)) for token in b"ABCD"),
+]
+
+
+@pytest.fixture(scope="module", params=[VLLM, LLAMA_CPP, TOP_ONLY], ids=lambda ability: ability.name)
+def served_both(request: pytest.FixtureRequest) -> Iterator[tuple[Server, ServerModel]]:
+    with serving(request.param) as server:
+        model = model_at(server, timeout=5.0, patience=0.5)
+        assert model.chosen.score is not None
+        yield server, model
+
+
+@pytest.mark.parametrize("name", ANSWER_FAULTS)
+def test_a_wrong_answer_is_never_a_score(name: str, served_both: tuple[Server, ServerModel]) -> None:
+    """Half of the answers are right; "all equal" numbers of one next token alone can't be told from true ones."""
+    server, model = served_both
+    server.next(*[None, ANSWER_FAULTS[name]] * 50)
+    try:
+        given = dict(model.answer(QUESTIONS))
+    except ServerFailed:
+        return  # nothing is scored
+    finally:
+        server._next.clear()
+    assert len(given) == len(QUESTIONS)
+    for index, true in HASH.answer(QUESTIONS):
+        answer = given[index]
+        if answer.missing is not None:
+            assert np.isnan(answer.logprobs).all()
+            assert answer.missing
+        elif answer.at_most:
+            assert answer.logprobs[0] >= true.logprobs[0] - 1e-6 or name in ("all 0.0", "all equal")
+        elif name not in ("all equal", "all 0.0"):
+            np.testing.assert_allclose(answer.logprobs, true.logprobs, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["all 0.0", "all equal", "positive", "-9999", "NaN", "empty lists", "lists of null"])
+def test_a_server_that_always_answers_so_is_refused(name: str, server: Server) -> None:
+    """No way of asking about spans is left, and each says why."""
+    model = model_at(server, timeout=5.0, patience=0.5)
+    server.when(lambda request: request.path == "/v1/completions", ANSWER_FAULTS[name])
+    assert model.chosen.score is None
+    assert any(trial.refused for trial in model.selfcheck.trials)
+
+
+@pytest.mark.parametrize("value", [0.5, math.nan, -math.inf, -9999.0, None, "-1.5", True, [-1.5]])
+def test_what_is_no_log_probability(value: object) -> None:
+    with pytest.raises(Unanswerable):
+        fields.number(value)
+    assert [fields.number(true) for true in (-1.5, 0, 5e-7, -3)] == [-1.5, 0.0, 0.0, -3.0]
+
+
+def test_an_answer_has_one_choice_with_index_0_or_is_none() -> None:
+    first, second = {"index": 0, "text": "a"}, {"index": 1, "text": "b"}
+    assert fields.choice({"choices": [first]}) == first
+    wrong: list[Any] = [[], [second], [second, first], [first, first], [{"index": False}], [{}], [None], None]
+    for choices in wrong:
+        with pytest.raises(Unanswerable):
+            fields.choice({"choices": choices})
+
+
+def test_another_number_of_tokens_than_was_sent_is_no_answer() -> None:
+    fields.check_prompt({"usage": {"prompt_tokens": 5}}, 5)
+    fields.check_prompt({}, 5)
+    for read, reason in ((6, "an added BOS"), (4, "read 4 tokens where 5 were sent")):
+        with pytest.raises(Unanswerable, match=reason):
+            fields.check_prompt({"usage": {"prompt_tokens": read}}, 5)
+
+
+def test_a_bound_is_the_lesser_of_two() -> None:
+    assert bound([math.log(0.5), math.log(0.3)]) == pytest.approx(math.log(0.2), abs=1e-4)
+    assert bound([math.log(0.5), math.log(0.01)]) == pytest.approx(math.log(0.01), abs=1e-4)
+    assert bound([-1e-9]) <= math.log(1e-5)
+    for listed in ({b"a": 0.0, b"b": 0.0}, {}):
+        with pytest.raises(Unanswerable):
+            check_listed(listed)
+
+
+def test_a_token_that_was_not_asked_for_is_no_answer(server: Server) -> None:
+    def renamed(answer: JSON) -> JSON:
+        logprobs = answer["choices"][0]["logprobs"]
+        logprobs["top_logprobs"] = [{f"{name}0": value for name, value in logprobs["top_logprobs"][0].items()}]
+        return answer
+
+    model = model_at(server)
+    assert model.chosen.score is not None
+    server.next(Fault(answer=renamed))
+    given = dict(model.answer([Span(CONTEXT, ids(97)), Span(ids(*CONTEXT, 97), ids(98))]))
+    assert sorted(answer.missing is None for answer in given.values()) == [False, True]
+    assert next(answer.missing for answer in given.values() if answer.missing).startswith("the server gives no log")
+
+
+MODEL = ServedModel("hash", VLLM)  # the server of the tests, which tells the truth where it does not misbehave
+
+
+def test_a_chat_names_the_likeliest_tokens() -> None:
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1, "logprobs": True, "top_logprobs": 3}
+    answer = MODEL.answer("POST", "/v1/chat/completions", body | {"temperature": 0})
+    (entry,) = answer["choices"][0]["logprobs"]["content"]
+    row = log_probabilities([BOS, *b"<|user|>hi\n<|assistant|>"])
+    assert entry["logprob"] == max(row) == entry["top_logprobs"][0]["logprob"]
+    assert len(entry["top_logprobs"]) == 3
+
+
+@pytest.mark.parametrize("name", ANSWER_FAULTS)
+def test_every_fault_changes_the_answer(name: str) -> None:
+    body = {"prompt": ["abc", "abd"], "echo": True, "max_tokens": 1, "logprobs": 2, "prompt_logprobs": 1}
+    answer = MODEL.answer("POST", "/v1/completions", body | {"temperature": 0})
+    change = ANSWER_FAULTS[name].answer
+    assert change is not None
+    assert change(answer) != answer

@@ -1,7 +1,5 @@
-"""Tokens that share their names: numbers of the wrong row are refused all the same, and true ones are not.
-
-The servers are simulated below HTTP: tokenizers of characters, words and byte pieces, named as servers name them.
-"""
+"""Tokens that share their names: numbers of the wrong row are refused all the same, and true ones are not. The servers
+are simulated below HTTP: tokenizers of characters, words and byte pieces, named as servers name them."""
 
 import json
 import re
@@ -73,11 +71,8 @@ def log_softmax(scale: float, size: int, *seeds: int) -> tuple[np.ndarray, list[
 
 @dataclass(frozen=True)
 class Simulated:
-    """A server with ``tokenizer``, an echo, and at most ``top`` next tokens.
-
-    ``names``: how it names tokens; ``late``: log-probabilities of the echo are of the row one too late; ``scale``: how
-    far logits are apart.
-    """
+    """A server with ``tokenizer``, an echo, and at most ``top`` next tokens. ``names``: how it names tokens; ``late``:
+    log-probabilities of the echo are of the row one too late; ``scale``: how far logits are apart."""
 
     tokenizer: Pieces = Pieces()
     names: str = "decoded"
@@ -147,11 +142,9 @@ def probed(server: Simulated) -> tuple[Client, ChosenRoutes, str | None]:
     return client, chosen, echoes[-1] if echoes else "no echo was tried"
 
 
-SHARING = Pieces()
-"""As SentencePiece has it: every character is a byte piece, too."""
+SHARING = Pieces()  # as SentencePiece has it: every character is a byte piece, too
 
-HIGH = Pieces(pieces_of_bytes=BYTES[128:])
-"""Half of the bytes, all with the replacement character for a name."""
+HIGH = Pieces(pieces_of_bytes=BYTES[128:])  # half of the bytes, all with the replacement character for a name
 
 UNNAMED = Pieces(pieces=(*CHARACTERS, *WORDS, "\ufffd".encode()), pieces_of_bytes=BYTES[128:])
 """One token is the replacement character itself."""
@@ -188,7 +181,7 @@ def test_an_honest_echo_is_taken_and_a_late_one_refused(tokenizer: Pieces, names
     seed=st.integers(0, 2**32),
     scale=st.sampled_from([1.0, 3.0, 30.0]),
 )
-def test_no_late_echo_is_taken_whatever_is_shared(
+def test_late_echoes_are_left(
     characters: set[bytes], shared: int, names: str, top: int, seed: int, scale: float
 ) -> None:
     """Nor is an honest one called late."""

@@ -81,8 +81,7 @@ def test_a_submission_becomes_numbers_on_the_board(board: Evaluating, sent: Path
 def test_a_board_without_submissions_takes_none(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     with served(tmp_path / "runs") as plain:
-        assert plain.ask("/submissions").status == 404
-        assert plain.ask("/submissions", "POST", b"{}").status == 405
+        assert (plain.ask("/submissions").status, plain.ask("/submissions", "POST", b"{}").status) == (404, 405)
         assert "Submit a model" not in plain.ask("/").text
 
 
@@ -169,8 +168,7 @@ def test_what_was_given_back_shows_when_it_is_tried_again(board: Evaluating) -> 
     assert not {"\x1b", "\u202e"} & {*page}
     assert board.lease() is None
     later(board, queue.PAUSES[0])
-    assert leased(board).submission.id == name
-    assert board.record(name)["not_before"] is None
+    assert (leased(board).submission.id, board.record(name)["not_before"]) == (name, None)
 
 
 def test_other_sites_can_not_submit(board: Evaluating) -> None:
@@ -218,8 +216,7 @@ def test_a_failure_stands_on_its_page_and_a_worker_in_trouble_gives_it_to_anothe
     for _ in range(2):
         later(board, queue.PAUSES[-1])
         board.queue.fail(name, leased(board).secret, "disk full", again=True)
-    assert board.lease() is None
-    assert board.record(name)["state"] == "failed"
+    assert (board.lease(), board.record(name)["state"]) == (None, "failed")
 
 
 def test_no_submission_overwrites_another_and_secrets_stand_nowhere(board: Evaluating, sent: Path) -> None:
@@ -229,8 +226,7 @@ def test_no_submission_overwrites_another_and_secrets_stand_nowhere(board: Evalu
         lease = leased(board)
         board.finish(lease, sent)
         folders = sorted(path.name for path in (board.library.folders[0] / "submitted").iterdir())
-    assert len(folders) == 2
-    assert len({name.rpartition("-")[2] for name in folders}) == 2
+    assert (len(folders), len({name.rpartition("-")[2] for name in folders})) == (2, 2)
     board.form(f"model=bad model&token={SUBMIT}")
     folder = board.library.folders[0]
     kept = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
@@ -277,8 +273,7 @@ def test_a_restart_loses_nothing(tmp_path: Path, sent: Path) -> None:
         other = board.submit("org/waits").json["id"]
     name = lease.submission.id
     with evaluating(tmp_path / "board") as board:
-        assert board.record(name)["state"] == "leased"
-        assert board.record(other)["state"] == "waiting"
+        assert (board.record(name)["state"], board.record(other)["state"]) == ("leased", "waiting")
         board.queue.renew(name, lease.secret, 1, 2)
         board.finish(lease, sent)
     with evaluating(tmp_path / "board") as board:
@@ -365,11 +360,9 @@ def test_fifty_submissions_by_ten_clients_are_all_there_and_run_once(tmp_path: P
             workers = [threads.submit(work, number) for number in range(10)]
             submitted = [name for each in clients for name in each.result()]
             taken = [name for each in workers for name in each.result()]
-        assert len(set(submitted)) == 50
-        assert sorted(taken) == sorted(submitted)
+        assert (len(set(submitted)), sorted(taken)) == (50, sorted(submitted))
         listed = board.ask("/submissions.json").json["submissions"]
-        assert {each["id"] for each in listed} == set(submitted)
-        assert {each["attempts"] for each in listed} == {1}
+        assert ({each["id"] for each in listed}, {each["attempts"] for each in listed}) == (set(submitted), {1})
         assert board.said == []
 
 
@@ -390,8 +383,7 @@ def test_hostile_names_are_text_and_those_of_no_submission_are_not_found(board: 
 
 def test_a_narrow_list_of_sources(tmp_path: Path) -> None:
     with evaluating(tmp_path / "board", policy=Policy(("good/*",), 5)) as board:
-        assert board.submit("good/model").status == 201
-        assert board.submit("bad/model").status == 403
+        assert (board.submit("good/model").status, board.submit("bad/model").status) == (201, 403)
         assert board.submit("good/../bad").status == 400
         joined = queue.SubmissionService.join(tmp_path / "board", tmp_path / "board" / ".submissions")
         assert joined.asked.policy == Policy(("good/*",), 5)
@@ -417,8 +409,7 @@ def test_pages_are_made_once_for_each_state(board: Evaluating, monkeypatch: pyte
         return make(*given, **context)
 
     monkeypatch.setattr(routes, "rendered", counted)
-    assert len({board.ask("/submissions").body for _ in range(5)}) == 1
-    assert len(made) == 1
+    assert (len({board.ask("/submissions").body for _ in range(5)}), len(made)) == (1, 1)
     assert board.submit("org/later").status == 201
     assert "org/<wbr>later" in board.ask("/submissions").text
     assert len(made) == 2

@@ -120,8 +120,7 @@ def test_options_reach_the_service_and_workers(tmp_path: Path) -> None:
     service, _ = opened(tmp_path, **asked, allow=("good/*",), largest="3GB", queue=tmp_path / "elsewhere")
     joined = SubmissionService.join(tmp_path, tmp_path / "elsewhere")
     joined.close()
-    assert joined.asked == service.asked
-    assert service.asked.protocols == ("mmlu/helm",)
+    assert (joined.asked, service.asked.protocols) == (service.asked, ("mmlu/helm",))
     assert (service.asked.data, service.asked.limit) == (("bundled:merrowick",), 3)
     assert (service.asked.policy.allow, service.asked.policy.largest) == (("good/*",), 3 * 10**9)
     assert (tmp_path / "elsewhere" / "queue.sqlite3").exists()

@@ -10,8 +10,7 @@ from typing import Any
 
 from choicewise.results.run import open_run
 
-Key = tuple[Any, ...]
-"""What is the same of an observation in two runs that ask the same."""
+Key = tuple[Any, ...]  # what is the same of an observation in two runs that ask the same
 
 COMMAND = (sys.executable, "-m", "choicewise")
 DATA = ("--data", "bundled:merrowick")
@@ -62,10 +61,8 @@ def observations(folder: Path) -> dict[Key, dict[str, Any]]:
 
 
 def largest_difference(one: Path, other: Path, *, subset: bool = False) -> float:
-    """Nats between the log-probabilities of the same tokens in two runs that hold the same observations.
-
-    ``subset``: the second may hold more.
-    """
+    """Nats between the log-probabilities of the same tokens in two runs that hold the same observations. ``subset``:
+    the second may hold more."""
     first, second = observations(one), observations(other)
     assert first
     assert first.keys() <= second.keys() if subset else first.keys() == second.keys()

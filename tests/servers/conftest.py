@@ -1,7 +1,5 @@
-"""Two real servers, each started once; `make test-servers` builds their environments first.
-
-Without an environment its tests are skipped, on a machine of CI (CI=true) they fail.
-"""
+"""Two real servers, each started once; `make test-servers` builds their environments first. Without an environment its
+tests are skipped, on a machine of CI (CI=true) they fail."""
 
 import os
 from collections.abc import Iterator

@@ -31,10 +31,8 @@ QUIET = {
 
 @dataclass
 class RunningServer:
-    """A server that ``command`` starts, ``{port}`` in it being a free port; what it writes goes to ``log``.
-
-    ``name`` is that of its model; its address stays the same when it is started again.
-    """
+    """A server that ``command`` starts, ``{port}`` in it being a free port; what it writes goes to ``log``. ``name`` is
+    that of its model; its address stays the same when it is started again."""
 
     name: str
     command: Sequence[str]

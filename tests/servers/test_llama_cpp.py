@@ -64,11 +64,8 @@ def test_letters_are_read_and_texts_refused_by_name(llama_server: RunningServer,
             assert np.allclose(row["logprobs"], right, atol=1e-3)
 
 
-def test_echo_with_bos_gives_the_numbers_of_the_local_model(
-    llama_server_with_bos: RunningServer, tmp_path: Path
-) -> None:
-    found = checked(llama_server_with_bos.model, *TOKENIZER_WITH_BOS)
-    assert found["rung"] == "echo, prompts as texts"
+def test_echo_with_bos_is_the_local_model(llama_server_with_bos: RunningServer, tmp_path: Path) -> None:
+    assert checked(llama_server_with_bos.model, *TOKENIZER_WITH_BOS)["rung"] == "echo, prompts as texts"
     asked = (*DATA, "--protocol", "mmlu/cloze:sum", "--protocol", "mmlu/harness-v0:sum", "--limit", "1")
     served, local = tmp_path / "served", tmp_path / "local"
     done = choicewise("run", "--model", llama_server_with_bos.model, *TOKENIZER_WITH_BOS, *asked, "--out", served)

@@ -8,16 +8,7 @@ from pathlib import Path
 import pytest
 
 from choicewise.errors import ModelError
-from tests.servers.commands import (
-    DATA,
-    begin,
-    checked,
-    choicewise,
-    largest_difference,
-    observations,
-    report,
-    trials,
-)
+from tests.servers.commands import DATA, begin, checked, choicewise, largest_difference, observations, report, trials
 from tests.servers.conftest import MODEL
 from tests.servers.running_server import RunningServer
 
@@ -55,17 +46,14 @@ def test_a_run_gives_the_numbers_of_the_local_model(served: Path, tmp_path: Path
     assert largest_difference(served, local) < 1e-3
     theirs = {(row["protocol"], row["metric"]): row for row in report(served)}
     ours = {(row["protocol"], row["metric"]): row for row in report(local)}
-    assert theirs.keys() == ours.keys()
-    assert len(theirs) == 49
+    assert (theirs.keys(), len(theirs)) == (ours.keys(), 49)
     for name, row in ours.items():
         open_to_noise = (row.get("near_ties") or 0) + (theirs[name].get("near_ties") or 0)
         assert abs(row["value"] - theirs[name]["value"]) <= open_to_noise / row["n"], name
         assert (row["n"], row["missing"]) == (theirs[name]["n"], theirs[name]["missing"])
 
 
-def test_a_run_whose_server_was_killed_goes_on_to_the_same_table(
-    served: Path, vllm_server: RunningServer, tmp_path: Path
-) -> None:
+def test_a_run_with_a_killed_server_resumes(served: Path, vllm_server: RunningServer, tmp_path: Path) -> None:
     out = tmp_path / "run"
     line = ("run", "--model", vllm_server.model, *ASKED, "--out", out)
     run = begin(*line)
@@ -80,7 +68,6 @@ def test_a_run_whose_server_was_killed_goes_on_to_the_same_table(
     stopped = choicewise(*line, code=ModelError.exit_code)  # nobody answers
     assert "run the same command again" in stopped.stderr
     assert observations(out) == kept
-
     vllm_server.start()
     choicewise(*line)
     assert largest_difference(out, served) < 1e-4

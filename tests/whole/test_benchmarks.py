@@ -62,8 +62,7 @@ def test_flips_and_differences_count_what_differs() -> None:
     assert (flips(pairs, left, left), flips(pairs, left, right)) == (0, 1)
     assert spread([3.0, 1.0, 2.0]) == {"median": 2.0, "low": 1.0, "high": 3.0}
     one = {("", question, choice): -float(choice) for question in range(2) for choice in range(3)}
-    assert differences(one, one) == (0, 0)
-    assert differences(one, one | {("", 1, 2): 0.5}) == (2.5, 1)
+    assert (differences(one, one), differences(one, one | {("", 1, 2): 0.5})) == ((0, 0), (2.5, 1))
     with pytest.raises(RuntimeError, match="1 choices of 6"):
         differences(one, {key: value for key, value in one.items() if key != ("", 1, 2)})
 
@@ -157,7 +156,7 @@ BLOCKS = st.lists(st.lists(st.integers(1, 500), min_size=1, max_size=6), min_siz
     failures=st.sampled_from([0.0, 40.0]),
     seed=st.integers(0, 3),
 )
-def test_every_shard_is_computed_once_whatever_dies(
+def test_shards_are_computed_once(
     blocks: list[list[int]], replicas: int, jobs: int, gpus: int, failures: float, seed: int
 ) -> None:
     from scheduler import Cluster, Job, Node, Shard, simulate
@@ -168,8 +167,7 @@ def test_every_shard_is_computed_once_whatever_dies(
     outcome = simulate(asked, cluster, seed)
     assert outcome == simulate(asked, cluster, seed)
     tokens = jobs * sum(map(sum, blocks))
-    assert set(outcome.finished) == {job.name for job in asked}
-    assert outcome.busy == pytest.approx(tokens / 10.0)
+    assert (set(outcome.finished), outcome.busy) == ({job.name for job in asked}, pytest.approx(tokens / 10.0))
     assert outcome.unique + outcome.shared == tokens
     assert outcome.driver == pytest.approx(outcome.unique / 500.0)
     assert outcome.busy <= outcome.held <= gpus * outcome.makespan + 1e-6
@@ -183,8 +181,7 @@ def test_a_makespan_that_is_worked_out_by_hand() -> None:
     job = Job("one", [[Shard(100)] * 3, [Shard(100)] * 2], 2, 10.0, 1000.0, start=5.0)
     found = simulate([job], Cluster([Node()], begin=1.0, sent=0.0, writes=0.5))
     # loaded at 6, prepared meanwhile; five shards of 10 s on two replicas, then the last block is written in 0.1 s
-    assert found.makespan == pytest.approx(36.1)
-    assert found.utilisation == pytest.approx(50 / (2 * 35.1))
+    assert (found.makespan, found.utilisation) == (pytest.approx(36.1), pytest.approx(50 / (2 * 35.1)))
     slow = simulate([Job("one", [[Shard(100)]] * 4, 2, 10.0, 5.0)], Cluster([Node()], sent=0.0, writes=0.5))
     assert slow.driver_share == pytest.approx(80 / slow.makespan)
     assert slow.makespan == pytest.approx(90.0, abs=20.0)
@@ -248,7 +245,6 @@ def test_the_plans_follow_from_the_counts_and_the_page_about_clusters_says_them(
     from cluster import plans
 
     found, page = results("cluster"), (ROOT / "docs" / "cluster.md").read_text()
-    assert plans(found["counts"])[0] == pytest.approx(found["plans"][0])
-    assert in_plan(page, found) == page
+    assert (plans(found["counts"])[0], in_plan(page, found)) == (pytest.approx(found["plans"][0]), page)
     with pytest.raises(ValueError, match="no place"):
         in_plan("no marks", found)

@@ -28,8 +28,7 @@ drawn_items = st.builds(
 def test_items_are_as_good_as_a_list(values: list[Item], first: slice, second: slice) -> None:
     items: Sequence[Item] = Items.of(values)
     for one, other in ((items, values), (items[first], values[first]), (items[first][second], values[first][second])):
-        assert list(one) == other
-        assert [one[index] for index in range(-len(other), len(other))] == other * 2
+        assert (list(one), [one[index] for index in range(-len(other), len(other))]) == (other, other * 2)
         assert (len(one), one == other, bool(one)) == (len(other), True, bool(other))
         with pytest.raises(IndexError):
             _ = one[len(other)]
@@ -43,26 +42,21 @@ def test_items_by_position_and_subject(values: list[Item], positions: list[int])
     assert items[::-1].take(np.array(taken, dtype=np.int64)) == [values[::-1][position] for position in taken]
     subjects = dict.fromkeys(item.subject for item in values)
     groups = {subject: [item for item in values if item.subject == subject] for subject in subjects}
-    assert items.by_subject() == groups
-    assert list(items.by_subject()) == list(groups)
+    assert (items.by_subject(), list(items.by_subject())) == (groups, list(groups))
     assert items[::2].by_subject().get("law", []) == [item for item in values[::2] if item.subject == "law"]
 
 
 def test_items_over_several_chunks() -> None:
-    values = [
-        Item(f"q{n}", f"{n}?", ("a", "b", "c")[: 2 + n % 2], (n % 2,), "xyz"[n % 3]) for n in range(3 * CHUNK + 5)
-    ]
-    items = Items.of(iter(values))
-    assert list(items) == values
-    assert items[CHUNK - 1 : CHUNK + 2] == values[CHUNK - 1 : CHUNK + 2]
-    assert items[3 * CHUNK] == values[3 * CHUNK]
-    assert items.by_subject()["y"] == values[1::3]
-    assert items.by_subject()["y"][-1] == values[-1 - (len(values) - 2) % 3]
+    built = [Item(f"q{n}", f"{n}?", ("a", "b", "c")[: 2 + n % 2], (n % 2,), "xyz"[n % 3]) for n in range(3 * CHUNK + 5)]
+    items = Items.of(iter(built))
+    assert (list(items), items[CHUNK - 1 : CHUNK + 2]) == (built, built[CHUNK - 1 : CHUNK + 2])
+    assert (items[3 * CHUNK], items.by_subject()["y"]) == (built[3 * CHUNK], built[1::3])
+    assert items.by_subject()["y"][-1] == built[-1 - (len(built) - 2) % 3]
     table = items[5 : CHUNK + 7].table()
     assert table.schema == COLUMNS
-    assert table["item"].to_pylist() == [item.id for item in values[5 : CHUNK + 7]]
+    assert table["item"].to_pylist() == [item.id for item in built[5 : CHUNK + 7]]
     for part in (slice(None), slice(3, 9), slice(None, None, 7)):
-        assert items[part].right_texts().to_pylist() == [item.choices[item.gold[0]] for item in values[part]]
+        assert items[part].right_texts().to_pylist() == [item.choices[item.gold[0]] for item in built[part]]
 
 
 def test_items_say_how_many_they_are() -> None:
@@ -94,5 +88,4 @@ print((after - before) // 1024)
 def test_a_hundred_thousand_items_take_little_memory(tmp_path: object) -> None:
     """A tenth of a million, for a quick test; the peak is 180 MB when every item is kept as a value."""
     command = [sys.executable, "-c", OPENED, f"{tmp_path}/test.jsonl"]
-    child = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert int(child.stdout) < 50, "MB"
+    assert int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) < 50, "MB"

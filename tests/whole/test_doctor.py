@@ -17,10 +17,9 @@ from typing import Any
 
 import pytest
 
-from choicewise import evaluate
+from choicewise import Run, evaluate, open_run
 from choicewise.errors import StoreError
 from choicewise.records import Examined, Remedy
-from choicewise.results.run import Run, open_run
 from choicewise.results.summary import summarize
 from choicewise.running.doctor import examine_runs
 from choicewise.running.job import LONGEST, folder_name, free_name
@@ -152,16 +151,13 @@ DAMAGES: list[tuple[Callable[[Path], Any], str, Remedy]] = [
 
 
 @pytest.mark.parametrize(("damage", "problem", "remedy"), DAMAGES)
-def test_damage_is_named_and_repaired(
-    damage: Callable[[Path], Any], problem: str, remedy: Remedy, home: Path, run: Path
-) -> None:
+def test_damage_is_repaired(damage: Callable[[Path], Any], problem: str, remedy: Remedy, home: Path, run: Path) -> None:
     expected = open_run(home / "run").report().to_pylist()
     damage(run)
     before = files(run)
     named = [fault for fault in examined(run).harmed if problem in fault.problem]
     assert [fault.remedy for fault in named[:1]] == [remedy], examined(run).faults
-    assert doctor(run) == DAMAGED
-    assert files(run) == before
+    assert (doctor(run), files(run)) == (DAMAGED, before)
     lacking, beside = remedy is Remedy.ask_again, outside(run)
     (told,) = json.loads(choicewise("doctor", run, "--repair", "--json", code=LACKING if lacking else HEALTHY).stdout)
     assert (told["damaged"], told["done"] != [], told["line"] != "", outside(run)) == (0, True, lacking, beside)
@@ -172,8 +168,7 @@ def test_damage_is_named_and_repaired(
         choicewise(*words[1:], code=0)
     assert open_run(run).report().to_pylist() == expected
     keys = read_blocks(run, read_manifest(run).blocks, "observations")["key"].to_pylist()
-    assert len(keys) == len(set(keys))
-    assert doctor(run) == HEALTHY
+    assert (len(keys), doctor(run)) == (len(set(keys)), HEALTHY)
 
 
 def test_a_whole_run_is_healthy_and_nothing_is_changed(run: Path) -> None:
@@ -195,8 +190,7 @@ def test_what_cannot_be_repaired_is_named_and_stays(forge: Callable[[Path], None
     forge(run)
     before = files(run)
     (fault,) = examined(run).harmed
-    assert (fault.remedy, problem in fault.problem) == (Remedy.by_hand, True)
-    assert doctor(run, "--repair") == DAMAGED
+    assert (fault.remedy, problem in fault.problem, doctor(run, "--repair")) == (Remedy.by_hand, True, DAMAGED)
     assert files(run) == before
 
 
@@ -204,8 +198,7 @@ def test_other_files_are_noted_and_stay(run: Path) -> None:
     (run / "notes.txt").write_text("mine")
     (run / "manifest.copy.json").unlink()
     assert sorted(fault.kind for fault in examined(run).faults) == ["copy", "foreign"]
-    assert examined(run).harmed == []
-    assert doctor(run, "--repair") == HEALTHY
+    assert (examined(run).harmed, doctor(run, "--repair")) == ([], HEALTHY)
     assert (run / "notes.txt").read_text() == "mine"
 
 
@@ -299,7 +292,7 @@ def python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
         (errno.EIO, "can't be written: .* what was written before is safe"),
     ],
 )
-def test_what_the_disk_refuses_is_named_and_the_same_line_goes_on(
+def test_disk_errors_are_named(
     number: int, said: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = run_of(data, tmp_path / "whole")
@@ -392,9 +385,7 @@ def of_a_newer_version(path: Path) -> None:
         (truncate, "items.parquet"),
     ],
 )
-def test_other_versions_and_lost_parts_are_named_and_the_rest_is_reported(
-    damage: Callable[[Path], None], name: str, runs: Path
-) -> None:
+def test_other_versions_and_lost_parts_are_named(damage: Callable[[Path], None], name: str, runs: Path) -> None:
     damage(runs / "run" / name)
     told = choicewise("report", runs, code=0)
     assert str(runs / "run" / name) in told.stderr

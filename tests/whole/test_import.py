@@ -21,18 +21,13 @@ HEAVY = {"torch", "transformers", "pandas", "scipy", "tokenizers"}
 def said(code: str, *words: str, folder: Path | None = None) -> str:
     """What a Python of its own says last on stderr."""
     line = [sys.executable, "-c", f"import sys; {code}", *words]
-    ended = subprocess.run(line, capture_output=True, text=True, check=False, cwd=folder)
-    return ended.stderr.splitlines()[-1]
+    return subprocess.run(line, capture_output=True, text=True, check=False, cwd=folder).stderr.splitlines()[-1]
 
 
-USES = [
-    "import choicewise",
-    "from choicewise.cli import app",
-    "from choicewise import evaluate, open_run, open_dataset",
-]
+USE = ["import choicewise", "from choicewise.cli import app", "from choicewise import evaluate, open_run, open_dataset"]
 
 
-@pytest.mark.parametrize("use", [*USES, "from choicewise.protocols.catalogue import resolve; resolve('mmlu')"])
+@pytest.mark.parametrize("use", [*USE, "from choicewise.protocols.catalogue import resolve; resolve('mmlu')"])
 def test_light_uses_load_nothing_heavy(use: str) -> None:
     assert said(f"{use}; print('loaded', *({HEAVY!r} & set(sys.modules)), file=sys.stderr)") == "loaded"
 
@@ -50,8 +45,7 @@ def test_the_list_of_commands_is_the_one_that_typer_prints() -> None:
 
 
 ALL = HEAVY | {"pydantic", "numpy", "pyarrow", "rich", "safetensors"}
-CHECKED = {"pydantic"}
-"""What typer loads to check the values of options."""
+CHECKED = {"pydantic"}  # what typer loads to check the values of options
 CATALOGUE = CHECKED | {"numpy"}
 STORE = CATALOGUE | {"pyarrow"}
 REPORT = STORE | {"rich", "scipy"}

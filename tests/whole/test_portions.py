@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from choicewise import evaluate, open_run
+from choicewise import Run, evaluate, open_run
 from choicewise.models.fake import HashModel
 from choicewise.models.model import Model
 from choicewise.protocols.catalogue import resolve
 from choicewise.results import tables as portion
-from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion
 from choicewise.results.tables import find_elsewhere, list_portions, places_of
 from choicewise.scoring.combine import COMBINERS
@@ -54,8 +53,7 @@ def assert_as_at_once(run: Run) -> None:
         if measured.likelihoods and run.noise:
             axes = (protocol.score, protocol.null, protocol.outside)
             np.testing.assert_array_equal(evidence.sensitivity(*axes), whole.sensitivity(*axes))
-        unanswered = whole.about["item"].filter(whole.no_number).to_pylist()
-        assert set(unanswered) <= set(run.unanswered)
+        assert set(whole.about["item"].filter(whole.no_number).to_pylist()) <= set(run.unanswered)
 
 
 def test_every_family(data: Path, tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
-"""Secrets are planted wherever they are read from, and looked for in everything that comes out of a working day.
-
-The commands run as users run them, in processes of their own, with every library's log kept down to the last detail.
-A server repeats its key in all that it says, and breaks in every way.
-"""
+"""Secrets are planted wherever they are read from, and looked for in everything that comes out of a working day. The
+commands run as users run them, in processes of their own, with every library's log kept down to the last detail. A
+server repeats its key in all that it says, and breaks in every way."""
 
 import base64
 import gzip
@@ -27,8 +25,7 @@ from choicewise import load_model, score
 from choicewise.errors import ChoicewiseError
 from choicewise.interchange.export import WRITERS
 from tests.helpers import hub_server
-from tests.helpers.hub_files import jsonl
-from tests.helpers.hub_server import Hub
+from tests.helpers.hub_server import Hub, jsonl
 from tests.helpers.imported_runs import write_lines
 from tests.helpers.misbehaving_server import Fault, Handler, Received, Server
 from tests.helpers.mmlu_data import write_mmlu
@@ -214,8 +211,7 @@ def hub() -> Iterator[Hub]:
 
 @pytest.mark.parametrize("planted_in", ["the environment", "its file"])
 def test_the_token_of_the_hub_and_signed_addresses_are_kept_nowhere(day: Day, hub: Hub, planted_in: str) -> None:
-    home = day.folder / "hub"
-    day.environment |= hub_server.environment(hub, home)
+    day.environment |= hub_server.environment(hub, day.folder / "hub")
     if planted_in == "its file":
         token = day.folder.parent / "token"
         token.write_text(day.environment.pop("HF_TOKEN"))
@@ -247,8 +243,7 @@ def test_the_token_of_the_hub_and_signed_addresses_are_kept_nowhere(day: Day, hu
     assert day.leaks() == []
 
 
-HALF = API_KEY[: len(API_KEY) // 2 + 1]
-"""As services cut keys that they show."""
+HALF = API_KEY[: len(API_KEY) // 2 + 1]  # as services cut keys that they show
 
 
 def said(handler: Handler) -> str:
@@ -296,8 +291,7 @@ ALL = {
 }
 """What is about all requests, and ends the run."""
 
-NO_PAUSES = "import stamina; stamina.set_testing(True, attempts=20)"
-"""Makes a command try again at once."""
+NO_PAUSES = "import stamina; stamina.set_testing(True, attempts=20)"  # makes a command try again at once
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
-"""The self-check takes the fastest rung that is right; spot checks measure the noise on a run's own questions.
-
-Both refuse a path that is wrong, each fast path that is broken on purpose among them.
-"""
+"""The self-check takes the fastest rung that is right; spot checks measure the noise on a run's own questions. Both
+refuse a path that is wrong, each fast path that is broken on purpose among them."""
 
 from collections.abc import Iterable
 from itertools import combinations
@@ -15,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from choicewise import load_model, open_dataset
 from choicewise.bundled import BENCHMARK, MODELS
-from choicewise.data.open import open_dataset
 from choicewise.engine import build, next_pack, next_path
 from choicewise.errors import ModelError
-from choicewise.models.load import load_model
 from choicewise.models.local import attention, paths, plain, selfcheck
 from choicewise.models.local.attention import DecodePass
 from choicewise.models.local.causal_lm import CausalLM
@@ -203,8 +200,7 @@ def test_attention_that_warms_up_with_depth_is_noticed() -> None:
 
 def test_chosen_path_answers_and_can_be_named() -> None:
     lm, spans = network("llama"), probe(50, VOCABULARY)
-    assert check(lm).rung == "tree"
-    assert len(list(compute_path("tree", lm, 64).score(spans))) == len(spans)
+    assert (check(lm).rung, len(list(compute_path("tree", lm, 64).score(spans)))) == ("tree", len(spans))
     assert check(lm, {"prefix": LADDER["prefix"]}).rung == "prefix"
     with pytest.raises(ModelError, match="tree"):
         check(network("bloom"), {"tree": LADDER["tree"]})
@@ -284,10 +280,8 @@ def test_deeper_questions_are_checked_when_they_are_asked() -> None:
 @pytest.mark.parametrize("folder", MODELS, ids=lambda folder: folder.name)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_the_noise_holds_for_real_options(folder: Path, dtype: str) -> None:
-    """Of options, 99 % differ by less: the path taken from one sequence at a time, and both from float32.
-
-    Of 300 options at least as many differ by less as where 99 % truly do in 1,999 of 2,000 draws.
-    """
+    """Of options, 99 % differ by less: the path taken from one sequence at a time, and both from float32. Of 300
+    options at least as many differ by less as where 99 % truly do in 1,999 of 2,000 draws."""
 
     def summed(scores: Iterable[TokenScores]) -> Any:
         return np.asarray([each.logprobs.sum(dtype=np.float64) for each in scores])
@@ -353,8 +347,7 @@ def test_what_is_read_costs_no_token() -> None:
     before, alone = lm.computed, dict(TreePath(lm, 64).score(questions))
     assert lm.computed - before == len(build(questions))
     before, both = lm.computed, dict(TreePath(lm, 64).score([*questions, *extra]))
-    assert lm.computed - before == len(build(questions))
-    assert len(both) == len(questions) + len(extra)
+    assert (lm.computed - before, len(both)) == (len(build(questions)), len(questions) + len(extra))
     for index, answer in alone.items():
         np.testing.assert_allclose(answer.logprobs, both[index].logprobs, atol=1e-5)
 
@@ -375,8 +368,7 @@ def test_a_run_of_100_000_tokens_spends_at_most_a_twentieth_on_checks(shape: tup
 
 def test_a_short_run_is_compared_in_part_at_least() -> None:
     model = local()
-    assert len(list(model.answer(prompts(3, 400, 1)))) == 4
-    assert model._spot_check._texts == 1
+    assert (len(list(model.answer(prompts(3, 400, 1)))), model._spot_check._texts) == (4, 1)
     assert model.selfcheck.noise > 0, "that of the probe: a single text is computed as the plain path does"
 
 
@@ -412,8 +404,7 @@ def short_sighted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def near(tree: Any, rows: np.ndarray, keys: np.ndarray, *rest: Any, **options: Any) -> np.ndarray:
         seen = visible(tree, rows, keys, *rest, **options)
-        far = tree.depth[rows][:, None] - tree.depth[keys][None] > 150
-        return seen & ~far
+        return seen & ~(tree.depth[rows][:, None] - tree.depth[keys][None] > 150)
 
     monkeypatch.setattr(attention, "visible", near)
 
@@ -495,5 +486,4 @@ def test_a_path_refused_by_a_run_is_not_taken_by_the_next_process(cache: Path, m
     with pytest.raises(ModelError, match="Run the same command again"):
         list(loaded().answer(questions))
     later = loaded()
-    assert len(list(later.answer(questions))) == 3
-    assert later.check(0).rung == "mask"
+    assert (len(list(later.answer(questions))), later.check(0).rung) == (3, "mask")

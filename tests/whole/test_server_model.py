@@ -1,7 +1,5 @@
-"""A run against a server has the numbers of a run here; a fault at any stage of the probe is no traceback.
-
-It refuses that way of asking, or ends the command with a line.
-"""
+"""A run against a server has the numbers of a run here; a fault at any stage of the probe is no traceback. It refuses
+that way of asking, or ends the command with a line."""
 
 import math
 from collections.abc import Callable
@@ -13,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from choicewise import evaluate, load_model
 from choicewise.bundled import BENCHMARK
 from choicewise.cli.commands import invoke
 from choicewise.errors import ModelError
 from choicewise.models.fake import HashModel
-from choicewise.models.load import load_model
 from choicewise.models.server.probe import ChosenRoutes
-from choicewise.running.evaluate import evaluate
 from tests.helpers.misbehaving_server import Fault, serving
 from tests.helpers.served_model import LLAMA_CPP, TOP_ONLY, VLLM, Ability
 from tests.helpers.server_faults import each_choice, numbers, says, status

@@ -1,8 +1,6 @@
 """A model spread over several devices answers to the bit as on one, and nothing of one device meets what is on another.
-
-There is no machine with several GPUs here: the devices are those of ``tests/helpers/pretend_devices.py``.  What is left
-to real ones are CUDA's own kernels, streams and copies.
-"""
+There is no machine with several GPUs here: the devices are those of ``tests/helpers/pretend_devices.py``. What is left
+to real ones are CUDA's own kernels, streams and copies."""
 
 import copy
 import json
@@ -93,8 +91,7 @@ def assert_the_same_to_the_bit(several: LocalModel, one: LocalModel) -> None:
         {index: (each.tokens.tolist(), each.logprobs.tolist(), each.ranks.tolist()) for index, each in answered}
         for answered in (model.answer(questions()) for model in (one, several))
     ]
-    assert answers[0] == answers[1]
-    assert several.selfcheck == one.selfcheck
+    assert (answers[0], several.selfcheck) == (answers[1], one.selfcheck)
 
 
 def assert_alike(several: FolderModel, one: FolderModel, asked: list[Question]) -> None:
@@ -137,8 +134,7 @@ def test_a_pretended_device_takes_no_tensor_of_another(three: None) -> None:
     for each in mixed:
         with pytest.raises(DifferentDevices):
             each()
-    assert (here + there.to("cpu:1")).device == torch.device("cpu:1")
-    assert (here + 1).cpu().tolist() == [2, 2, 2]
+    assert ((here + there.to("cpu:1")).device, (here + 1).cpu().tolist()) == (torch.device("cpu:1"), [2, 2, 2])
 
 
 LAYERS = {"gpt2": "n_layer", "bloom": "n_layer"}

@@ -25,8 +25,7 @@ from tests.helpers.mmlu_data import write_mmlu
 TIMES = 10
 REFUSED = "another process is writing to"
 SPAWN = multiprocessing.get_context("spawn")
-Act = Callable[[Path, Path], None]
-"""What a process does with data and a folder."""
+Act = Callable[[Path, Path], None]  # what a process does with data and a folder
 
 
 def work(barrier: Any, act: Act, data: Path, folders: list[Path], said: Any) -> None:

@@ -34,8 +34,7 @@ from tests.helpers.commands import choicewise as command
 from tests.helpers.processes import eventually
 from tests.helpers.submissions import Clock
 
-BLOCKS = 7
-"""Blocks of a run of the bundled questions: one a subject."""
+BLOCKS = 7  # blocks of a run of the bundled questions: one a subject
 
 POLICY = Policy(("bundled:*", "fake:*", "*/*"))
 ASKED = Asked(("mmlu/cloze",), ("bundled:merrowick",), 1, POLICY)
@@ -128,6 +127,26 @@ def test_a_submission_is_evaluated_into_the_folder_of_the_board(service: Submiss
     assert open_run(run).observations().equals(here.observations())
 
 
+@pytest.mark.parametrize("died", [False, True])
+def test_what_was_asked_without_shots_is_said_by_the_worker_and_on_the_board(died: bool, tmp_path: Path) -> None:
+    """Also where the worker that asked it died before the submission was done."""
+    quiz = tmp_path / "quiz.csv"
+    quiz.write_text("question,A,B,C,D,answer\nWhat floats?,cork,lead,iron,tin,A\nWhat sinks?,cork,lead,down,fir,B\n")
+    said = "quiz has no examples for shots: asked without, as `mmlu/original@shots=0`; these are not the published"
+    asked = Asked(("mmlu/original", "mmlu/cloze:sum"), (str(quiz),), 1, POLICY)
+    with opened(tmp_path, asked=asked) as service:
+        name, worker = submit(service), Seen(service)
+        if died:
+            lease = service.queue.lease("another")
+            assert lease is not None
+            module._Job(service, lease, Workplace()).do(service.unfinished(lease.submission))
+            service.queue.fail(name, lease.secret, "its worker was ended", again=True, counts=False)
+        assert worker.once() == [End.DONE]
+        done = service.queue.get(name)
+        assert (done.state, done.reason.startswith(said), done.as_json()["reason"]) == (State.DONE, True, done.reason)
+        assert any(line.startswith(f"note: {said}") for line in worker.said) != died
+
+
 def test_a_revision_that_was_asked_for_is_part_of_the_name(service: SubmissionService) -> None:
     """Else a board of checkpoints would show one name with many numbers."""
     names = [submit(service), submit(service, number=1)]
@@ -169,9 +188,7 @@ Worker(SubmissionService.join(board, board / '.submissions'), Workplace(shown=sh
 """
 
 
-def test_what_a_killed_worker_computed_is_not_computed_again(
-    asked: list[str], clock: Clock, service: SubmissionService
-) -> None:
+def test_what_a_killed_worker_computed_stays(asked: list[str], clock: Clock, service: SubmissionService) -> None:
     name, clock.time = submit(service), time.time()  # of both
     folder = service.unfinished(service.queue.get(name))
     with subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(service.board)]) as killed:
@@ -186,14 +203,11 @@ def test_what_a_killed_worker_computed_is_not_computed_again(
     run = run_of(service, name)
     keys = open_run(run).observations()["key"].to_pylist()
     assert 2 <= len(half.blocks) < len(read_manifest(run).blocks) == BLOCKS
-    assert len(keys) == len({*keys})
-    assert sorted(asked) == sorted({*keys} - known)
+    assert (len(keys), sorted(asked)) == (len({*keys}), sorted({*keys} - known))
     assert service.queue.get(name).attempts == 2
 
 
-def test_a_lost_lease_ends_the_computation_and_the_next_one_is_taken(
-    service: SubmissionService, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_lease_is_left(service: SubmissionService, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SECONDS", 0.2)
     lost, following = submit(service), submit(service, number=1)
     others = []
@@ -221,9 +235,7 @@ def test_runs_that_another_worker_still_writes_to_are_left_to_it(service: Submis
     assert Seen(service).once() == [End.DONE]
 
 
-def test_a_full_disk_ends_the_worker_and_gives_back(
-    service: SubmissionService, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_ends_the_worker(service: SubmissionService, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     name, write = submit(service), store_folder.write_block
 
     def full(run: Path, block: str, tables: Any) -> Any:
@@ -268,8 +280,7 @@ def test_a_machine_that_fails_always_stops_taking(service: SubmissionService, mo
     seen = Seen(service)
     with pytest.raises(ChoicewiseError, match="3 submissions in a row could not be evaluated here.*out of memory"):
         seen.once()
-    assert seen.ends == [End.BACK] * MOST
-    assert service.queue.get(names[-1]).attempts == 0
+    assert (seen.ends, service.queue.get(names[-1]).attempts) == ([End.BACK] * MOST, 0)
 
 
 def test_broken_models_end_no_worker(service: SubmissionService, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,9 +324,7 @@ def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
 
-def test_another_model_under_the_same_name_begins_anew(
-    service: SubmissionService, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_model_of_a_name_begins_anew(service: SubmissionService, monkeypatch: pytest.MonkeyPatch) -> None:
     """What an earlier worker computed was of a model with another digest: none of it counts for this one."""
     name, init = submit(service), HashModel.__init__
 
@@ -410,8 +419,7 @@ def test_ctrl_c_and_the_end_of_a_cluster_s_hour_give_back(number: int, tmp_path:
         worker.send_signal(number)
         told = worker.communicate(timeout=120)[1]
         assert (worker.returncode, state(service, name)) == (0, "waiting"), told
-        assert service.queue.get(name).reason == "its worker was ended"
-        assert told.splitlines()[-1] == "1 given back"
+        assert (service.queue.get(name).reason, told.splitlines()[-1]) == ("its worker was ended", "1 given back")
 
 
 def test_workers_beside_a_real_board_fill_it(tmp_path: Path) -> None:

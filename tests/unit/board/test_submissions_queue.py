@@ -18,9 +18,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from choicewise.board import queue as database
-from choicewise.board.queue import ATTEMPTS, PAUSES, SECONDS, Lease, Queue
-from choicewise.board.submission import Busy, LeaseLost, NoSubmission, State, Wanted
-from choicewise.errors import StoreError
+from choicewise.board.queue import ATTEMPTS, PAUSES, SECONDS, Asked, Lease, Queue, SubmissionService
+from choicewise.board.submission import (
+    ALLOW,
+    Busy,
+    LeaseLost,
+    NoSubmission,
+    Policy,
+    State,
+    Submission,
+    Wanted,
+    matches,
+    refusal,
+    wanted,
+)
+from choicewise.errors import StoreError, UsageError
 from tests.helpers.submissions import Clock
 
 T = TypeVar("T")
@@ -48,14 +60,12 @@ def leased(queue: Queue, worker: str = "worker") -> tuple[str, str]:
 
 def test_the_same_is_submitted_once_and_the_oldest_is_leased_first_to_one_alone(queue: Queue) -> None:
     first, new = queue.submit(A)
-    assert (new, first.state, first.attempts) == (True, State.WAITING, 0)
-    assert queue.submit(A) == (first, False)
+    assert (new, first.state, first.attempts, queue.submit(A)) == (True, State.WAITING, 0, (first, False))
     other, new = queue.submit(Wanted("org/a", dtype="float32"))
     assert new
     assert other.id != first.id
     assert [each.id for each in queue.submissions()] == [other.id, first.id]
-    assert [leased(queue)[0], leased(queue)[0]] == [first.id, other.id]
-    assert queue.lease("third") is None
+    assert ([leased(queue)[0], leased(queue)[0]], queue.lease("third")) == ([first.id, other.id], None)
 
 
 def test_what_is_done_is_not_done_again(queue: Queue) -> None:
@@ -92,8 +102,7 @@ def test_a_lease_ends_where_it_is_not_renewed_and_somebody_waits(queue: Queue, c
     clock.time += SECONDS - 1
     queue.renew(name, lost, 3, 10)
     clock.time += SECONDS - 1
-    assert queue.lease("second") is None
-    assert (queue.get(name).state, queue.get(name).done) == (State.LEASED, 3)
+    assert (queue.lease("second"), queue.get(name).state, queue.get(name).done) == (None, State.LEASED, 3)
     clock.time += 2
     shown = queue.get(name)
     assert (shown.state, shown.reason) == (State.WAITING, "its worker first was not heard of any more")
@@ -195,8 +204,7 @@ def test_who_gets_further_gives_further_attempts(queue: Queue, clock: Clock) -> 
         name, secret = leased(queue)
         queue.renew(name, secret, 2 * ATTEMPTS, 100)
         clock.time += SECONDS + 1
-    assert queue.lease("worker") is None
-    assert queue.get(name).attempts == 3 * ATTEMPTS
+    assert (queue.lease("worker"), queue.get(name).attempts) == (None, 3 * ATTEMPTS)
 
 
 def test_nothing_is_forgotten_when_the_board_starts_again(tmp_path: Path, clock: Clock) -> None:
@@ -232,17 +240,14 @@ def by_ten_threads(do: Callable[[str], T]) -> list[T]:
 
 def test_ten_threads_submit_the_same_once_and_never_lease_the_same(queue: Queue) -> None:
     told = by_ten_threads(lambda _: queue.submit(A))
-    assert len({submission.id for submission, _ in told}) == 1
-    assert sum(new for _, new in told) == 1
+    assert (len({submission.id for submission, _ in told}), sum(new for _, new in told)) == (1, 1)
     names = [told[0][0].id, *(queue.submit(Wanted(f"org/{number}"))[0].id for number in range(40))]
     leases = by_ten_threads(lambda worker: [*iter(lambda: queue.lease(worker), None)])
     assert sorted(lease.submission.id for taken in leases for lease in taken) == sorted(names)
 
 
 @pytest.mark.costly("another process holds the queue")
-def test_a_queue_that_another_process_holds_is_said_and_can_be_read(
-    tmp_path: Path, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_queue_held_by_another_process_is_read(tmp_path: Path, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     queue.submit(A)
     monkeypatch.setattr(database, "_SETTINGS", ("PRAGMA busy_timeout = 100", *database._SETTINGS[1:]))
     code = (
@@ -407,3 +412,105 @@ class Workers(RuleBasedStateMachine):
 
 Workers.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
 TestWorkers = pytest.mark.costly("many histories of a queue in a database")(Workers.TestCase)
+
+
+SERVER = "server:http://host/v1#x"
+PATTERNS: dict[str, tuple[list[str], list[str]]] = {
+    "*/*": (
+        ["org/name", "~/name", "org/name\n"],
+        ["/etc/passwd", "/passwd", "a/b/c", "./name", "../name", "org/.git", "name", "bundled:a/b", SERVER],
+    ),
+    "org/*": (["org/name"], ["other/name"]),
+    "org/name-?b": (["org/name-7b"], []),
+    "org/na.e": ([], ["org/name"]),
+    "org+/*": (["org+/name"], []),
+    "bundled:*": (["bundled:merrow"], ["bundled:a/b"]),
+    "server:**": ([SERVER], []),
+    "/models/*": (["/models/a"], ["/models/a/b", "/models/.a"]),
+    "/models/**": (["/models/a/b"], []),
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns(pattern: str) -> None:
+    same, other = PATTERNS[pattern]
+    assert [name for name in same + other if matches(name, pattern)] == same
+
+
+@given(st.text(max_size=40))
+def test_no_path_of_a_machine_is_taken_unless_a_pattern_says_so(name: str) -> None:
+    if Policy(ALLOW).takes(name):
+        assert not name.startswith(("/", ".", "server:"))
+        assert ".." not in name.split("/")
+        assert name.count("/") == (0 if name.startswith("bundled:") else 1)
+
+
+@pytest.mark.parametrize(
+    ("given_fields", "expected"),
+    [
+        (("org/name",), Wanted("org/name")),
+        ((" org/name ", "", ""), Wanted("org/name")),
+        (("org/name@v1",), Wanted("org/name", "v1")),
+        (("org/name", "refs/pr/3", "bfloat16"), Wanted("org/name", "refs/pr/3", "bfloat16")),
+    ],
+)
+def test_names_are_taken_apart(given_fields: tuple[str, ...], expected: Wanted) -> None:
+    assert (wanted(*given_fields), wanted(expected.name, None, expected.dtype)) == (expected, expected)
+
+
+NONE, REVISION = "characters that no model has", "the revision must be"
+
+
+@pytest.mark.parametrize(
+    ("given_fields", "words"),
+    [
+        *(((model, None, None), "the model is missing") for model in ("", None)),
+        (("x" * 300, None, None), "has 300 characters"),
+        *(((f"org/{name}", None, None), NONE) for name in ("na\x00me", "na\u202eme", "../../etc", "\ud800")),
+        (("server:http://user:password@host/v1#x", None, None), "holds a login or a key"),
+        *((("org/name", revision, None), REVISION) for revision in ("../../x", "-x", "a b")),
+        (("org/name", "v1", "int4"), "the dtype must be one of float32"),
+        ((["org/name"], None, None), "model must be text"),
+        (("org/name", 7, True), "revision must be text\n  the dtype must be one of"),
+    ],
+)
+def test_names_that_are_none_are_refused(given_fields: tuple[object, object, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words) as raised:
+        wanted(*given_fields)
+    assert "password" not in str(raised.value)
+
+
+def test_bundled_models_that_are_not_there_and_all_that_is_wrong_are_said_at_once() -> None:
+    with pytest.raises(UsageError) as raised:
+        wanted("", "..", "x")
+    assert len(raised.value.problems) == 3
+    assert refusal(Wanted("bundled:nothing")).startswith("there is no model bundled:nothing; the bundled ones are")
+    assert refusal(Wanted("bundled:merrow-bpe-2048")) == refusal(Wanted("org/name")) == ""
+    assert "has no revisions" in refusal(Wanted("bundled:merrow-bpe-2048", "main"))
+
+
+class Finished:
+    """In place of a queue: the name of the folder that a submission's runs get."""
+
+    def finish(self, id: str, secret: str, folder: str, show: object, remark: str) -> None:
+        self.name = folder.partition("/")[2]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> SubmissionService:
+    board = tmp_path_factory.mktemp("board")
+    service = SubmissionService(board, board / "queue", Asked(()))
+    service.close()
+    service.queue = Finished()  # type: ignore[assignment]
+    return service
+
+
+@given(model=st.text(max_size=250), revision=st.text(max_size=120))
+def test_the_folder_of_runs_is_a_name_of_its_own(service: SubmissionService, model: str, revision: str) -> None:
+    service.finish(Lease(Submission("0123456789ab", Wanted(model, revision), State.LEASED, "", 0, 0), "secret"))
+    name = service.queue.name  # type: ignore[attr-defined]
+    assert name.endswith("-0123456789ab")
+    assert name.isascii()
+    assert "/" not in name
+    assert not name.startswith(("-", "."))
+    assert len(name) < 100

@@ -147,8 +147,7 @@ def test_a_question_longer_than_the_window_is_missing_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(HashModel, "window", 100, raising=False)
-    data = write(tmp_path, {**GOOD, "question": "long " * 100}, GOOD)
-    assert run(data, tmp_path / "run") == 0
+    assert run(write(tmp_path, {**GOOD, "question": "long " * 100}, GOOD), tmp_path / "run") == 0
     assert re.search("1 of 2 items is missing.*too long: ", " ".join(capsys.readouterr().out.split()))
 
 

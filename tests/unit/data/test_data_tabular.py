@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 
 from choicewise.data.dataset import Columns
 from choicewise.data.files import RowPlace, cells, parquet_rows, read_text
+from choicewise.data.hub import HubName, hub_name
 from choicewise.data.items import Item, duplicate_choices
 from choicewise.data.open import open_dataset
 from choicewise.data.rows import RowDraft, draft
+from choicewise.data.splits import folder_files, matching, sibling_files, split_of
+from choicewise.data.splits import repository_configurations as configurations
 from choicewise.data.tables import build_dataset, check_item, is_mmlu, read_mmlu, read_tabular
 from choicewise.errors import DataError, UnusableRow, UsageError
 from choicewise.records import SkippedRow
@@ -28,8 +31,7 @@ GOOD = {"question": "Q", "choices": ["a", "b"], "answer": "B"}
 
 def jsonl(folder: Path, *rows: Any, name: str = "test.jsonl") -> Path:
     path = folder / name
-    lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
-    path.write_bytes("\n".join(lines).encode())
+    path.write_bytes("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows).encode())
     return path
 
 
@@ -46,15 +48,11 @@ def comma(folder: Path, rows: list[dict[str, str]], name: str = "test.csv") -> P
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=10)
 filled = texts.filter(str.strip)
-questions = st.fixed_dictionaries(
-    {"question": filled, "note": texts, "choices": st.lists(filled, min_size=2, max_size=5)}
-)
+drawn = st.fixed_dictionaries({"question": filled, "note": texts, "choices": st.lists(filled, min_size=2, max_size=5)})
 
 
-@given(st.lists(questions, min_size=1, max_size=4))
-def test_any_text_comes_back_unchanged_from_every_format(
-    tmp_path_factory: pytest.TempPathFactory, drawn: list[dict[str, Any]]
-) -> None:
+@given(st.lists(drawn, min_size=1, max_size=4))
+def test_any_text_survives_every_format(tmp_path_factory: pytest.TempPathFactory, drawn: list[dict[str, Any]]) -> None:
     folder = tmp_path_factory.mktemp("tabular")
     rows = [{"id": f"q{n}", **row, "answer": "B"} for n, row in enumerate(drawn)]
     columns = Columns(choices="choices", answer="answer", answer_is="label", id="id")
@@ -79,8 +77,7 @@ def test_mmlu_is_the_same_in_every_layout(tmp_path: Path) -> None:
     letters = [row | own for row, own in zip(about, cells, strict=True)]
     paths = [tmp_path / "mmlu", jsonl(tmp_path, *hub), parquet(tmp_path, hub), comma(tmp_path, letters)]
     datasets = [open_dataset(path) for path in paths]
-    assert datasets[0].splits["test"][2].id == "law/test/0"
-    assert len({dataset.digest for dataset in datasets}) == 1
+    assert (datasets[0].splits["test"][2].id, len({dataset.digest for dataset in datasets})) == ("law/test/0", 1)
 
 
 def test_numbers_keep_their_spelling(tmp_path: Path) -> None:
@@ -172,8 +169,7 @@ def test_bad_rows_are_listed_together_and_counted(tmp_path: Path) -> None:
     first, *listed, more = str(raised.value).split("\n  ")
     assert first == "30 rows can't be used; correct them, or skip bad items:"
     assert [line.split(" (counted")[0] for line in listed] == [f"{path}, line {line}" for line in range(2, 26)]
-    assert more == "and 6 more"
-    assert len(open_dataset(path, on_bad_item="skip").skipped) == 30
+    assert (more, len(open_dataset(path, on_bad_item="skip").skipped)) == ("and 6 more", 30)
 
 
 def test_repeated_ids_are_listed_beside_bad_rows(tmp_path: Path) -> None:
@@ -203,8 +199,7 @@ def test_without_a_row_that_can_be_used_there_is_no_dataset(tmp_path: Path) -> N
 
 
 def test_open_answers_are_not_guessed(tmp_path: Path) -> None:
-    row = {"question": "1 + 1?", "choices": ["0", "2", "1"], "answer": "2"}
-    path = jsonl(tmp_path, row)
+    path = jsonl(tmp_path, {"question": "1 + 1?", "choices": ["0", "2", "1"], "answer": "2"})
     with pytest.raises(DataError, match="answer_is"):
         open_dataset(path, on_bad_item="skip")
     for kind, gold in (("text", 1), ("index", 2)):
@@ -280,16 +275,14 @@ def test_read_mmlu(tmp_path: Path) -> None:
     first, second = dataset.splits["test"]
     assert (first.id, first.subject, first.question, first.gold) == ("law/test/0", "law", "What?", (2,))
     assert second.question == 'Two\r\nlines, "quoted"'
-    assert second.choices == (" x ", "007", "1e5", "None")
-    assert dataset.splits["dev"][0].id == "law/dev/0"
+    assert (second.choices, dataset.splits["dev"][0].id) == ((" x ", "007", "1e5", "None"), "law/dev/0")
     assert dataset.name == "tiny"
     (tmp_path / "tiny" / "dev" / "law_dev.csv").unlink()
     assert set(read_mmlu(tmp_path / "tiny").splits) == {"test"}
 
 
 def test_byte_order_mark_only_at_the_start_of_the_file(tmp_path: Path) -> None:
-    rows = "\ufeff\ufeffWhat?,\ufeffa,b,c,d,C\n"
-    item = read_mmlu(layout(tmp_path, rows)).splits["test"][0]
+    item = read_mmlu(layout(tmp_path, "\ufeff\ufeffWhat?,\ufeffa,b,c,d,C\n")).splits["test"][0]
     assert (item.question, item.choices[0]) == ("\ufeffWhat?", "\ufeffa")
 
 
@@ -386,3 +379,148 @@ def test_all_of_mmlu() -> None:
     assert len(none) == 10, "the number of test prompts that a reader with missing values damages"
     doubles = {split: sum(map(duplicate_choices, items)) for split, items in dataset.splits.items()}
     assert doubles == {"dev": 1, "validation": 3, "test": 9}
+
+
+def touch(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+
+def names(files: dict[str, list[Path]]) -> dict[str, list[str]]:
+    return {split: [path.name for path in paths] for split, paths in files.items()}
+
+
+def test_sibling_files(tmp_path: Path) -> None:
+    touch(tmp_path, "arc.jsonl", "arc.dev.jsonl", "arc.val.jsonl", "arc.train.csv", "boolq.test.jsonl")
+    touch(tmp_path, ".arc.train.jsonl")
+    expected = {"test": ["arc.jsonl"], "dev": ["arc.dev.jsonl"], "validation": ["arc.val.jsonl"]}
+    for opened in ("arc.jsonl", "arc.val.jsonl"):
+        name, files = sibling_files(tmp_path / opened)
+        assert (name, names(files)) == ("arc", expected)
+    touch(tmp_path, "arc.test.first9.jsonl")
+    assert sibling_files(tmp_path / "arc.test.first9.jsonl")[0] == "arc.first9"
+    touch(tmp_path, "arc.validation.jsonl")
+    with pytest.raises(DataError, match=r"arc.val.jsonl and arc.validation.jsonl both claim the split validation"):
+        sibling_files(tmp_path / "arc.jsonl")
+    touch(tmp_path, "quiz/test.csv", "quiz/dev.csv", "quiz/notes.csv")
+    name, files = sibling_files(tmp_path / "quiz" / "test.csv")
+    assert (name, names(files)) == ("quiz", {"test": ["test.csv"], "dev": ["dev.csv"]})
+
+
+def test_folder_files(tmp_path: Path) -> None:
+    touch(tmp_path, "README.md", "dev.parquet", "test-00001-of-00002.parquet", "test-00000-of-00002.parquet")
+    parts = ["test-00000-of-00002.parquet", "test-00001-of-00002.parquet"]
+    assert names(folder_files(tmp_path)) == {"dev": ["dev.parquet"], "test": parts}
+    (tmp_path / parts[0]).unlink()
+    with pytest.raises(DataError, match="test has 2 parts, and part 00000 is missing"):
+        folder_files(tmp_path)
+
+
+@pytest.mark.parametrize("files", [(), ("questions.jsonl",)])
+def test_a_folder_without_splits_is_refused(tmp_path: Path, files: tuple[str, ...]) -> None:
+    touch(tmp_path, *files)
+    assert folder_files(tmp_path) == {}
+    with pytest.raises(DataError, match="holds no dataset: looked for .* give a file of .* by its own path") as refused:
+        open_dataset(tmp_path)
+    assert refused.value.problems == tuple(str(tmp_path / name) for name in files)
+
+
+@pytest.mark.parametrize(
+    ("files", "complaint"),
+    [
+        (("test.jsonl", "dev.csv"), "as .csv and .jsonl"),
+        (("test.jsonl", "test.csv"), "test.csv and test.jsonl both claim"),
+        (("val.csv", "validation.csv"), "both claim the split validation"),
+        (("test.parquet", "test-00000-of-00001.parquet"), "both claim the split test"),
+        (("test-00000-of-00001.parquet", "test-00000-of-00002.parquet", "test-00001-of-00002.parquet"), "both claim"),
+        (("val/0000.parquet", "validation/0000.parquet"), "both claim the split validation"),
+        (("test/0000.parquet", "test/0002.parquet"), "part 0001 is missing"),
+        (("val.jsonl", "valid.jsonl"), "both claim the split validation"),
+        (("train.jsonl", "auxiliary_train.jsonl"), "both claim the split train"),
+        (("sub/notes/test.jsonl",), "holds no dataset"),
+    ],
+)
+def test_files_that_do_not_make_one_dataset_are_refused(tmp_path: Path, files: tuple[str, ...], complaint: str) -> None:
+    touch(tmp_path, *files)
+    with pytest.raises(DataError, match=complaint):
+        open_dataset(tmp_path)
+
+
+PATTERNS = st.lists(st.sampled_from(["a", "b", "/", "*", "**", "**/", "?", "[ab]", "[!a]", ".", "["]), max_size=8)
+WORDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]", "[ab]": "[ab]", "[!a]": "[^a]"}
+
+
+def fits(pattern: str, path: str) -> bool:
+    return path in matching(pattern, [path])
+
+
+@given(PATTERNS.map("".join), st.text("ab/.", max_size=10))
+def test_it_is_what_the_regular_expression_says(pattern: str, path: str) -> None:
+    pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", pattern)
+    if any(piece[:1] == "[" and len(piece) > 1 and piece not in WORDS for piece in pieces):
+        return  # a bracket of several pieces, which may hold anything
+    known = "".join(WORDS.get(piece) or re.escape(piece) for piece in pieces)
+    assert fits(pattern, path) == (re.fullmatch(known, path) is not None)
+
+
+@pytest.mark.parametrize("wild", ["*", "**", "**/", "?*", "[!b]*"])
+def test_no_pattern_takes_for_ever(wild: str) -> None:
+    assert not fits(f"{wild}a" * 60 + "b", "a" * 200 + "/c")
+    assert fits(f"{wild}" * 60, "a" * 200) == (wild != "**/")
+
+
+def test_a_part_of_the_path_names_the_subject() -> None:
+    paths = ["gpqa_main.csv", "gpqa_.csv", "law/test-0.parquet", "law/dev-0.parquet", "a/b/test-0.parquet"]
+    assert matching("gpqa_{subject}.csv", paths) == {"gpqa_main.csv": "main"}
+    assert matching("{subject}/test-*.parquet", paths) == {"law/test-0.parquet": "law"}
+
+
+@given(st.text("ab/.-*[]{", min_size=1, max_size=6))
+def test_a_path_without_signs_means_itself(path: str) -> None:
+    plain = path.translate({ord(letter): "x" for letter in "*[]{"})
+    assert matching(plain, [plain, f"{plain}x", f"x{plain}"]) == {plain: ""}
+
+
+def test_splits_are_whole_words() -> None:
+    named = {"data/test-00000-of-00001.parquet": "test", "default/validation/0000.parquet": "validation"}
+    named |= {"arc.val.jsonl": "validation", "a_train.csv": "train", "train/dev.jsonl": "dev"}
+    named |= {"contest.jsonl": None, "latest/x.jsonl": None}
+    assert {path: split_of(path) for path in named} == named
+
+
+FORMS = ["all.jsonl", ["all.jsonl"], {"train": "all.jsonl"}, {"train": ["all.jsonl"]}]
+FORMS += [[{"split": "train", "path": path}] for path in ("all.jsonl", ["a*.jsonl"])]
+
+
+def test_every_form_of_data_files_is_read() -> None:
+    for form in FORMS:
+        card = {"configs": [{"config_name": "x", "data_files": form}]}
+        (config,) = configurations(["all.jsonl", "README.md"], card).values()
+        assert (config.name, dict(config.splits), config.default) == ("x", {"train": ["all.jsonl"]}, False)
+
+
+def test_a_folder_of_data_may_be_declared() -> None:
+    card = {"configs": [{"config_name": "b", "data_dir": "b", "default": True}, {"config_name": "a", "data_dir": "a"}]}
+    known = configurations(["a/test.jsonl", "b/test.jsonl", "b/train.jsonl"], card)
+    expected = {"b": {"test": ["b/test.jsonl"], "train": ["b/train.jsonl"]}, "a": {"test": ["a/test.jsonl"]}}
+    assert {name: dict(each.splits) for name, each in known.items()} == expected
+    assert [name for name, each in known.items() if each.default] == ["b"]
+
+
+def test_without_a_declaration_folders_are_configurations() -> None:
+    paths = ["a/test-0.parquet", "b/test-0.parquet", "test.py", "c/notes.txt"]
+    for card in (None, {}, {"configs": None}, {"configs": "x"}, {"configs": [3]}, {"license": "mit"}):
+        assert {*configurations(paths, card)} == {"a", "b"}
+
+
+def test_names_on_the_hub() -> None:
+    assert hub_name("org/name") == HubName("org/name")
+    assert hub_name("org/name:one two@refs/pr/1") == HubName("org/name", "one two", "refs/pr/1")
+    for text in ("name", "./org/name", "/org/name", "../org/name", "org/name/more", "org/name:", "org/name@", "~/name"):
+        assert hub_name(text) is None
+
+
+@given(st.builds(HubName, st.just("o-r.g/n_a.me"), st.none() | st.just("c:d/e"), st.none() | st.just("v1/x")))
+def test_a_name_is_read_as_it_is_written(name: HubName) -> None:
+    assert hub_name(str(name)) == name

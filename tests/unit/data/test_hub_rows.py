@@ -91,8 +91,7 @@ def test_rows_are_recognised(tmp_path: Path, name: str, snapshot: SnapshotAssert
         (item,) = open_dataset(write(tmp_path / ending / f"test.{ending}", [row])).splits["test"]
         about = [shape_of(row), item.id, item.question, item.choices, item.gold, item.subject, dict(item.fields)]
         seen.add("\n".join(map(str, about)))
-    assert len(seen) == 1
-    assert seen.pop() == snapshot
+    assert (len(seen), seen.pop()) == (1, snapshot)
     assert recognise(row) is not None
 
 
@@ -101,8 +100,7 @@ def test_every_shape_has_a_row_here_and_other_tables_are_left_alone() -> None:
     assert set(SHAPES) - lettered == {shape_of(row) for row in ROWS.values()} - lettered
     assert len(lettered) == 9
     assert all(isinstance(shape, Shape) for shape in SHAPES.values())
-    assert recognise({"question": "Q", "answer": "An open one, without choices"}) is None
-    assert recognise({}) is None
+    assert (recognise({"question": "Q", "answer": "An open one, without choices"}), recognise({})) == (None, None)
 
 
 @pytest.mark.parametrize("file", sorted((SHARED / "hf_rows").glob("*.jsonl")), ids=lambda file: file.stem)
@@ -131,9 +129,7 @@ def test_labels_of_two_kinds_and_structs_of_lists_and_lists_of_structs_are_read_
     for ending in ("jsonl", "parquet"):
         items = open_dataset(write(tmp_path / f"test.{ending}", rows)).splits["test"]
         assert [item.gold for item in items] == [(1,), (3,)]
-    paths = (
-        write(tmp_path / f"{n}.parquet", [rows[1] | choices]) for n, choices in enumerate(({}, {"choices": OBJECTS}))
-    )
+    paths = (write(tmp_path / f"{n}.parquet", [rows[1] | own]) for n, own in enumerate(({}, {"choices": OBJECTS})))
     assert len({open_dataset(path).digest for path in paths}) == 1
 
 
@@ -181,8 +177,7 @@ def test_a_split_that_lacks_the_column_of_answers_is_named(tmp_path: Path) -> No
 
 def test_rows_without_answers_among_others_are_counted(tmp_path: Path) -> None:
     row = ROWS["ybisk/piqa"]
-    rows = [row, row | {"label": -1}, row | {"label": 0}, row | {"label": None}]
-    path = write(tmp_path / "piqa.jsonl", rows)
+    path = write(tmp_path / "piqa.jsonl", [row, row | {"label": -1}, row | {"label": 0}, row | {"label": None}])
     with pytest.raises(DataError, match=r"2 rows of the split test have no answer, the first .*line 2 .*answer is -1"):
         open_dataset(path)
     dataset = open_dataset(path, on_bad_item="skip")
@@ -226,8 +221,7 @@ def test_a_folder_of_subjects_is_the_same_as_the_original_layout(tmp_path: Path,
             (tmp_path / "csv" / split / f"{subject}_{split}.csv").write_text("Q?,a,b,c,d,C\nQ?,a,b,c,d,A\n")
     dataset = open_dataset(tmp_path / "hub")
     assert dataset.subjects("test") == subjects
-    assert dataset.digest == open_dataset(tmp_path / "csv").digest
-    assert dataset.name == "hub"
+    assert (dataset.digest, dataset.name) == (open_dataset(tmp_path / "csv").digest, "hub")
 
 
 def test_many_folders_with_the_same_columns_are_subjects(tmp_path: Path) -> None:
@@ -239,8 +233,7 @@ def test_many_folders_with_the_same_columns_are_subjects(tmp_path: Path) -> None
     row = {"sentence_good": "Bees fly.", "sentence_bad": "Bees flies.", "pairID": "0"}
     for uid in ("agreement", "island"):
         write(tmp_path / "blimp" / uid / f"train{PART}.parquet", [row | {"UID": uid}])
-    items = open_dataset(tmp_path / "blimp").splits["train"]
-    assert [item.id for item in items] == ["agreement/0", "island/0"]
+    assert [item.id for item in open_dataset(tmp_path / "blimp").splits["train"]] == ["agreement/0", "island/0"]
 
 
 @pytest.mark.parametrize("names", [("ARC-Challenge", "ARC-Easy"), ("main", "additional"), ("high", "middle")])
@@ -313,8 +306,7 @@ def test_all_subjects_of_mmlu_as_the_hub_has_them(tmp_path: Path) -> None:
     for subject, items in original.splits["dev"].by_subject().items():
         rows = [{"question": item.question, "choices": [*item.choices], "answer": item.gold[0]} for item in items]
         write(tmp_path / subject / f"dev{PART}.parquet", [{"subject": subject, **row} for row in rows])
-    assert len([*tmp_path.iterdir()]) == 57
-    assert open_dataset(tmp_path).digest == original.digest
+    assert (len([*tmp_path.iterdir()]), open_dataset(tmp_path).digest) == (57, original.digest)
 
 
 CMMLU: Row = {"Question": "Q?", **LETTERS, "Answer": "B"}
@@ -406,5 +398,4 @@ def test_the_right_answer_of_sciq_and_of_gpqa_may_be_a_wrong_one_as_well(place: 
     write(place / "gpqa" / "gpqa_main.csv.jsonl", [GPQA])  # no file of the repository
     write(place / "gpqa" / "main" / "test.jsonl", [{**GPQA, "Incorrect Answer 2": GPQA["Correct Answer"]}] * 3)
     for item in open_benchmark("gpqa").splits["test"]:
-        assert item.choices.count("a fir") == 2
-        assert len(item.gold) == 1
+        assert (item.choices.count("a fir"), len(item.gold)) == (2, 1)

@@ -1,21 +1,31 @@
 """What becomes of the folder of an import: nothing is done twice or mixed, and one broken log loses no other."""
 
-from dataclasses import replace
+import json
+import struct
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
 
 from choicewise import evaluate, import_log, open_run
 from choicewise.errors import ChoicewiseError, DataError, StoreError, UsageError
+from choicewise.interchange.logs import files
+from choicewise.interchange.logs.files import ZSTANDARD, parts, recognise, unpacked, whole
 from choicewise.interchange.logs.import_log import read_logs, read_state, run_of_log
 from choicewise.interchange.logs.log import Log, LoggedChoice, LoggedItem, checked_item
 from choicewise.store.folder import RunFolder, read_sweep, write_manifest
 from choicewise.store.tables import file_record
-from tests.helpers.golden_logs import LOGS, golden
 from tests.helpers.harness_logs import sums, table_rows, texts
-from tests.helpers.imported_runs import one_run, values, write_csv
+from tests.helpers.imported_runs import LOGS, golden, one_run, values, write_csv
 from tests.helpers.study import Study
 
 BLOCK_ITEMS = "choicewise.interchange.logs.import_log.BLOCK_ITEMS"
@@ -57,8 +67,7 @@ def test_a_killed_import_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyP
             import_log(path, out)
     assert not open_run(out).manifest.complete
     run = one_run(path, out)
-    assert values(run) == values(whole)
-    assert len(run.manifest.blocks) == 4
+    assert (values(run), len(run.manifest.blocks)) == (values(whole), 4)
 
 
 def test_mixed_subjects_make_blocks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,3 +151,237 @@ def test_one_broken_log_is_named_and_leaves_the_others(kind: str, tmp_path: Path
     named = {"table": [("a", True), ("b", False)], "inspect": [("cut", False), ("town", True)]}
     if kind in named:
         assert sorted((cell.model if kind == "table" else cell.dataset, cell.done) for cell in cells) == named[kind]
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.text(), VALUES), st.lists(VALUES), st.integers(1, 9), st.sampled_from([None, 1]))
+def test_parts_are_the_whole(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    members: dict[str, Any],
+    elements: list[Any],
+    chunk: int,
+    indent: int | None,
+) -> None:
+    monkeypatch.setattr(files, "_CHUNK", chunk)
+    members.pop("samples", None)
+    file = tmp_path / "log.json"
+    file.write_text(json.dumps({**members, "samples": elements}, indent=indent), encoding="utf-8")
+    read = list(parts(file, "samples"))
+    assert dict(each for each in read if each[0] != "samples") == members
+    assert [value for key, value in read if key == "samples"] == elements
+    file.write_text(json.dumps(elements, indent=indent), encoding="utf-8")
+    assert [value for _, value in parts(file, "samples")] == elements == whole(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "ends too early"),
+        (b'{"samples": [1, 2', "ends too early"),
+        (b'{"samples": [{"a": 1}, {"a": 2', "delimiter"),
+        (b'{"samples": [1 2]}', "a comma is expected"),
+        (b'{"eval": "x', "Unterminated"),
+        (b'{"eval" 1}', "a key is expected"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"eval": "\xff"}', "not UTF-8"),
+        (b"7", "begins with no object"),
+    ],
+)
+def test_broken_files_say_where(tmp_path: Path, content: bytes, reason: str) -> None:
+    file = tmp_path / "log.json"
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=f"(?s)log.json is no JSON after character .*{reason}"):
+        list(parts(file, "samples"))
+
+
+def test_a_part_has_a_bound_and_an_absent_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LONGEST", 100)
+    monkeypatch.setattr(files, "_CHUNK", 10)
+    file = tmp_path / "log.json"
+    file.write_text(json.dumps({"samples": ["x" * 1000]}), encoding="utf-8")
+    with pytest.raises(DataError, match="more than 100 characters"):
+        list(parts(file, "samples"))
+    with pytest.raises(DataError, match="none.json can't be read"):
+        list(parts(tmp_path / "none.json", "samples"))
+
+
+# Archives
+
+TEXT = b"a sample " * 1000
+
+
+def archive(path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as file:
+        for name, content in members.items():
+            file.writestr(name, content)
+    return path
+
+
+def zstandard(path: Path, name: str, content: bytes) -> Path:
+    """An archive with one member as Inspect packs it, which Python's own module can't write before 3.14."""
+    compressed = pa.Codec("zstd").compress(content, asbytes=True)
+    archive(path, {name: compressed}, zipfile.ZIP_STORED)
+    data = bytearray(path.read_bytes())
+    checksum = zipfile.crc32(content)  # type: ignore[attr-defined]
+    for start, method, sizes in ((0, 8, 14), (data.index(b"PK\x01\x02"), 10, 16)):
+        struct.pack_into("<H", data, start + method, ZSTANDARD)
+        struct.pack_into("<III", data, start + sizes, checksum, len(compressed), len(content))
+    path.write_bytes(bytes(data))
+    return path
+
+
+def both(folder: Path, name: str, content: bytes) -> list[Path]:
+    """Archives with one member, packed in each of the ways."""
+    return [archive(folder / "deflate.zip", {name: content}), zstandard(folder / "zstd.zip", name, content)]
+
+
+def test_members_are_read_whichever_way_they_are_packed(tmp_path: Path) -> None:
+    for path in both(tmp_path, "samples/a.json", TEXT):
+        with unpacked(path) as members:
+            assert (members.names, members.read("samples/a.json")) == (("samples/a.json",), TEXT)
+
+
+def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_CHUNK", 1 << 12)
+    monkeypatch.setattr(files, "LARGEST", 1 << 16)
+    for path in both(tmp_path, "a", bytes(1 << 20)):
+        with unpacked(path) as members, pytest.raises(DataError, match="a unpacks to more than .* bytes"):
+            members.read("a")
+
+
+def stored(folder: Path, members: str, change: Callable[[bytearray, int], object]) -> Path:
+    """An archive that is not packed, changed where its directory begins."""
+    path = archive(folder / "log.zip", dict.fromkeys(members, TEXT), zipfile.ZIP_STORED)
+    data = bytearray(path.read_bytes())
+    change(data, data.index(b"PK\x01\x02"))
+    path.write_bytes(bytes(data))
+    return path
+
+
+def test_overlapping_members_are_refused(tmp_path: Path) -> None:
+    path = stored(tmp_path, "ab", lambda data, place: struct.pack_into("<I", data, place + 20, 100_000))
+    with pytest.raises(DataError, match="members that overlap"), unpacked(path):
+        pass
+
+
+def test_encrypted_members_are_refused(tmp_path: Path) -> None:
+    path = stored(tmp_path, "a", lambda data, place: data.__setitem__(place + 8, data[place + 8] | 1))
+    with unpacked(path) as members, pytest.raises(DataError, match="a is encrypted"):
+        members.read("a")
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    path = stored(tmp_path, "a", lambda data, _: data.__setitem__(60, data[60] ^ 1))
+    with unpacked(path) as members, pytest.raises(DataError, match="log.zip: a .*copy the log again"):
+        members.read("a")
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(DataError, match="no zip archive, or cut off"), unpacked(path):
+        pass
+    cut = zstandard(tmp_path / "cut.zip", "a", TEXT)
+    content = bytearray(cut.read_bytes())
+    content[40] ^= 0xFF
+    cut.write_bytes(bytes(content))
+    with unpacked(cut) as members, pytest.raises(DataError, match="a (can't be unpacked|is damaged)"):
+        members.read("a")
+
+
+NAMES = ["helm", "inspect/finished.json", "inspect/one-failed.json"]
+NAMES += ["lighteval/until-0.9", "lighteval/from-0.4", "lighteval/since-0.10"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_of_a_log_is_read_and_its_verdicts_follow(name: str, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    path = golden(name, tmp_path)
+    logs = read_logs([path])
+    assert {(log.tool, log.task): read_state(log).notes for log in logs if read_state(log).notes} == {}
+    lines = [line for log in logs for line in (asdict(replace(log, items=())), *map(astuple, log.items))]
+    assert "\n".join(map(str, (recognise(path), *lines))) == snapshot
+
+
+def test_a_file_alone_is_recognised_as_its_folder_is_and_an_archive_says_what_json_says(tmp_path: Path) -> None:
+    assert recognise(next(golden("helm", tmp_path).rglob("scenario_state.json"))) == "helm"
+    assert recognise(next(golden("lighteval/until-0.9", tmp_path).rglob("*town_pmi*.parquet"))) == "lighteval"
+    assert recognise(LOGS / "inspect" / "finished.eval") == "inspect-log"
+    logs = [read_logs([LOGS / "inspect" / f"finished.{ending}"])[0] for ending in ("eval", "json")]
+    one, other = (replace(log, items=list(log.items), settings={**log.settings, "created": ""}) for log in logs)
+    assert one == other
+
+
+def test_cells_of_lighteval_that_are_text_say_what_columns_say(tmp_path: Path) -> None:
+    (text,) = read_logs([golden("lighteval/from-0.4", tmp_path)])
+    columns = {log.task: log for log in read_logs([golden("lighteval/until-0.9", tmp_path)])}
+    bells = [item for item in columns["leaderboard|town|5|0"].items if item.subject == "bells"]
+    assert [(item.choices, item.recorded) for item in text.items] == [(item.choices, item.recorded) for item in bells]
+
+
+# The same with any one value changed
+
+HELM = next(LOGS.glob("helm/*failed*"))
+JSON_VALUES: list[Any] = [None, True, -1, 2.5, float("nan"), "", "text", [], ["text"], {}, {"key": "text"}, [[1]]]
+"""What a value becomes."""
+
+FORTY = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def places(value: Any) -> Iterator[list[Any]]:
+    """The paths to every value in a JSON value."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in pairs:
+        yield [key]
+        yield from ([key, *rest] for rest in places(inner))
+
+
+def changed(value: Any, data: st.DataObject) -> Any:
+    """The same with another value in one place."""
+    path = data.draw(st.sampled_from(list(places(value))))
+    inner = value
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = data.draw(st.sampled_from(JSON_VALUES))
+    return value
+
+
+def read_whole(path: Path, format: str | None = None) -> None:
+    with suppress(DataError):
+        for log in read_logs([path], format):
+            read_state(log)
+
+
+@FORTY
+@given(data=st.data())
+@pytest.mark.parametrize("name", ["inspect/one-failed.json", "inspect/finished.json"])
+def test_a_changed_log_of_inspect_is_read_or_refused(tmp_path: Path, data: st.DataObject, name: str) -> None:
+    log = changed(json.loads((LOGS / name).read_text(encoding="utf-8")), data)
+    (tmp_path / "changed.json").write_text(json.dumps({"version": 2, "status": "success", **log}), encoding="utf-8")
+    read_whole(tmp_path / "changed.json", "inspect-log")
+
+
+@FORTY
+@given(data=st.data(), wrong=st.sampled_from(["scenario_state.json", "run_spec.json"]))
+def test_a_changed_run_of_helm_is_read_or_refused(tmp_path: Path, data: st.DataObject, wrong: str) -> None:
+    for file in ("scenario_state.json", "run_spec.json"):
+        content = json.loads((HELM / file).read_text(encoding="utf-8"))
+        value = changed(content, data) if file == wrong else content
+        (tmp_path / file).write_text(json.dumps(value), encoding="utf-8")
+    read_whole(tmp_path)
+
+
+@FORTY
+@given(data=st.data())
+@pytest.mark.parametrize("layout", ["until-0.9", "since-0.10", "from-0.4"])
+def test_changed_details_of_lighteval_are_read_or_refused(tmp_path: Path, data: st.DataObject, layout: str) -> None:
+    source = next(file for file in (LOGS / "lighteval" / layout).rglob("*.parquet") if "text" not in file.name)
+    try:
+        table = pa.Table.from_pylist(changed(pq.read_table(source).to_pylist(), data))
+        pq.write_table(table, tmp_path / "details_changed.parquet")
+    except (pa.ArrowException, AttributeError, TypeError, ValueError):  # a column has one type
+        return
+    read_whole(tmp_path)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from choicewise import evaluate, import_log
+from choicewise import Run, evaluate, import_log
 from choicewise.bundled import MODELS
 from choicewise.errors import DataError, UsageError
 from choicewise.interchange.logs.harness import samples_of
@@ -20,7 +20,6 @@ from choicewise.report.explain import explanation_lines
 from choicewise.requests.render import rendered_requests
 from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain
-from choicewise.results.run import Run
 from choicewise.store.folder import read_sweep
 from tests.helpers.commands import choicewise
 from tests.helpers.harness_logs import DATE, mean, results_of, right, sample, samples, sums, texts, write_harness
@@ -190,8 +189,7 @@ def test_unconditional_requests_are_pmi(tmp_path: Path) -> None:
         row["acc_mutual_info"] = right([value - null for value, null in zip(sums(item), nulls, strict=True)], item % 4)
     run = run_of(rows, tmp_path)
     assert values(run)["pmi"][0] == pytest.approx(mean(rows, "acc_mutual_info"))
-    assert values(run)["normalised_pmi"][1:] == (9, 0)
-    assert run.protocols["stones:pmi"].null == ""
+    assert (values(run)["normalised_pmi"][1:], run.protocols["stones:pmi"].null) == ((9, 0), "")
 
 
 def test_choices_with_contexts_of_their_own(tmp_path: Path) -> None:
@@ -247,8 +245,7 @@ def test_another_filter_is_named_and_left_out(tmp_path: Path) -> None:
     rows = samples(3)
     path = write_lines(tmp_path / "alone" / f"samples_stones_{DATE}.jsonl", rows + samples(3, filter="strict"))
     both = one_run(path, tmp_path / "two")
-    assert values(both) == values(run_of(rows, tmp_path))
-    assert unused(both) == ("filter strict",)
+    assert (values(both), unused(both)) == (values(run_of(rows, tmp_path)), ("filter strict",))
 
 
 def test_numbers_of_choices_differ(tmp_path: Path) -> None:
@@ -278,9 +275,13 @@ def test_a_page_escapes_markup_and_says_that_no_model_was_asked(tmp_path: Path) 
 def test_values_that_are_not_imported_or_disagree_are_named(tmp_path: Path) -> None:
     """The harness writes f1 as a pair of right answer and prediction, and others as numbers."""
     write_harness(tmp_path / "log", samples(3, f1=[0, 1], brier_score="0.25"))
-    lines = choicewise("import", tmp_path / "log", "--out", tmp_path / "run", code=0).stderr.splitlines()
+    line = ("import", tmp_path / "log", "--out", tmp_path / "run")
+    lines = choicewise(*line, "--all", code=0).stderr.splitlines()
     assert "  not used: metrics brier_score, which are not checked" in lines
     assert "  not used: metrics f1, which are no number of an item" in lines
+    in_short = choicewise(*line, code=0).stderr.splitlines()[1]
+    assert in_short.startswith("  not used: metrics brier_score, which are not checked; not used: metrics f1, ")
+    assert in_short.endswith(" … (--all)")
     rows = samples(8)
     rows[2]["acc_norm"] = 1 - rows[2]["acc_norm"]
     (note,) = read_state(read_logs([write_harness(tmp_path / "other", rows)])[0]).notes
@@ -314,10 +315,7 @@ REFUSED = {
     "a huge integer": (spelled(*samples(3)).replace('"-1.0"', "-1" + "0" * 400), "which is no number"),
     "half a character": (spelled(sample(0)).replace(" stone wall", " \\ud800"), "half a character"),
     "an answer in text": (spelled(sample(0, **NO_TEXT)), "log-likelihood"),
-    "a whole text": (
-        spelled(sample(0, arguments={"gen_args_0": {"arg_0": "A."}}, resps=[["-1"]])),
-        "log-likelihood",
-    ),
+    "a whole text": (spelled(sample(0, arguments={"gen_args_0": {"arg_0": "A."}}, resps=[["-1"]])), "log-likelihood"),
 }
 
 
@@ -439,8 +437,7 @@ def test_texts_that_can_not_be_told_apart_are_not_guessed(tmp_path: Path) -> Non
 def test_json_lines_without_prompts(tmp_path: Path) -> None:
     rows = [{name: value for name, value in row.items() if "prompt" not in name} for row in written_out()]
     run = one_run(write_lines(tmp_path / "stone-7b.jsonl", rows), tmp_path / "run")
-    assert run.manifest.model.name == "stone-7b"
-    assert values(run)["sum"][1] == 12
+    assert (run.manifest.model.name, values(run)["sum"][1]) == ("stone-7b", 12)
     assert "no texts" in reasons(run)["char_mean_bare"]
     assert "the log has no text of it, tokens unknown" in "\n".join(explanation_lines(explain(run, "3")))
 
@@ -458,8 +455,7 @@ def test_winogrande_of_two_real_models(shared_data: Path, tmp_path: Path) -> Non
         assert (round(row.value, 4), round(row.se, 4)) == published[run.manifest.model.name]
         assert row.n == 1267
     (compared,) = comparisons(*runs, ["winogrande:sum"])
-    assert compared.verdict == "comparable"
-    assert (compared.test.left_only, compared.test.right_only) == (86, 141)
+    assert (compared.verdict, compared.test.left_only, compared.test.right_only) == ("comparable", 86, 141)
     assert compared.test.p == pytest.approx(0.0003182, rel=1e-3)
 
 

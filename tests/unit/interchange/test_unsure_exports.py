@@ -9,11 +9,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from choicewise import evaluate
+from choicewise import Run, evaluate
 from choicewise.interchange.export import WRITERS, export
 from choicewise.models.fake import HashModel
 from choicewise.questions import Span
-from choicewise.results.run import Run
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.unsure_models import REASON, Listing

@@ -3,18 +3,33 @@
 from dataclasses import fields, replace
 from itertools import combinations
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise import evaluate, open_dataset
-from choicewise.errors import ProtocolError
+from choicewise.errors import ProtocolError, UsageError
 from choicewise.protocols.between import differing, inseparable, path
-from choicewise.protocols.catalogue import entries, names, one, resolve
+from choicewise.protocols.catalogue import (
+    SCORES,
+    entries,
+    entry_names,
+    group_names,
+    having_score,
+    names,
+    one,
+    resolve,
+    spelled,
+    suite_names,
+    with_changes,
+)
+from choicewise.protocols.names import FORMULATIONS, SCORE_NAMES
 from choicewise.protocols.protocol import AXES, Protocol, signature
 from choicewise.requests.blocks import has_shots
 from tests.helpers.mmlu_data import write_mmlu
+from tests.paths import ROOT
 
 ORIGINAL, HARNESS = one("mmlu/original").protocol, one("mmlu/harness-v0:acc").protocol
 
@@ -143,9 +158,7 @@ def test_the_order_is_that_of_the_signature() -> None:
 
 @settings(max_examples=30)
 @given(PAIRS)
-def test_a_path_changes_every_axis_once_and_together_only_where_fewer_would_mean_nothing(
-    pair: tuple[Protocol, Protocol],
-) -> None:
+def test_a_path_changes_every_axis_once_and_few_together(pair: tuple[Protocol, Protocol]) -> None:
     (here, end), changed = pair, list[str]()
     for axes, protocol in path(here, end):
         assert differing(here, protocol) == axes
@@ -157,8 +170,7 @@ def test_a_path_changes_every_axis_once_and_together_only_where_fewer_would_mean
             assert axes == fewest(here, end)
         changed += axes
         here = protocol
-    assert here == end
-    assert sorted(changed) == sorted(differing(*pair))
+    assert (here, sorted(changed)) == (end, sorted(differing(*pair)))
 
 
 def test_what_only_goes_together_moves_together_and_what_can_change_before_does() -> None:
@@ -179,5 +191,115 @@ def test_templates_go_before_requests_that_were_rendered_elsewhere() -> None:
     neutral |= {"separator": "", "choices": None, "shots": 0, "shot_split": None, "sampler": "none"}
     rendered = replace(ORIGINAL, requests="0" * 64, score="token_mean", **neutral)
     steps = [axes for axes, _ in path(ORIGINAL, rendered)]
-    assert steps[-2:] == [("requests",), ("score",)]
-    assert {axis for (axis,) in steps[:-2]} == set(neutral)
+    assert (steps[-2:], {axis for (axis,) in steps[:-2]}) == ([("requests",), ("score",)], set(neutral))
+
+
+ENTRY = st.sampled_from(entry_names())
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("mmlu/olmes-cf:acc_norm", "mmlu/olmes-cf:char_mean_bare"),
+        ("MMLU/CF:acc_norm", "mmlu/olmes-cf:char_mean_bare"),
+        ("mmlu/mcf", "mmlu/olmes-mcf"),
+        ("mmlu/harness-v0:acc_mutual_info", "mmlu/harness-v0:pmi-empty"),
+        ("mmlu/olmes-cf:acc_uncond", "mmlu/olmes-cf:pmi-answer"),
+        ("arc-easy/cf:acc", "arc-easy/olmes-cf:acc_raw"),
+        ("hellaswag/harness:acc_norm", "hellaswag/harness:acc_norm"),
+        ("mmlu/original:acc", "mmlu/original"),
+        ("mmlu/CF@shots=0:acc_norm", "mmlu/olmes-cf:char_mean_bare@shots=0"),
+        ("mmlu/harness-v0+turns:acc@shots=0", "mmlu/harness-v0+turns:sum@shots=0"),
+    ],
+)
+def test_names_that_people_know(typed: str, meant: str) -> None:
+    assert (list(resolve(typed)), one(typed).name) == ([meant], meant)
+
+
+@pytest.mark.parametrize("typed", ["mmlu/original:acc_norm", "arc-easy/cf:acc_norm", "mmlu/helm:acc_norm", "mmlu/mfc"])
+def test_a_name_of_what_a_protocol_lacks_is_refused(typed: str) -> None:
+    with pytest.raises(ProtocolError, match="no protocol is called"):
+        resolve(typed)
+
+
+@pytest.mark.parametrize("called", SCORE_NAMES)
+@pytest.mark.parametrize("entry", ["mmlu/harness-v0", "mmlu/olmes-cf", "mmlu/cloze"])
+def test_a_known_name_is_that_of_one_score_and_stands_in_the_docs(called: str, entry: str) -> None:
+    name = SCORE_NAMES[called]
+    assert name.score in SCORES
+    score = f"{entry}:{name.score}"
+    assert resolve(f"{entry}:{called}") == {score: one(score).protocol}
+    line = f"| `{called}` | `{name.score}` | {name.tool} | {name.about} |"
+    assert line in (ROOT / "docs" / "reference" / "scores.md").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("called", FORMULATIONS)
+def test_a_formulation_is_the_entry_of_every_family_that_has_it(called: str) -> None:
+    ours = [name for name in entry_names() if name.endswith(f"/{FORMULATIONS[called]}")]
+    assert len(ours) > 3
+    for name in ours:
+        typed = f"{name.partition('/')[0]}/{called}"
+        assert resolve(typed) == resolve(typed.upper()) == resolve(name)
+
+
+@given(st.sampled_from([*entry_names(), *group_names(), *suite_names()]), st.randoms())
+def test_case_does_not_matter(name: str, draws: Random) -> None:
+    typed = "".join(letter.upper() if draws.random() < 0.5 else letter for letter in name)
+    assert (spelled(typed), spelled(f"{typed}@shots=0")) == (name, f"{name}@shots=0")
+
+
+@pytest.mark.parametrize(
+    "text", ["Mine.toml", "MMLU.toml@shots=0", "Nothing", "lm-eval:MMLU", signature(one("mmlu/helm").protocol)]
+)
+def test_other_texts_stay_as_they_are(text: str) -> None:
+    assert spelled(text) == text
+
+
+@given(ENTRY, st.sampled_from(["", "@shots=1", "@shots=1,choices=any", "+turns"]))
+def test_the_selector_of_changed_axes_means_them(name: str, before: str) -> None:
+    """Beside a plain reference: the axes of what the selector stood for, changed one by one."""
+    try:
+        plain = resolve(name + before)
+    except ProtocolError:
+        return
+    changed = resolve(with_changes(name + before, "shots=0"))
+    assert list(changed.values()) == list(dict.fromkeys(replace(each, shots=0) for each in plain.values()))
+    assert all(resolve(each)[each] == protocol for each, protocol in changed.items())
+
+
+@pytest.mark.parametrize("axis", ["shots=0", "choices=any"])
+@pytest.mark.parametrize("name", ["mmlu", "arc-easy", "leaderboard/2023-06", "olmes", "mmlu/original..mmlu/helm"])
+def test_a_change_is_one_of_all_protocols(name: str, axis: str) -> None:
+    changed = resolve(with_changes(name, axis))
+    assert {getattr(each, axis.partition("=")[0]) for each in changed.values()} == {0 if axis == "shots=0" else None}
+
+
+def test_a_signature_is_changed_inside() -> None:
+    protocol = one("mmlu/original").protocol
+    assert with_changes(signature(protocol), "shots=0") == signature(replace(protocol, shots=0))
+
+
+def test_what_a_change_does_not_fit_is_named() -> None:
+    with pytest.raises(ProtocolError, match="10 of 49 protocols can't have @shots=2") as refused:
+        resolve("mmlu@shots=2")
+    (line,) = refused.value.problems
+    assert "mmlu/cloze:sum" in line
+    assert "mmlu/original" not in line
+    assert "shot_split=dev" in line
+    assert resolve("mmlu/cloze:sum@shots=2,shot_split=dev,sampler=first")
+
+
+def test_a_score_of_every_protocol_that_has_it() -> None:
+    chosen = having_score(resolve("mmlu"), "acc_norm")
+    assert ({each.score for each in chosen.values()}, len(chosen)) == ({"char_mean_bare"}, 4)
+    assert having_score(resolve("mmlu"), "char_mean_bare") == chosen
+    assert list(having_score(resolve("mmlu@shots=0"), "acc_uncond")) == ["mmlu/olmes-cf:pmi-answer@shots=0"]
+    assert list(having_score({"mine": one("mmlu/original").protocol}, "acc")) == ["mine"]
+    with pytest.raises(UsageError, match="none of 49 protocols has the score 'acc_nrom'; did you mean acc_norm"):
+        having_score(resolve("mmlu"), "acc_nrom")
+
+
+def test_an_entry_lists_the_names_of_its_scores() -> None:
+    (own,) = (each for each in entries() if each.name == "mmlu/olmes-cf")
+    assert own.published["mmlu/olmes-cf:acc_per_char"] == "mmlu/olmes-cf:char_mean"
+    assert {*own.published.values()} <= {*own.protocols} == {*names().values()} & {*own.protocols}

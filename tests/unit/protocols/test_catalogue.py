@@ -40,11 +40,9 @@ def test_every_entry_is_complete_and_cited(known: Entry) -> None:
     assert re.fullmatch(f"{commit}|{release}|{paper}", known.source)
     assert known.about.endswith(".")
     for name, protocol in known.protocols.items():
-        assert parse_signature(signature(protocol)) == protocol
-        assert resolve(name) == {name: protocol}
+        assert (parse_signature(signature(protocol)), resolve(name)) == (protocol, {name: protocol})
         assert resolve(signature(protocol)) == {name: protocol}
-    assert len(set(known.protocols.values())) == len(known.protocols)
-    assert resolve(known.name) == known.protocols
+    assert (len(set(known.protocols.values())), resolve(known.name)) == (len(known.protocols), known.protocols)
     assert entry(known.name) is known
     assert set(known.published.values()) <= set(known.protocols)
 
@@ -308,8 +306,7 @@ def test_only_what_is_asked_decides_the_family() -> None:
     assert family(one("winogrande/harness").protocol) == "cloze"
     protocol = one("mmlu/original").protocol
     other = replace(protocol, benchmark="own", header="", shots=0, shot_split=None, sampler="none", ties="split")
-    assert family(other) == "letters"
-    assert family(replace(other, continuation=" {choice}")) == "whole answers"
+    assert (family(other), family(replace(other, continuation=" {choice}"))) == ("letters", "whole answers")
     assert family(replace(other, continuation=" {choice}", question="{question}\nAnswer:")) == "cloze"
     assert family(replace(other, continuation=" {{letter}} {choice}")) == "whole answers"  # braces, no hole
     assert family(replace(other, continuation=" yes")) == "loglikelihood"
@@ -353,5 +350,22 @@ def test_harness_and_olmes_stand_side_by_side_on_the_split_that_is_there(tmp_pat
     change = re.search(r"@split=\w+", str(error.value))
     assert change
     named = [f"{name}{change[0]}" for name in ("arc-easy/harness:acc", "arc-easy/olmes-mcf", "arc-easy/olmes-cf")]
-    run = evaluate(model=HashModel(), data=data, protocols=named, out=tmp_path / "run")
-    assert len(run.rows()) == 7
+    assert len(evaluate(model=HashModel(), data=data, protocols=named, out=tmp_path / "run").rows()) == 7
+
+
+SIZES = [("tides", 2, 1), ("trees", 5, 1), ("trees", 4, 2), ("trees", 4, 1)]  # subject, choices, right ones
+
+ITEMS = [
+    Item(f"{n}", "?", [f"{n} {choice}" for choice in range(size)], tuple(range(right)), subject)
+    for n, (subject, size, right) in enumerate(SIZES)
+]
+TREES = (1 / 5 + 2 / 4 + 1 / 4) / 3
+EXPECTED = {None: {"all": (1 / 2 + 1 / 5 + 2 / 4 + 1 / 4) / 4}, "macro": {"all": (1 / 2 + TREES) / 2}}
+EXPECTED |= {"subjects": {"tides": 1 / 2, "trees": TREES}}
+
+
+def test_chance_is_averaged_as_the_value_is(tmp_path: Path) -> None:
+    data = Dataset("quiz", {"test": ITEMS})
+    run = evaluate(model="fake:hash", data=data, protocols=["options/cloze:sum"], out=tmp_path / "run")
+    for by, expected in EXPECTED.items():
+        assert {row.subject: row.chance for row in run.rows(by=by)} == pytest.approx(expected)

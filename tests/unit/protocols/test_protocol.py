@@ -222,8 +222,7 @@ def test_axes_that_came_later_change_neither_signatures_nor_ids_of_before() -> N
 def test_axis_differences_gives_both_spellings_in_axis_order() -> None:
     left, right = mmlu_protocol(), mmlu_protocol(score="pmi", null="Answer:\n", header="a|b")
     found = [("header", "", "a%7Cb"), ("score", "sum", "pmi"), ("null", "-", "Answer:%0A")]
-    assert axis_differences(left, right) == found
-    assert axis_differences(right, right) == []
+    assert (axis_differences(left, right), axis_differences(right, right)) == (found, [])
 
 
 @pytest.mark.parametrize(
@@ -278,9 +277,7 @@ def refused(path: Path, text: str) -> ProtocolError:
 
 
 @given(st.sets(st.sampled_from(sorted(WRONG)), min_size=1), st.sets(st.sampled_from(sorted(TOP))))
-def test_everything_wrong_in_a_file_is_listed(
-    tmp_path_factory: pytest.TempPathFactory, axes: set[str], top: set[str]
-) -> None:
+def test_all_that_is_wrong_is_listed(tmp_path_factory: pytest.TempPathFactory, axes: set[str], top: set[str]) -> None:
     path = tmp_path_factory.mktemp("protocol") / "mine.toml"
     base = [] if any("base" in line for line in top) else ['base = "mmlu/original"']
     error = refused(path, "\n".join([*sorted(top), *base, "[protocol]", *sorted(axes)]))
@@ -327,9 +324,7 @@ def questions(counts: list[int], subject: str = "s") -> tuple[Item, ...]:
 
 @settings(max_examples=15)
 @given(st.lists(st.integers(2, 6), min_size=1, max_size=30), st.lists(st.integers(2, 6), max_size=30))
-def test_everything_wrong_with_data_is_counted(
-    tmp_path_factory: pytest.TempPathFactory, tides: list[int], winds: list[int]
-) -> None:
+def test_what_is_wrong_is_counted(tmp_path_factory: pytest.TempPathFactory, tides: list[int], winds: list[int]) -> None:
     rows = questions(tides, "tides") + questions(winds, "winds")
     shots = [replace(item, question="Which else?") for item in questions([4] * 5, "tides")]
     dataset = Dataset("mine", {"test": rows, "dev": shots})

@@ -1,5 +1,6 @@
-"""Items in several orders and without content, as they are run, against runs of items that stand so in the data."""
+"""Views of a question and what is made of them; requests that somebody else rendered."""
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -15,20 +16,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from choicewise import evaluate
+from choicewise import Run, evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import DataError, ProtocolError
 from choicewise.models.fake import HashModel
-from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.catalogue import one, resolve
+from choicewise.protocols.protocol import Protocol, parse_signature, signature
 from choicewise.protocols.readings import CALIBRATIONS, CONTENT_FREE, DRAWING, PERMUTED, VIEWS
 from choicewise.protocols.shots import drawn_items
-from choicewise.requests.render import render
+from choicewise.requests.render import RenderedRequests, read_rendered, render, rendered_requests
 from choicewise.requests.request import View
-from choicewise.results.run import Run
 from choicewise.scoring.calibrate import NOISE, batch, calibrated, contextual, order_predictions
-from tests.helpers.protocols import mmlu_protocol
+from tests.helpers.protocols import mmlu_protocol, requests
 
 ITEMS = tuple(
     Item(f"{n}", f"Which is {n}?", tuple(f"{n}{mark}" for mark in "pqrs"[: 4 - n % 2]), (n % 3,)) for n in range(22)
@@ -93,9 +93,7 @@ class Plain:
             geometric = np.exp(np.mean(np.log(observed), axis=0))
             priors.append(geometric / geometric.sum())
         prior = np.mean(priors, axis=0)
-        return [
-            [math.log(own / like) for own, like in zip(shares, prior, strict=True)] for shares in self.shares(items)
-        ]
+        return [[math.log(p / q) for p, q in zip(shares, prior, strict=True)] for shares in self.shares(items)]
 
 
 def rotations(options: int) -> list[tuple[int, ...]]:
@@ -128,8 +126,7 @@ def test_the_draw_is_of_the_seed_and_the_ids_alone(tmp_path: Path) -> None:
     many = tuple(replace(ITEMS[0], id=f"{number}", subject=f"s{number % 3}") for number in range(400))
     data = Dataset("d", {"test": many, "dev": ITEMS})
     drawn = drawn_items(data, "test", 0)
-    assert len(drawn) == 20
-    assert drawn_items(Dataset("e", {"test": many[::-1]}), "test", 0) == drawn
+    assert (len(drawn), drawn_items(Dataset("e", {"test": many[::-1]}), "test", 0)) == (20, drawn)
     assert drawn_items(data, "dev", 0) < {item.id for item in ITEMS}
     others = [drawn_items(data, "test", seed) for seed in range(1, 60)]
     assert len(set(others)) == 59
@@ -139,8 +136,7 @@ def test_the_draw_is_of_the_seed_and_the_ids_alone(tmp_path: Path) -> None:
     for name, how in {"whole": {}, "limit": {"limit": 50}, "subject": {"subjects": ["s1"]}}.items():
         spans = evaluate(model=HashModel(), data=data, protocols=recipes, out=tmp_path / name, **how).tables.spans
         orders[name] = set(spans.filter(pc.greater(spans["part"], 0))["item"].to_pylist())
-    assert orders["whole"] == drawn
-    assert orders["limit"] == drawn & {item.id for item in many[:150]}
+    assert (orders["whole"], orders["limit"]) == (drawn, drawn & {item.id for item in many[:150]})
     assert orders["subject"] == drawn & {item.id for item in many[1::3]}
     with pytest.raises(ProtocolError, match="views cyclic-5% draws items at random and needs a seed"):
         replace(protocol("pride"), seed=None)
@@ -215,8 +211,7 @@ def test_permutation_consistency_is_told_of_every_protocol_that_asks_the_same(tm
     cyclic = protocol("permuted-cyclic")
     given = replace(cyclic, views="given", calibration="none")
     recipes = {"plain": given, "cyclic": cyclic, "other": replace(given, question="{options}{question}")}
-    found = run(recipes, ITEMS[:6], tmp_path / "hash")
-    rows = {row.protocol: row.diagnosis for row in found.rows()}
+    rows = {row.protocol: row.diagnosis for row in run(recipes, ITEMS[:6], tmp_path / "hash").rows()}
     plain, alike = Plain(tmp_path / "alone"), 0
     for item in ITEMS[:6]:
         orders = rotations(len(item.choices))
@@ -257,17 +252,14 @@ def test_calibrated_takes_items_of_a_kind_together(seen: np.ndarray) -> None:
 
 @given(seen=SEEN, noise=st.floats(0, 0.1), data=st.data())
 @pytest.mark.parametrize("name", [name for name in NOISE if name != "none"])
-def test_noise_moves_a_calibrated_score_no_further_than_said(
-    name: str, seen: np.ndarray, noise: float, data: st.DataObject
-) -> None:
+def test_noise_moves_a_score_as_far_as_said(name: str, seen: np.ndarray, noise: float, data: st.DataObject) -> None:
     moved = seen + data.draw(arrays(np.float64, seen.shape, elements=st.floats(-noise, noise)))
     views, items = CALIBRATIONS[name][0], np.arange(0, 13, 3)
     parts = ([view.ravel() for view in each.swapaxes(0, 1)] for each in (seen, moved))
     one, other = (calibrated(name, views, each, items) for each in parts)
     change = (other - one).reshape(4, 3)
     change -= change.mean(axis=1, keepdims=True)  # what all options of an item have in common decides nothing
-    apart = change.max(axis=1) - change.min(axis=1)
-    assert (apart <= 2 * NOISE[name] * noise + 1e-9).all()
+    assert ((change.max(axis=1) - change.min(axis=1)) <= 2 * NOISE[name] * noise + 1e-9).all()
 
 
 def test_order_predictions_follow_the_options_and_miss_what_was_not_seen() -> None:
@@ -277,3 +269,90 @@ def test_order_predictions_follow_the_options_and_miss_what_was_not_seen() -> No
     assert found.tolist() == [[2, 0], [0, 0], [2, 0]]
     parts[1][4] = math.nan
     assert order_predictions("cyclic", [np.array(part) for part in parts], items)[:, 1].tolist() == [0, -1, 0]
+
+
+PARK = (
+    Item("1", "What did Lily see?", ("a big red ball", "a dog", "your mom"), (1,), "park"),
+    Item("2", "Where do birds live?", ("in a tree", "in the sea"), (0,), "park"),
+)
+PARK_QUIZ = Dataset("quiz", {"test": PARK})
+ROWS: list[dict[str, Any]] = [
+    {"item": "a", "subject": "s", "context": "One and", "continuations": [" two", " three"], "gold": 0},
+    {"item": "b", "subject": "s", "contexts": ["Two and", "Ten and"], "continuations": [" one"] * 2, "gold": [0, 1]},
+]
+
+
+def listed_scores(run: Run) -> list[tuple[str, int, float]]:
+    return [(row["item"], row["choice"], row["score"]) for row in run.scores().to_pylist()]
+
+
+def run_rendered(data: Dataset, protocol: Protocol, out: Path, *rendered: RenderedRequests) -> Run:
+    return evaluate(model=HashModel(), data=data, protocols={"p": protocol}, rendered=rendered, out=out)
+
+
+def test_rendered_requests_score_like_the_templates_that_rendered_them(tmp_path: Path) -> None:
+    protocol = one("options/cloze:token_mean").protocol
+    lines = [
+        {"item": each.item.id, "subject": each.item.subject, "context": each.context()}
+        | {"continuations": list(each.continuations), "gold": list(each.gold)}
+        for each in requests(protocol, PARK_QUIZ, "park")
+    ]
+    file = tmp_path / "quiz.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    rendered = read_rendered(file)
+    same = rendered.protocol("quiz", score=protocol.score, fit=protocol.fit, boundary=protocol.boundary)
+    ours = run_rendered(PARK_QUIZ, protocol, tmp_path / "ours")
+    theirs = run_rendered(rendered.dataset, same, tmp_path / "theirs", rendered)
+    assert listed_scores(theirs) == listed_scores(ours)
+    assert theirs.observations()["key"].to_pylist() == ours.observations()["key"].to_pylist()
+    assert (parse_signature(signature(same)), same.requests) == (same, rendered.digest)
+
+
+def test_choices_may_have_contexts_of_their_own(tmp_path: Path) -> None:
+    rendered = rendered_requests("pairs", ROWS)
+    found = run_rendered(rendered.dataset, rendered.protocol("pairs"), tmp_path, rendered)
+    contexts = {(row["item"], row["choice"]): row["context"] for row in found.observations().to_pylist()}
+    assert contexts == {("a", 0): None, ("a", 1): None, ("b", 0): "Two and", ("b", 1): "Ten and"}
+    by_choice = {(item, choice): score for item, choice, score in listed_scores(found)}
+    assert by_choice["b", 0] != by_choice["b", 1]
+    assert [row.value for row in found.rows()] == [pytest.approx((1 + (by_choice["a", 0] > by_choice["a", 1])) / 2)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"continuations": " two"}, "malformed"),
+        ({"continuations": [" two", 3]}, "malformed"),
+        ({"gold": 2}, "does not index its 2 continuations"),
+        ({"gold": []}, "does not index"),
+        ({"context": None}, "needs a context"),
+        ({"contexts": ["one"]}, "as many contexts as continuations"),
+    ],
+)
+def test_a_malformed_request_is_named(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=f"request 1 .counted from 0. .*{message}"):
+        rendered_requests("file", [ROWS[1], {**ROWS[0], **change}])
+
+
+def test_a_file_of_something_else_is_refused_by_line(tmp_path: Path) -> None:
+    file = tmp_path / "x.jsonl"
+    for text, message in (("{", "line 1: no JSON"), ("[]", "line 1: no JSON object"), ("", "holds no requests")):
+        file.write_text(text)
+        with pytest.raises(DataError, match=message):
+            read_rendered(file)
+    with pytest.raises(DataError, match="repeats the item 'a'"):
+        rendered_requests("file", [ROWS[0], ROWS[0]])
+    with pytest.raises(DataError, match="can't be read"):
+        read_rendered(tmp_path / "none.jsonl")
+
+
+def test_other_requests_are_another_protocol_and_must_all_be_there(tmp_path: Path) -> None:
+    first, other = rendered_requests("x", ROWS), rendered_requests("x", ROWS[::-1])
+    assert first.protocol("x").prompt_digest != other.protocol("x").prompt_digest
+    with pytest.raises(ProtocolError, match="axis shots is 5, but the requests .* were rendered elsewhere"):
+        first.protocol("x", shots=5)
+    with pytest.raises(ProtocolError, match=f"the requests {first.digest[:12]} of a .* were rendered elsewhere"):
+        run_rendered(first.dataset, first.protocol("x"), tmp_path / "run")
+    few = RenderedRequests("x", first.requests_by_item)
+    with pytest.raises(DataError, match="x has no request for item '1'"):
+        run_rendered(PARK_QUIZ, few.protocol("x"), tmp_path / "run", few)

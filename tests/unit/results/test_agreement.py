@@ -14,7 +14,7 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.protocols.catalogue import resolve
 from choicewise.report.comparison import agreement_tables
-from choicewise.results.agreement import CAUSES, TOLERANCE, Agreement, agreement, retrievals
+from choicewise.results.agreement import CAUSES, TOLERANCE, Agreement, RetrievalPair, agreement, retrievals
 from choicewise.results.run import Run
 from tests.helpers.commands import choicewise
 from tests.helpers.hash_models import MergingModel
@@ -87,6 +87,13 @@ def test_what_differs_has_a_cause(
     assert pair.worst[0].difference == pytest.approx(pair.worst[0].left - pair.worst[0].right)
     assert abs(pair.worst[0].difference) == pair.largest
     assert set(causes) <= set(CAUSES)
+
+
+def test_options_of_retrievals_of_other_items_are_named_by_those_of_the_left(run: Run, tmp_path: Path) -> None:
+    data = Dataset("quiz", {"test": ITEMS[1:]})
+    few = evaluate(model="fake:hash", data=data, protocols={"sum": BASE}, out=tmp_path)
+    pair = RetrievalPair(retrievals(run)["sum"], retrievals(few)["sum"])
+    assert [pair.option(run, option) for option in (0, 1)] == [("2", 0, '"yes, often"'), ("2", 1, '"no"')]
 
 
 def test_generated_options_are_compared_where_they_were_generated_and_nothing_with_itself(tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ def test_zeros_fit_every_factor_and_nothing_else(measured: Measurement) -> None:
     assert same_order(zeros, scored(measured, np.array([0.0, 0, 0, 0, 3, 6, 0, 2, 4])))
     assert not same_order(zeros, scored(measured, np.array([3.0, 2, 1, 0, 3, 6, 0, 2, 4])))
     assert not same_order(zeros, scored(measured, np.array([0.0, 0, 0, 0, -1, -2, 0, 1, 2])))
+    assert not same_order(scored(measured, np.tile([3.0, 2, 1], 3)), scored(measured, np.zeros(9)))
 
 
 @pytest.mark.costly("three models under fifteen protocols")

@@ -139,7 +139,7 @@ def test_ranks_over_one_benchmark_are_bounded_as_ranks_under_its_protocol(credit
     runs = [run(f"m{place}", {"mmlu/original": own}) for place, own in enumerate(credits)]
     shown, _ = table(*runs)
     expected = rank_intervals(np.array(credits))
-    bounds = {each.model: (each.low, each.high) for each in shown.standings}
+    bounds = {each.model: (each.rank_low, each.rank_high) for each in shown.standings}
     assert bounds == {f"m{place}": (expected.low[place], expected.high[place]) for place in range(len(credits))}
 
 
@@ -158,7 +158,7 @@ def test_ranks_of_means_are_bounded_over_draws_of_every_benchmark(
     expected = rank_intervals(*parts)
     for each in shown.standings:
         place = int(each.model[1:])
-        assert (each.low, each.high) == (expected.low[place], expected.high[place])
+        assert (each.rank_low, each.rank_high) == (expected.low[place], expected.high[place])
 
 
 @settings(max_examples=5)
@@ -199,7 +199,7 @@ def test_nothing_is_known_of_ranks_where_a_part_has_no_item_that_all_scored() ->
 def test_ranks_are_not_bounded_where_outcomes_lack() -> None:
     runs = [run(model, {"mmlu/original": [0.0, 1.0] * 6}) for model in "ab"]
     shown = matrix([row for rows, _ in runs for row in rows], [runs[0][1]])
-    assert [(each.rank, each.low, each.high) for each in shown.standings] == [(1, None, None)] * 2
+    assert [(each.rank, each.rank_low, each.rank_high) for each in shown.standings] == [(1, None, None)] * 2
 
 
 @settings(max_examples=5)

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,28 +20,30 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from choicewise import Run, evaluate, load_model, open_dataset, open_run, questions
 from choicewise import engine as shards
-from choicewise import evaluate, load_model, open_run, questions
 from choicewise.bundled import BENCHMARK
 from choicewise.data.dataset import Dataset
-from choicewise.data.open import open_dataset
-from choicewise.engine import Shard
+from choicewise.engine import DEVICE_TOKENS, SERVER, SHARD_TOKENS, SHARE, Shard, cut_shards, shard_tokens
 from choicewise.errors import ModelError, UsageError
 from choicewise.models.fake import HashModel
 from choicewise.models.local.devices import Footprint
 from choicewise.models.model import Model, Recipe
+from choicewise.questions import Conclusion, Cosine, Generation, MaskedLoss, Mass, Span, TokenSet
 from choicewise.records import OBSERVATIONS
 from choicewise.requests.request import BlockQuestion
-from choicewise.results.run import Run
 from choicewise.running import ray
 from choicewise.running import workers as replicas
 from choicewise.running.doctor import examine
+from choicewise.running.plan import unique_tokens
 from choicewise.running.ray import Needs, RayReplica, in_words, needs_of, slots_of
 from choicewise.running.replica import Answered, Identity, LoadedModel, Replica, ReplicaDied, outcome
 from choicewise.running.work import observe
 from choicewise.running.workers import ONE_PROCESS, Parallel, Pool
 from choicewise.store.tables import make_table, read_blocks
 from choicewise.tokens.byte_coverings import ByteProbability
+from choicewise.tokens.tokenizer import ByteTokenizer
+from tests.helpers.answers import ids
 from tests.helpers.replicas import DEAD, ReplicasHere, done
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:pmi-answer", "arc-easy/harness"]
@@ -76,8 +79,7 @@ def run(data: Dataset, out: Path, executor: Pool | None = None, said: list[str] 
 def table(run: Run) -> pa.Table:
     """The observations as they lie on the disk: none is there twice."""
     stored = read_blocks(run.folder, run.manifest.blocks, "observations").sort_by("key")
-    assert len(set(stored["key"].to_pylist())) == stored.num_rows
-    assert examine(run.folder).faults == []
+    assert (len(set(stored["key"].to_pylist())), examine(run.folder).faults) == (stored.num_rows, [])
     return stored
 
 
@@ -89,9 +91,7 @@ def undisturbed(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> pa.T
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_any_number_of_replicas_gives_the_table_of_one_process_and_starts_for_nothing_more(
-    data: Dataset, undisturbed: pa.Table, tmp_path: Path, size: int
-) -> None:
+def test_any_number_of_replicas_is_the_same(data: Dataset, undisturbed: pa.Table, tmp_path: Path, size: int) -> None:
     them = ReplicasHere(HashModel(), size)
     result = run(data, tmp_path / "run", Into(them))
     assert table(result).equals(undisturbed)
@@ -119,14 +119,13 @@ def test_replicas_that_die_at_random_lose_and_double_nothing(
         return DEAD if dies else None
 
     them = ReplicasHere(HashModel(), size, fate)
-    result = run(data, tmp_path_factory.mktemp("run") / "run", Into(them), said)
-    assert table(result).equals(undisturbed)
+    assert table(run(data, tmp_path_factory.mktemp("run") / "run", Into(them), said)).equals(undisturbed)
     assert len([line for line in said if "a replica died" in line]) == len(deaths)
     assert len(them.loads) == size + len(deaths)
 
 
 @pytest.mark.costly("whole runs")
-def test_a_driver_that_dies_goes_on_with_whole_shards(
+def test_a_dead_driver_resumes(
     data: Dataset, undisturbed: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Interrupted again and again: what is asked later is asked in the same shards."""
@@ -155,14 +154,11 @@ ENDS: list[tuple[Any, str, int]] = [
 
 
 @pytest.mark.parametrize(("fate", "reason", "lines"), ENDS, ids=["as in one process", "load", "kill", "start"])
-def test_what_replicas_refuse_or_die_of_ends_the_run(
-    data: Dataset, tmp_path: Path, fate: Any, reason: str, lines: int
-) -> None:
+def test_what_ends_replicas_ends_the_run(data: Dataset, tmp_path: Path, fate: Any, reason: str, lines: int) -> None:
     them, said = ReplicasHere(HashModel(), 2, fate), list[str]()
     with pytest.raises(ModelError, match=reason):
         run(data, tmp_path / "run", Into(them), said)
-    assert len(said) == lines
-    assert them.ended == {0, 1}
+    assert (len(said), them.ended) == (lines, {0, 1})
 
 
 def test_a_replica_that_cant_be_loaded_is_gone_on_without(data: Dataset, undisturbed: pa.Table, tmp_path: Path) -> None:
@@ -260,8 +256,7 @@ def test_tokens_of_a_selfcheck_are_no_tokens_of_a_shard(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(model, "check", check)
     monkeypatch.setattr("choicewise.running.replica.load_model", lambda name: model)
-    replica = LoadedModel(Recipe("counting"), None, Identity.of(HashModel()))
-    assert replica.answer(shard()).computed == 0
+    assert LoadedModel(Recipe("counting"), None, Identity.of(HashModel())).answer(shard()).computed == 0
     assert model.computed > 0
 
 
@@ -322,8 +317,7 @@ def test_a_node_where_none_can_load_is_given_up() -> None:
     while not all(number in pool.answered for number in numbers):
         pool.advance()
     reason = "3 replicas died before they had loaded the model; the last one: no such library"
-    assert said == [f"{reason}; the run goes on without it"]
-    assert them.ended == {1}
+    assert (said, them.ended) == ([f"{reason}; the run goes on without it"], {1})
 
 
 def test_what_a_dead_replica_was_asked_after_that_is_asked_again() -> None:
@@ -394,11 +388,9 @@ def test_a_fake_takes_a_core() -> None:
 
 def test_on_a_cpu_workers_divide_the_cores_and_each_has_its_memory() -> None:
     small = partial(needs, "cpu", CPUS, footprint=SMALL)
-    assert small() == Needs(0, 1, SMALL.host)
-    assert small(workers=2).cpus == 4
+    assert (small(), small(workers=2).cpus) == (Needs(0, 1, SMALL.host), 4)
     assert small(CPUS, workers=3).cpus == 4  # two on one node
-    assert small(workers=9).cpus == 1
-    assert small(memory=30 * GB) == Needs(0, 1, 30 * GB)
+    assert (small(workers=9).cpus, small(memory=30 * GB)) == (1, Needs(0, 1, 30 * GB))
 
 
 @given(st.lists(st.integers(1, 16), min_size=1, max_size=5), st.integers(1, 20))
@@ -410,8 +402,7 @@ def test_no_more_cores_could_be_had_by_each_worker(cores: list[int], workers: in
 
 def test_a_model_has_as_many_gpus_as_hold_it_or_the_memory_that_is_said() -> None:
     assert needs("cuda", GPUS, gpu_bytes=80 * GB) == Needs(2, 2, LARGE.host)
-    assert needs("cuda", GPUS, gpu_bytes=40 * GB).gpus == 5
-    assert needs("cuda", GPUS, gpu_bytes=150 * GB).gpus == 1
+    assert (needs("cuda", GPUS, gpu_bytes=40 * GB).gpus, needs("cuda", GPUS, gpu_bytes=150 * GB).gpus) == (5, 1)
     assert needs("auto", GPUS, gpu_bytes=80 * GB).gpus == 2
     assert needs("cuda:0..3", GPUS, gpu_bytes=80 * GB).gpus == 4  # as its name says
     assert needs("cuda", GPUS).gpus == 1  # of unknown memory
@@ -441,9 +432,7 @@ def test_a_model_has_as_many_gpus_as_hold_it_or_the_memory_that_is_said() -> Non
         ("cpu", [], {}, "it needs 1 CPU (0 on the largest)"),
     ],
 )
-def test_what_has_no_room_is_said_with_what_is_lacking(
-    device: str, nodes: list[dict[str, float]], given: dict[str, Any], words: str
-) -> None:
+def test_no_room_is_said(device: str, nodes: list[dict[str, float]], given: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError) as caught:
         needs(device, *nodes, **given)
     assert words in str(caught.value)
@@ -454,7 +443,96 @@ def test_a_cluster_and_what_it_lacks_in_words() -> None:
     assert Needs(2, 1, 12 * GB).lacking({"CPU": 4, "GPU": 1, "memory": 3.5 * GB}) == short
     assert Needs(0, 1, 0).lacking({"CPU": 1}) == ""
     assert in_words([CPUS, CPUS, GPUS]) == "3 nodes, 8 GPUs, 48 CPUs and 640.0 GB of memory"
-    assert in_words([{"CPU": 1.0}]) == "1 node and 1 CPU"
-    assert slots_of([CPUS, GPUS]) == 8
-    assert slots_of([CPUS, CPUS]) == 16
-    assert slots_of([]) == 1
+    assert (in_words([{"CPU": 1.0}]), slots_of([CPUS, GPUS])) == ("1 node and 1 CPU", 8)
+    assert (slots_of([CPUS, CPUS]), slots_of([])) == (16, 1)
+
+
+LETTERS = TokenSet([1, 2])
+
+
+tokens = st.lists(st.integers(0, 2), min_size=1, max_size=6).map(lambda drawn: ids(*drawn))
+spans = st.builds(Span, tokens, tokens)
+generations = st.builds(Generation, tokens, st.integers(1, 4))
+drawn_questions = st.one_of(
+    spans,
+    st.builds(Mass, tokens, st.just(LETTERS)),
+    generations,
+    st.builds(Conclusion, generations, spans),
+    st.builds(MaskedLoss, spans),
+    st.builds(Cosine, tokens, tokens),
+)
+
+
+def by_key(asked: list[BlockQuestion]) -> dict[str, BlockQuestion]:
+    return {question.key: question for question in asked}
+
+
+@given(st.lists(drawn_questions, max_size=30), st.integers(1, 60))
+def test_every_question_is_in_exactly_one_shard(asked: list[BlockQuestion], size: int) -> None:
+    wanted = by_key(asked)
+    shards = list(cut_shards(wanted, size))
+    assert sorted([key for shard in shards for key in shard]) == sorted(wanted)
+    assert all(shard and all(wanted[key] is question for key, question in shard.items()) for shard in shards)
+
+
+@given(st.lists(drawn_questions, max_size=30), st.integers(1, 60), st.randoms(use_true_random=False))
+def test_shards_do_not_depend_on_the_order(asked: list[BlockQuestion], size: int, random: object) -> None:
+    wanted = by_key(asked)
+    shuffled = list(wanted.items())
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    one, other = (list(cut_shards(each, size)) for each in (wanted, dict(shuffled)))
+    assert [set(shard) for shard in one] == [set(shard) for shard in other]
+
+
+@given(st.lists(generations, min_size=1, max_size=12), st.lists(spans, max_size=12), st.integers(1, 20))
+def test_what_follows_a_generation_is_in_its_shard(generated: list[Generation], spans: list[Span], size: int) -> None:
+    after = [Conclusion(generated[place % len(generated)], span) for place, span in enumerate(spans)]
+    shards = list(cut_shards(by_key([*generated, *after]), size))
+    place = {key: number for number, shard in enumerate(shards) for key in shard}
+    assert all(place[question.key] == place[question.generation.key] for question in after)
+
+
+@settings(max_examples=80)
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=60), st.integers(1, 200), st.integers(50, 400))
+def test_a_cut_computes_hardly_anything_twice(texts: list[int], header: int, size: int) -> None:
+    """Questions after a common header: what is computed over all shards, against the tree of all of them."""
+    shared = np.zeros(header, dtype=np.int32)
+    asked = [
+        Span(np.concatenate([shared, np.full(length, place, dtype=np.int32)]), ids(7, 8))
+        for place, length in enumerate(texts, 1)
+    ]
+    shards = [list(shard.values()) for shard in cut_shards(by_key(asked), size)]  # type: ignore[arg-type]
+    computed = [unique_tokens(shard, ByteTokenizer()) for shard in shards]
+    assert sum(computed) <= unique_tokens(asked, ByteTokenizer()) * (1 + 1 / SHARE) + 1
+    for before, _ in pairwise(computed):
+        assert before >= size, "only the last shard is short"
+
+
+def test_long_work_is_cut_and_neither_short_work_nor_a_long_common_context_for_a_few_questions() -> None:
+    asked = by_key([Span(np.full(50, place, dtype=np.int32), ids(1)) for place in range(100)])
+    sizes = [len(shard) for shard in cut_shards(asked, 1000)]
+    assert (sizes, len(list(cut_shards(asked, 5000)))) == ([20, 20, 20, 20, 20], 1)
+    assert (len(list(cut_shards(asked, None))), list(cut_shards({}, 10))) == (1, [])
+    header = np.zeros(1000, dtype=np.int32)
+    asked = by_key([Span(np.concatenate([header, ids(place, place, place)]), ids(1)) for place in range(100)])
+    assert len(list(cut_shards(asked, 200))) == 1
+
+
+@pytest.mark.parametrize(
+    ("device", "size"),
+    [("cpu", SHARD_TOKENS["cpu"]), ("cuda:1", DEVICE_TOKENS), ("cuda", DEVICE_TOKENS), (SERVER, None)],
+)
+def test_a_shard_is_as_long_as_suits_the_device(device: str, size: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert shard_tokens(device) == size
+
+
+def test_of_a_cluster_that_ends_its_own_folder_goes_and_no_other(tmp_path: Path) -> None:
+    own, other = tmp_path / "session_1", tmp_path / "session_2"
+    for session in (own, other):
+        (session / "logs").mkdir(parents=True)
+        (session / "logs" / "raylet.out").write_text("started")
+    (tmp_path / "session_latest").symlink_to(own)
+    ended: list[str] = []
+    ray._end(SimpleNamespace(shutdown=lambda: ended.append("shutdown")), own)
+    assert (ended, [*tmp_path.iterdir()]) == (["shutdown"], [other])

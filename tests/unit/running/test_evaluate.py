@@ -12,18 +12,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from choicewise import evaluate, open_dataset, open_run
+from choicewise import Run, evaluate, open_dataset, open_run, score
 from choicewise.cli.options import resuming_command
+from choicewise.data.benchmarks import benchmark_of
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
-from choicewise.errors import DataError, StoreError, UsageError
+from choicewise.errors import DataError, ModelError, StoreError, UsageError
 from choicewise.models.fake import HashModel
 from choicewise.models.model import SelfCheck
 from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.protocol import BOUNDARIES
 from choicewise.records import EngineRecord, SelfCheckRecord
-from choicewise.results.run import Run
-from choicewise.running.job import job_of
-from choicewise.store.folder import read_manifest
+from choicewise.running.examples import asked_selectors, checked_shots
+from choicewise.running.job import job_of, sources_of
+from choicewise.store.folder import read_manifest, read_sweep
 from tests.helpers.commands import choicewise
 from tests.helpers.hash_models import Failing
 from tests.helpers.mmlu_data import write_mmlu
@@ -57,8 +59,7 @@ def test_every_protocol_agrees_with_the_oracle(evaluated: Evaluate, model: str, 
     rows = {row.protocol: row for row in evaluated("mmlu", model=model, limit=2).rows()}
     assert set(rows) == set(resolve("mmlu"))
     likelihoods = [row.value for name, row in rows.items() if "pmi" not in name]  # PMI compares with a null that knows
-    assert likelihoods == [value] * len(likelihoods)
-    assert {row.n for row in rows.values()} == {4}
+    assert (likelihoods, {row.n for row in rows.values()}) == ([value] * len(likelihoods), {4})
     assert {row.missing for row in rows.values()} == {0}
 
 
@@ -69,8 +70,7 @@ def test_a_repeated_run_asks_nothing_and_changes_nothing(evaluated: Evaluate, tm
     asked, times = len(model.asked), {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     assert asked > 0
     second = evaluated(*FAMILIES[:3], model=model)
-    assert len(model.asked) == asked
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == times
+    assert (len(model.asked), {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}) == (asked, times)
     assert second.report() == first.report()
 
 
@@ -95,13 +95,10 @@ def test_an_interrupted_block_keeps_what_it_showed(evaluated: Evaluate, tmp_path
     table = evaluated("mmlu/cloze", model=every, out=tmp_path / "whole").report()
     with pytest.raises(KeyboardInterrupt):
         evaluated("mmlu/cloze", model=Failing(most=30))
-    assert evaluated("mmlu/cloze", model=rest).report() == table
-    assert len(rest.asked) == len(every.asked) - 30
+    assert (evaluated("mmlu/cloze", model=rest).report(), len(rest.asked)) == (table, len(every.asked) - 30)
 
 
-def test_a_protocol_beside_or_after_others_costs_only_what_nobody_asked(
-    evaluated: Evaluate, data: Path, tmp_path: Path
-) -> None:
+def test_a_further_protocol_costs_only_what_nobody_asked(evaluated: Evaluate, data: Path, tmp_path: Path) -> None:
     model, both = Failing(), Failing()
     evaluated("mmlu/cloze:sum", model=model)
     before = len(model.asked)
@@ -115,9 +112,7 @@ def test_a_protocol_beside_or_after_others_costs_only_what_nobody_asked(
     assert [row.protocol for row in run.rows()] == ["mmlu/cloze:sum", "mmlu/cloze:char_mean", "mmlu/cloze:pmi-answer"]
 
 
-def test_scores_observations_and_groups_are_tables_of_a_model_by_name_or_path(
-    evaluated: Evaluate, tmp_path: Path
-) -> None:
+def test_scores_observations_and_groups_are_tables_of_any_model(evaluated: Evaluate, tmp_path: Path) -> None:
     run = evaluated("mmlu/cloze:sum", limit=2)
     scores = run.scores().to_pylist()
     assert len(scores) == 2 * 2 * 4
@@ -132,7 +127,6 @@ def test_scores_observations_and_groups_are_tables_of_a_model_by_name_or_path(
 
 def test_observations_say_once_why_there_is_none(tmp_path: Path) -> None:
     """Of what could not be asked as well as of what the model did not answer."""
-
     model = Silent(lambda question: bytes(question.continuation.tolist()) == b"no", "too long")  # type: ignore[union-attr]
     data = Dataset("odd", {"test": (Item("1", "Which?", ("yes", "no", ""), (0,)),)})
     run = evaluate(model=model, data=data, protocols=["options/cloze:sum@continuation={choice}"], out=tmp_path)
@@ -155,8 +149,7 @@ def test_a_protocol_on_another_split_needs_its_items(evaluated: Evaluate, tmp_pa
 
 def test_limit_and_subject_choose_items_and_are_with_the_model_the_identity(evaluated: Evaluate) -> None:
     run = evaluated("mmlu/original", subjects=["trees"], limit=3)
-    assert run.rows()[0].n == 3
-    assert set(run.tables.items["subject"].to_pylist()) == {"trees"}
+    assert (run.rows()[0].n, set(run.tables.items["subject"].to_pylist())) == (3, {"trees"})
     with pytest.raises(StoreError, match="another selection"):
         evaluated("mmlu/original", subjects=["trees"], limit=4)
     with pytest.raises(StoreError, match="another model"):
@@ -178,9 +171,7 @@ def test_wrong_numbers_of_choices_stop_or_are_counted(evaluated: Evaluate, data:
     assert {(row.n, row.missing) for row in run.rows()} == {(3, 2)}
 
 
-def test_shots_are_dropped_and_counted_and_prompts_too_long_without_any_are_missing(
-    evaluated: Evaluate, tmp_path: Path
-) -> None:
+def test_dropped_shots_count_and_too_long_prompts_are_missing(evaluated: Evaluate, tmp_path: Path) -> None:
     narrow = HashModel()
     narrow.window = 600
     run = evaluated("mmlu/original", model=narrow)
@@ -227,8 +218,7 @@ def test_the_self_check_is_kept_with_the_run(evaluated: Evaluate, tmp_path: Path
     assert run.manifest.engine == EngineRecord(SelfCheckRecord("tree", "", 2e-5, 1e-5, 3e-5, 200))
     assert run.noise == 3e-5
     plain = evaluated("mmlu/original", out=tmp_path / "plain")
-    assert plain.manifest.engine == EngineRecord()
-    assert plain.noise is None
+    assert (plain.manifest.engine, plain.noise) == (EngineRecord(), None)
 
 
 def test_an_items_further_fields_are_kept(evaluated: Evaluate, tmp_path: Path) -> None:
@@ -286,3 +276,131 @@ def test_a_run_keeps_the_job_that_began_it_until_others_go_on(data: Path, tmp_pa
     (tmp_path / "moved").symlink_to(data)
     assert asked("mmlu/original", tmp_path / "moved") == first  # nothing to do
     assert asked("mmlu/helm", tmp_path / "moved") == [{"path": str(tmp_path / "moved")}]
+
+
+def write_piqa(file: Path) -> Path:
+    rows = [{"goal": f"How {n}?", "sol1": "so", "sol2": "not so", "label": n % 2} for n in range(3)]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return file
+
+
+def asked(*data: Path | str, protocols: tuple[str, ...] = ("mmlu/original", "piqa")) -> dict[str, tuple[str, ...]]:
+    job = job_of({"models": ["fake:hash"], "protocols": protocols, "data": [str(each) for each in data]})
+    return {source.name: source.selectors for source in sources_of(job, fitting=True)}
+
+
+@pytest.mark.parametrize("name", ["piqa.jsonl", "PIQA.validation.jsonl", "piqa_val.jsonl", "rows.jsonl"])
+def test_a_file_is_known_by_its_name_or_its_columns(tmp_path: Path, name: str) -> None:
+    file, quiz = write_piqa(tmp_path / name), write_mmlu(tmp_path / "quiz", questions=1)
+    assert benchmark_of(str(file), ["piqa", "mmlu"]) == "piqa"
+    assert asked(quiz, file) == {str(quiz): ("mmlu/original",), str(file): ("piqa",)}
+
+
+def test_the_longest_name_is_meant(tmp_path: Path) -> None:
+    (tmp_path / "mmlu-pro.jsonl").write_text("{}\n")
+    assert benchmark_of(str(tmp_path / "mmlu-pro.jsonl"), ["mmlu"]) == "mmlu-pro"
+    assert (benchmark_of("allenai/ai2_arc:ARC-Easy", []), benchmark_of("ybisk/piqa", [])) == ("arc-easy", "piqa")
+    assert benchmark_of("somebody/else", ["piqa"]) is None
+
+
+def test_every_protocol_is_asked_somewhere_and_only_its_own_part_of_a_selector(tmp_path: Path) -> None:
+    """Against a plain reference: a protocol is asked on the data of its benchmark, else on those of none."""
+    file, quiz = write_piqa(tmp_path / "piqa.jsonl"), write_mmlu(tmp_path / "quiz", questions=1)
+    selectors = ("mmlu/original", "piqa/harness:acc", "arc-easy/harness:acc", "options/cloze:sum")
+    job = job_of({"models": ["fake:hash"], "protocols": selectors, "data": [str(quiz), str(file)]})
+    for source in sources_of(job, fitting=True):
+        for name, recipe in resolve(*selectors).items():
+            here = recipe.benchmark == "any" or (recipe.benchmark == "piqa") == (source.name == str(file))
+            assert (name in source.recipes) == here
+        assert set(resolve(*source.selectors)) == set(source.recipes)
+
+
+def test_one_benchmark_or_unknown_data_are_asked_as_before(tmp_path: Path) -> None:
+    one, two = (write_mmlu(tmp_path / name, questions=1) for name in ("one", "two"))
+    both = ("mmlu/original", "piqa")
+    assert asked(one, two) == {str(one): both, str(two): both}
+    file = write_piqa(tmp_path / "piqa.jsonl")
+    with pytest.raises(UsageError, match="is asked by none"):
+        asked(one, file, protocols=("piqa",))
+
+
+def test_what_failed_in_an_earlier_plan_leaves_with_it(tmp_path: Path) -> None:
+    data, out = write_mmlu(tmp_path / "data", questions=1), tmp_path / "out"
+    line = ("sweep", "--protocol", "mmlu/original@shots=0", "--data", data, "--out", out, "--model")
+    choicewise(*line, "fake:hash", "--model", tmp_path / "no-model")
+    assert {cell.model for cell in read_sweep(out).cells if cell.failure} == {str(tmp_path / "no-model")}
+    told = choicewise(*line, "fake:hash", code=0)
+    assert [cell.model for cell in read_sweep(out).cells] == ["fake:hash"]
+    assert "no-model" not in told.stdout + told.stderr
+    assert "no-model" not in choicewise("report", out, code=0).stdout
+
+
+def test_a_sweep_without_a_run_says_what_to_do(tmp_path: Path) -> None:
+    data, out = write_mmlu(tmp_path / "data", questions=1), tmp_path / "out"
+    line = ("sweep", "--protocol", "mmlu/original@shots=0", "--data", data, "--out", out, "--model")
+    choicewise(*line, tmp_path / "no-model")
+    told = choicewise("report", out).stderr
+    assert "no run is there" in told
+    assert "each of 1 run failed; mend what stands below" in told
+    assert "choicewise sweep" in told
+    assert "no-model" in told
+
+
+def test_shots_are_a_number_or_where_to_stop() -> None:
+    assert [checked_shots(shots) for shots in (None, 0, 5, "error")] == [None, 0, 5, "error"]
+    for shots in (True, -1, 1.5, "none"):
+        with pytest.raises(ValueError, match="a whole number"):
+            checked_shots(shots)
+    assert asked_selectors(["mmlu/original"], "error") == ("mmlu/original",)
+    (protocol,) = resolve(*asked_selectors(["mmlu/original"], 2)).values()
+    assert protocol.shots == 2
+
+
+def test_a_model_is_a_name_or_a_path() -> None:
+    by_name, by_path = (score(model, "The cat", [" sat", " ran"]) for model in ("fake:hash", Path("fake:hash")))
+    assert by_name == by_path == score("fake:hash", "The cat", iter([" sat", " ran"]))
+    assert by_name["choice"].to_pylist() == [" sat", " ran"]
+
+
+def test_domain_scores_take_the_premise_and_are_left_out_without_one() -> None:
+    """By the chain rule of the fake, whose log-probabilities of consecutive texts add up."""
+    context, choices, premise = "The cat", [" sat", " ran off"], " the answer is:"
+    after = {text: score("fake:hash", text, choices) for text in (context, premise)}
+    table = score("fake:hash", context, choices, premise=premise)
+    assert table["domain_conditional"].to_pylist() == after[premise]["sum"].to_pylist()
+    np.testing.assert_allclose(table["dc_pmi"], np.subtract(after[context]["sum"], after[premise]["sum"]))
+    assert table.drop_columns(["dc_pmi", "domain_conditional"]) == after[context]
+    assert not np.allclose(table["dc_pmi"], table["pmi"])
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_a_premise_that_is_the_context_adds_nothing(boundary: str) -> None:
+    if boundary == "word":
+        pytest.skip("the bytes of the fake mark no words")
+    for context in ("the cat", "the cat ", "\n"):
+        table = score("fake:hash", context, ["s", " sa"], boundary=boundary, premise=context)
+        assert table["dc_pmi"].to_pylist() == [0, 0]
+
+
+def test_a_premise_with_the_space_of_the_choices_stands_in_its_place() -> None:
+    spaced = score("fake:hash", "The cat", [" sat"], boundary="joint", premise="it: ")
+    bare = score("fake:hash", "it: ", ["sat"], boundary="joint")
+    assert spaced["domain_conditional"].to_pylist() == bare["sum"].to_pylist()
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_an_empty_choice_is_refused_under_every_boundary(boundary: str) -> None:
+    with pytest.raises(ModelError, match="choice '' can't be scored: continuation '' leaves nothing to score"):
+        score("fake:hash", "The cat", ["", " sat"], boundary=boundary)
+
+
+@pytest.mark.parametrize(("choices", "reason"), [(" sat", r"write choices=\[' sat'\]"), ([], "at least one choice")])
+def test_choices_are_a_list_of_some(choices: str | list[str], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        score("fake:hash", "The cat", choices)
+
+
+def test_half_a_character_is_no_text() -> None:
+    for context, choices in (("The \ud83d", [" sat"]), ("The cat", [" sat", " \ude00"])):
+        with pytest.raises(UsageError, match="lone surrogate"):
+            score("fake:hash", context, choices)

@@ -85,8 +85,7 @@ def test_time_left_is_right_within_30_percent_after_a_tenth(seed: int, slow: flo
     for number, (now, done) in enumerate(moments[:-1]):
         left.add(now, done)
         if 0.1 * total <= done <= 0.95 * total:
-            heartbeat = now + (moments[number + 1][0] - now) / 2
-            for moment in (now, heartbeat):
+            for moment in (now, now + (moments[number + 1][0] - now) / 2):
                 left.add(moment, done)
                 estimate = left.seconds(moment)
                 assert estimate is not None
@@ -119,8 +118,7 @@ def test_a_terminal_has_one_line_that_goes_away(monkeypatch: pytest.MonkeyPatch)
         report(0, 10)
         report(10, 10)
     first, shown, gone = terminal.getvalue().split("\r\x1b[K")
-    assert (first, gone) == ("", "")
-    assert shown == "a model with a long name \\x1b[31m: ███…"
+    assert (first, gone, shown) == ("", "", "a model with a long name \\x1b[31m: ███…")
     assert "\n" not in terminal.getvalue()
 
 

@@ -58,8 +58,7 @@ def test_a_suite_is_a_selector_among_others(trio: Path) -> None:
 def test_a_protocol_with_other_axes_is_called_after_them_if_there_are_such() -> None:
     ((name, fewer),) = resolve("mmlu/original@shots=2").items()
     ((_, published),) = resolve("mmlu/original").items()
-    assert name == "mmlu/original@shots=2"
-    assert (fewer.shots, published.shots) == (2, 5)
+    assert (name, fewer.shots, published.shots) == ("mmlu/original@shots=2", 2, 5)
     assert parse_signature(signature(fewer)) == fewer
     assert resolve("mmlu/original@shots=5") == {"mmlu/original": published}
     assert set(resolve("mmlu/cloze@shots=0")) == set(resolve("mmlu/cloze"))
@@ -84,9 +83,7 @@ def test_a_protocol_with_other_axes_is_called_after_them_if_there_are_such() -> 
         (TRIO.format(more="") + "\nweight = 2", "unknown key 'weight'"),
     ],
 )
-def test_a_suite_that_means_nothing_is_refused(
-    text: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_suite_is_refused(text: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with known_suites(tmp_path, monkeypatch, wrong=text), pytest.raises(ProtocolError, match=told):
         suite("tests/trio")
 
@@ -96,9 +93,7 @@ def test_names_are_known_without_reading_the_files() -> None:
     assert {name.partition("/")[0] for name in entry_names()} <= set(group_names())
 
 
-def test_the_list_and_the_sheet_of_a_suite_and_what_can_t_be_scored_here(
-    trio: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_list_and_the_sheet_of_a_suite(trio: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "tests/trio" in choicewise("protocols", code=0).stdout
     shown = choicewise("protocols", "show", "tests/trio", code=0).stdout
     assert "mmlu        2      acc (macro)  mmlu/harness-v1@shots=2" in shown
@@ -137,9 +132,7 @@ def test_a_line_runs_a_suite_on_its_benchmarks(trio: Path) -> None:
     assert before == {file: file.stat().st_mtime_ns for file in before}
 
 
-def test_missing_data_are_named_all_at_once_before_a_model_is_loaded(
-    trio: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_data_are_named_before_a_model_is_loaded(trio: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHOICEWISE_DATA", str(trio.parent / "nowhere"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(MissingData) as caught:
@@ -150,9 +143,7 @@ def test_missing_data_are_named_all_at_once_before_a_model_is_loaded(
             invoke([*run_line(trio, "fake:hash"), *option])
 
 
-def test_what_is_wrong_with_several_benchmarks_is_listed_line_by_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_wrong_is_listed_benchmark_by_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHOICEWISE_DATA", str(tmp_path / "data"))
     row = {"question": "is it", "passage": "P", "idx": 0, "label": 5}
     arc = {"id": "1", "question": "Q", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "Z"}
@@ -177,9 +168,7 @@ def test_without_missing_the_average_is_incomplete(trio: Path, monkeypatch: pyte
     assert "choicewise fetch winogrande" in " ".join(shown.split())
     rows = json.loads(choicewise("report", "--json", trio, code=0).stdout)
     (average,) = [row for row in rows if row["metric"] == "average"]
-    assert average["value"] is None
-    assert average["mean_of_parts"] == 1.0
-    assert average["complete"] is False
+    assert (average["value"], average["mean_of_parts"], average["complete"]) == (None, 1.0, False)
     (trio.parent / "elsewhere").rename(trio.parent / "data/winogrande")
     assert "100.0   82.1 – 100.0  24" in choicewise(*run_line(trio), code=0).stdout
 

@@ -124,14 +124,11 @@ def test_a_failure_is_recorded_and_the_sweep_goes_on(data: Path, loads: list[str
     assert "mmlu/original" in printed.stdout
     (data / "gone").rename(data / "winogrande")
     choicewise(*line(out, "fake:hash", "fake:oracle"), code=0)  # what failed goes with the line that asked for it
-    assert read_sweep(out).models == ("fake:hash", "fake:oracle")
-    assert read_sweep(out).missing == ()
+    assert (read_sweep(out).models, read_sweep(out).missing) == (("fake:hash", "fake:oracle"), ())
 
 
 @pytest.mark.costly("three sweeps")
-def test_runs_of_an_earlier_line_stay_without_what_failed(
-    data: Path, loads: list[str], trio: list[str], out: Path
-) -> None:
+def test_runs_of_an_earlier_line_stay(data: Path, loads: list[str], trio: list[str], out: Path) -> None:
     with pytest.raises(UsageError, match="no run is there"):
         invoke(line(out, "broken", protocols=trio))
     choicewise(*line(out, "fake:hash"), code=0)
@@ -148,8 +145,7 @@ def test_runs_of_an_earlier_line_stay_without_what_failed(
 def test_a_refused_line_leaves_nothing_in_the_folder(data: Path, loads: list[str], trio: list[str], out: Path) -> None:
     with pytest.raises(ModelError, match="no weights"):  # as it is one model
         invoke(run_line(out, "broken"))
-    assert loads == ["mmlu", "winogrande", "broken"]
-    assert list(out.iterdir()) == []
+    assert (loads, list(out.iterdir())) == (["mmlu", "winogrande", "broken"], [])
     choicewise(*run_line(out, "fake:hash"), code=0)
     before = read_sweep(out)
     with pytest.raises(ModelError):
@@ -316,20 +312,16 @@ def test_other_folders_and_damaged_ones_are_refused(out: Path, data: Path, study
 
 
 @pytest.mark.costly("a page is written")
-def test_readers_and_a_page_take_a_folder_of_several_runs(
-    data: Path, trio: list[str], out: Path, tmp_path: Path
-) -> None:
+def test_readers_and_pages_take_a_folder_of_runs(data: Path, trio: list[str], out: Path, tmp_path: Path) -> None:
     choicewise(*line(out, "fake:hash", "fake:oracle", protocols=trio), code=0)
     assert "tests/trio: values in % and their plain mean" in choicewise("report", out, code=0).stdout
     assert "tides" in choicewise("report", "--by", "subjects", out, code=0).stdout
-    compared = choicewise("compare", out / "fake-hash", out / "fake-oracle", code=0).stdout
-    assert "winogrande/harness" in compared
+    assert "winogrande/harness" in choicewise("compare", out / "fake-hash", out / "fake-oracle", code=0).stdout
     with pytest.raises(UsageError, match="name a model's folder"):
         invoke(["compare", str(out), str(out / "fake-oracle")])
     with pytest.raises(UsageError, match="holds 6 runs"):
         invoke(["explain", str(out), "--item", "tides/test/0"])
     choicewise("explain", out / "fake-hash/mmlu", "--item", "tides/test/0", code=0)
-
     pytest.importorskip("jinja2")
     pytest.importorskip("vl_convert")
     choicewise("page", out, "--out", tmp_path / "page.html", "--items", "0", code=0)
@@ -362,8 +354,7 @@ def test_a_folder_stands_for_the_runs_directly_in_it(study: Study, tmp_path: Pat
     folder = study.hash.parent
     assert run_folders([folder]) == [study.anti, study.hash, study.oracle]
     assert run_folders([study.oracle, folder]) == [study.oracle, study.anti, study.hash]
-    assert run_folders([study.hash]) == [study.hash]
-    assert one_run(study.hash) == study.hash
+    assert (run_folders([study.hash]), one_run(study.hash)) == ([study.hash], study.hash)
     with pytest.raises(UsageError, match="holds 3 runs"):
         one_run(folder)
     (tmp_path / "page.html").write_text("<p>a page</p>", encoding="utf-8")

@@ -9,7 +9,7 @@ from statistics import fmean
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import choicewise
@@ -21,12 +21,14 @@ from choicewise.scoring.decide import OUTSIDE, argmax, gold_rows, limited
 from choicewise.scoring.observed import reduce_rows, row_of
 from choicewise.scoring.scores import (
     FIXED,
+    LACKS,
     SCORES,
     bare,
     bytes_bare,
     chars,
     chars_bare,
     gnmt,
+    lacking,
     sensitivity,
     token_bytes,
     token_power,
@@ -326,6 +328,15 @@ def test_continuations_refuse_arrays_that_do_not_fit(change: dict, message: str)
         replace(observed, **change)
 
 
+def test_only_a_row_without_the_score_lacks_something() -> None:
+    totals, lengths = np.array([-1.0, -2.0, NAN, NAN]), np.array([2.0, NAN, NAN, 1.0])
+    rows = continuations([[row(" a"), row(" b"), row(" c"), row(" d", -3.0)]])
+    observed = replace(rows, totals=totals, token_counts=lengths)
+    told = [LACKS[code] for code in lacking(SCORES["token_mean"], observed, None)]
+    assert [text.partition(":")[0] for text in told] == ["", "the log has no token counts", "", ""]
+    assert not lacking(SCORES["token_mean"], rows, None).any()
+
+
 @given(items=random_items())
 def test_outside_replaces_exactly_the_tokens_that_are_not_among_the_top(items: Items) -> None:
     observed, rows = continuations(items), [row for item in items for row in item]
@@ -345,10 +356,14 @@ def test_four_letters_outside_the_top_tie_and_the_first_wins_as_in_the_original(
 TOKEN = st.tuples(st.floats(-9, 0, width=32), st.integers(-9, 8))
 
 
-@given(st.lists(st.tuples(st.booleans(), st.lists(TOKEN, min_size=1, max_size=4)), min_size=1, max_size=6))
-def test_bounds_outside_the_top_token_by_token(rows: list[tuple[bool, list[tuple[float, int]]]]) -> None:
+@given(
+    st.lists(st.tuples(st.booleans(), st.lists(TOKEN, min_size=1, max_size=4)), min_size=1, max_size=6),
+    st.sampled_from([1, 4]),
+)
+@example([(False, [(0.0, -1)])], 1)  # nothing is likelier than what is certain
+def test_bounds_outside_the_top_token_by_token(rows: list[tuple[bool, list[tuple[float, int]]]], top: int) -> None:
     """``-1 - rank`` tokens at least are likelier than one of a negative rank."""
-    top, floor = 4, -5.0
+    floor = -5.0
     observed = continuations([[Row("x", *zip(*[(v, 0, 1, r) for v, r in tokens], strict=True)) for _, tokens in rows]])
     told = limited(replace(observed, at_most=np.array([bound for bound, _ in rows])), top, floor)
     logprobs, bounds = [], []

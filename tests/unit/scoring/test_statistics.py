@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from choicewise.results.measurement import interval
 from choicewise.scoring.decide import Decisions, argmax, gold_rows
-from choicewise.scoring.intervals import clustered_error, micro, rank_intervals, ranks, standard_error, wilson
+from choicewise.scoring.intervals import (
+    clustered_error,
+    micro,
+    rank_intervals,
+    ranks,
+    standard_error,
+    variance_of_means,
+    wilson,
+)
 from choicewise.scoring.significance import (
     exact_tail,
     holm,
@@ -37,6 +45,15 @@ def test_wilson_and_beta_binomial_equal_scipy(n: int, data: st.DataObject, level
     bounds = interval("beta-binomial", np.repeat([1.0, 0.0], [right, n - right]), ["s"] * n, macro=False)
     posterior = scipy.stats.beta(right + 1, n - right + 1)  # under a uniform prior
     assert bounds == pytest.approx(posterior.interval(0.95), abs=1e-9)
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=4), min_size=1, max_size=6))
+def test_variance_of_means_is_that_of_the_subjects(subjects: list[list[bool]]) -> None:
+    overall = np.mean([np.mean(each) for each in subjects])
+    alone = overall * (1 - overall)
+    of = [scipy.stats.sem(each) ** 2 if len(each) > 1 else alone for each in subjects]
+    found = variance_of_means(np.array([sum(each) for each in subjects]), np.array([len(each) for each in subjects]))
+    assert found == pytest.approx(sum(of) / len(of) ** 2, abs=1e-12)
 
 
 @given(mean=st.floats(0, 1), n=st.integers(1, 10**6))

@@ -255,6 +255,7 @@ def test_at_chance_is_within_one_standard_error_and_includes_it() -> None:
 
     assert at_chance([4], [True])  # one item says nothing
     assert not at_chance([4, 4], [True, True])  # two that agree have no error
-    # mean 0.2, standard error 0.2: chances 0.4 and a little more
-    assert at_chance([2, 2, 2, 4, 4], [True, *[False] * 4])
-    assert not at_chance([2, 2, 2, 2, 4], [True, *[False] * 4])
+    # means 1/4 and 3/4, standard error 1/4, all exact in binary: chance 1/2 and a little less
+    assert at_chance([2, 2, 2, 2], [True, False, False, False])
+    assert at_chance([2, 2, 2, 2], [True, True, True, False])
+    assert not at_chance([2, 2, 2, 3], [True, True, True, False])

@@ -100,8 +100,7 @@ def test_an_observation_may_have_a_total_and_no_tokens(tmp_path: Path) -> None:
     total = records.ObservationRow("total", (), (), (), (), total=-3.5)
     tables.write_arrow(path, tables.make_table(tables.SCHEMAS["observations"], [OBSERVATION, total]))
     table = tables.read_table(path, tables.SCHEMAS["observations"], tables.fingerprint(path.read_bytes()))
-    assert table["total"].to_pylist() == [None, -3.5]
-    assert table["tokens"].to_pylist() == [[1, 2], []]
+    assert (table["total"].to_pylist(), table["tokens"].to_pylist()) == ([None, -3.5], [[1, 2], []])
 
 
 @pytest.mark.parametrize(
@@ -246,8 +245,7 @@ def test_an_edited_manifest_is_not_believed(filled: Path) -> None:
 def test_the_item_table_is_listed_with_size_and_sha256_or_refused(filled: Path, tmp_path: Path) -> None:
     content = (filled / "items.parquet").read_bytes()
     listed = {"items.parquet": records.FileRecord(len(content), hashlib.sha256(content).hexdigest())}
-    assert store.read_manifest(filled).files == listed
-    assert tables.write_items(tmp_path, [ITEM]) == listed
+    assert (store.read_manifest(filled).files, tables.write_items(tmp_path, [ITEM])) == (listed, listed)
     with pytest.raises(StoreError, match=r"items\.parquet is not the file the manifest describes"):
         tables.read_items(filled, replace(store.read_manifest(filled), files={}))
 
@@ -398,8 +396,7 @@ def test_what_was_observed_before_an_error_is_kept_with_what_it_cost(tmp_path: P
             writer.add(OBSERVATION)
             model.computed += 7
             raise KeyboardInterrupt
-        assert observed(tmp_path) == ["k"]
-        assert folder.missing("test", "s", 1, ["ask"]) == [(0, 1, ["ask"])]
+        assert (observed(tmp_path), folder.missing("test", "s", 1, ["ask"])) == (["k"], [(0, 1, ["ask"])])
         with store.BlockWriter(folder, PLACE, model) as writer:
             model.computed += 3
             writer.write(["ask"], tokens_asked=50)

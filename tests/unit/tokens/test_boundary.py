@@ -225,8 +225,7 @@ def test_count_takes_the_tokens_before_it_from_the_whole_text() -> None:
 def test_common_prefix(sequences: list[list[int]]) -> None:
     found = common_prefix([np.asarray(sequence, dtype=np.int32) for sequence in sequences])
     longest = min(map(len, sequences))
-    expected = max(n for n in range(longest + 1) if all(one[:n] == sequences[0][:n] for one in sequences))
-    assert found == expected
+    assert found == max(n for n in range(longest + 1) if all(one[:n] == sequences[0][:n] for one in sequences))
 
 
 def span(context: int, continuation: int) -> ChoiceQuestion:

@@ -79,8 +79,7 @@ def test_heal_divides_by_how_the_shared_tokens_may_go_on(context: str, choices: 
             assert after == before
             continue
         mass = sum(model.probability(other.span.context, path) for path in coverings(model, other.before))
-        assert other.before.text == rest
-        assert after == pytest.approx(before - np.log(mass), abs=1e-4)
+        assert (other.before.text, after) == (rest, pytest.approx(before - np.log(mass), abs=1e-4))
         assert after <= 1e-6
 
 
@@ -212,8 +211,7 @@ def test_what_other_tools_drop_is_scored_or_flagged(context: str, choice: str) -
     tokens = tokenizer("tokenizers/gpt2")
     for policy in ("lcp", "heal", "bytes"):
         (one,) = under(policy, context, [choice], tokens)
-        assert one.missing is None
-        assert one.merged == (context != "foo(")
+        assert (one.missing, one.merged) == (None, context != "foo(")
         assert scored_bytes(tokens, one).endswith(choice.encode())
     (joint,) = under("joint", context, [choice], tokens)
     assert joint.missing is not None or joint.noncanonical == joint.merged == one.merged
@@ -227,8 +225,7 @@ def test_heal_of_an_unmerged_boundary_is_lcp(name: str, context: str, choice: st
     (plain,), (healed,) = (under(policy, context, [choice], tokens) for policy in ("lcp", "heal"))
     assert plain.merged == healed.merged
     if not plain.merged and healed.missing is None:
-        assert healed.before is None
-        assert plain.span.key == healed.span.key
+        assert (healed.before, plain.span.key) == (None, healed.span.key)
 
 
 @pytest.mark.costly("real tokenizers")
@@ -352,8 +349,7 @@ def test_probabilities_of_bytes_are_those_of_brute_force(context: list[int], tex
     prefixes = [model.starts_with(context, text[:end]) for end in range(len(text) + 1)]
     assert np.exp(total(model, probability(context, text, 0, len(text)))) == pytest.approx(prefixes[-1], rel=1e-4)
     assert np.exp(seen.logprobs) == pytest.approx(np.divide(prefixes[1:], prefixes[:-1]), rel=1e-4)
-    assert seen.tokens.tolist() == list(text)
-    assert seen.ranks.tolist() == [-1] * len(text)
+    assert (seen.tokens.tolist(), seen.ranks.tolist()) == (list(text), [-1] * len(text))
     following = [total(model, probability(context, text + byte, len(text), len(text) + 1)) for byte in (b"a", b"b")]
     assert np.exp(following).sum() == pytest.approx(1, rel=1e-5)
 
@@ -403,8 +399,7 @@ def test_bytes_of_a_byte_model_are_its_tokens() -> None:
 def test_what_no_token_spells_is_impossible() -> None:
     asked = [probability([6], b"x", 0, 1), probability([6], b"ax", 0, 1, 2), probability([6], b"a", 0, 1)]
     found = dict(answer_with_bytes(ToyModel().answer, asked, TOY))
-    assert found[0].logprobs.tolist() == [-np.inf]
-    assert found[1].logprobs[1] == -np.inf
+    assert (found[0].logprobs.tolist(), found[1].logprobs[1]) == ([-np.inf], -np.inf)
     assert np.isfinite(found[2].logprobs).all()
     ((_, after),) = answer_with_bytes(ToyModel().answer, [probability([6], b"xa", 1, 2)], TOY)
     assert np.isnan(after.logprobs).all()
@@ -436,9 +431,7 @@ def test_keys_sizes_and_inputs() -> None:
     others += [probability([6, 0], b"abab", 1, 4), ByteProbability(ids(6, 0), b"abab", (1, 2, 4), ((),))]
     assert probability([6, 0], b"abab", 1, 2, 4).key == question.key
     keys = {each.key for each in (question, *others)}
-    assert len(keys) == 5
-    assert without(question, 1).context.tolist() == [0]
-    assert question.inputs == 5
+    assert (len(keys), without(question, 1).context.tolist(), question.inputs) == (5, [0], 5)
     assert ByteProbability(ids(6, 0), b"abab", (0, 4), ((), (0,))).inputs == 3
     assert question.continuation.tolist() == list(b"bab")
     bytes_of, beyond = token_sizes(TOY), len(TOY.token_bytes)
@@ -455,8 +448,7 @@ def test_vocabulary_by_its_bytes(text: bytes, table: list[bytes]) -> None:
     words = Vocabulary(ToyTokenizer(table))
     assert words.spelling(text) == [token for token, spelled in enumerate(table) if spelled and spelled == text]
     continuing = [token for token, spelled in enumerate(table) if spelled and spelled.startswith(text)]
-    assert words.continuing(text).ids.tolist() == continuing
-    assert words.longest == max(map(len, table))
+    assert (words.continuing(text).ids.tolist(), words.longest) == (continuing, max(map(len, table)))
     assert words.spelled(range(len(table))) == b"".join(table)
     starting = {token for token, spelled in enumerate(table) if spelled[:1].isspace()}
     assert set(words.spaced.ids.tolist()) == starting

@@ -20,7 +20,7 @@ from choicewise.tokens import encode
 from choicewise.tokens.encode import NEWLINE_ENDS, NEWLINE_STARTS, SPLITS, PartwiseTokenizer, SplitRule, find_split_rule
 from choicewise.tokens.tokenizer import ByteTokenizer, byte_alphabet, token_bytes
 from tests.helpers.mmlu_data import shared_mmlu
-from tests.helpers.protocols import requests
+from tests.helpers.protocols import choice_questions, requests
 from tests.helpers.real_tokenizers import BYTE_LEVEL, LOSSLESS, LOSSY, PIECES, read_tokenizer
 from tests.paths import SHARED
 
@@ -73,8 +73,7 @@ def test_token_bytes_of_lossy_tokenizers() -> None:
 def test_token_bytes_of_special_and_added_tokens() -> None:
     names = ("tokenizers/gpt2", "tokenizers/gpt-neox-20b", "tokenizers/mistral-7b-v0.2")
     gpt2, neox, mistral = (tokenizer(name).token_bytes for name in names)
-    assert (gpt2[50256], neox[50276], mistral[3 + 0x0A]) == (b"", b"  ", b"\n")
-    assert mistral[:3] == [b"", b"", b""]
+    assert (gpt2[50256], neox[50276], mistral[3 + 0x0A], mistral[:3]) == (b"", b"  ", b"\n", [b"", b"", b""])
 
 
 def test_token_bytes_of_files_made_up_here() -> None:
@@ -106,8 +105,7 @@ def test_hf_tokenizer_equals_the_tokenizers_own_call(name: str) -> None:
 def test_hf_tokenizer_decodes() -> None:
     ours = tokenizer("models/stories260K")
     (ids,) = ours.encode(["Once upon 👍🏽"], special=True)
-    assert ours.decode(ids) == " Once upon 👍🏽"
-    assert ours.decode(ids[:-1]) == " Once upon 👍" + "\ufffd"
+    assert (ours.decode(ids), ours.decode(ids[:-1])) == (" Once upon 👍🏽", " Once upon 👍" + "\ufffd")
     padding = np.asarray([len(ours.token_bytes), len(ours.token_bytes) + 7], dtype=np.int32)
     assert ours.decode(np.concatenate([ids, padding])) == " Once upon 👍🏽"
 
@@ -131,8 +129,7 @@ def copy_of(tmp_path: Path, **files: object) -> Path:
 )
 def test_hf_tokenizer_finds_bos_and_eos(shared_data: Path, tmp_path: Path, files: dict, expected: tuple) -> None:
     found = HfTokenizer(copy_of(tmp_path, **files))
-    assert (found.bos_id, found.eos_id) == expected
-    assert found.unknown_id == 0
+    assert ((found.bos_id, found.eos_id), found.unknown_id) == (expected, 0)
 
 
 def test_hf_tokenizer_digest_is_of_the_content(shared_data: Path, tmp_path: Path) -> None:
@@ -217,8 +214,7 @@ def test_texts_in_parts_have_the_tokens_of_the_whole(name: str, start: str, ends
     partwise = PartwiseTokenizer(inner, inner.cut)
     assert (partwise.rule is None) == (name in LOSSY)
     starts = [start, ends[0]]
-    continued = partwise.continued(starts, [ends] * 2, special=special)
-    for own, found in zip(starts, continued, strict=True):
+    for own, found in zip(starts, partwise.continued(starts, [ends] * 2, special=special), strict=True):
         if found is not None:
             tail, rests = found
             assert own.endswith(tail)
@@ -231,7 +227,7 @@ def test_texts_in_parts_have_the_tokens_of_the_whole(name: str, start: str, ends
 
 @pytest.mark.parametrize("name", [*LOSSLESS, *LOSSY])
 def test_real_prompts_have_the_tokens_of_the_whole(name: str) -> None:
-    """And go on after their last line, where the tokenizer is one that splits texts."""
+    """And go on after their last line, where the tokenizer is one that splits texts; they lose as little."""
     inner, data = tokenizer(name), shared_mmlu()
     partwise = PartwiseTokenizer(inner, inner.cut)
     protocols = resolve("mmlu/original", "mmlu/helm", "mmlu/harness-v0:acc").values()
@@ -241,6 +237,11 @@ def test_real_prompts_have_the_tokens_of_the_whole(name: str) -> None:
         assert all((rests is None) == (name in LOSSY) for rests in continued)
         texts = [each.context() + end for each in asked for end in ("", *each.continuations)]
         assert same(partwise.encode(texts, special=True), inner.encode(texts, special=True))
+        own, whole = (
+            [one.lossy for one in choice_questions(each, "joint", "none", contexts[0], continuations[0], [])]
+            for each in (partwise, inner)
+        )
+        assert own == whole
 
 
 class Counting(ByteTokenizer):
@@ -275,8 +276,7 @@ def test_shared_parts_are_encoded_once() -> None:
 def test_what_is_remembered_is_bounded() -> None:
     inner = Counting()
     partwise = PartwiseTokenizer(inner, BYTES, remembered=100)
-    texts = ["a" * 60 + f"\n{number}" for number in range(10)]
-    for text in texts * 2:
+    for text in ["a" * 60 + f"\n{number}" for number in range(10)] * 2:
         assert same(partwise.encode([text], special=True), inner.encode([text], special=True))
         assert partwise.remembered <= 100 + len(text)
 
@@ -306,8 +306,7 @@ def test_the_wrapper_is_the_tokenizer_it_wraps() -> None:
     partwise = PartwiseTokenizer(inner, BYTES)
     assert (partwise.bos_id, partwise.eos_id, partwise.unknown_id) == (256, None, None)
     assert partwise.token_bytes is inner.token_bytes
-    assert partwise.digest == inner.digest
-    assert partwise.decode(np.asarray([104, 105], dtype=np.int32)) == "hi"
+    assert (partwise.digest, partwise.decode(np.asarray([104, 105], dtype=np.int32))) == (inner.digest, "hi")
     assert partwise.encode([], special=True) == []
 
 
@@ -388,6 +387,5 @@ def test_find_split_rule_leaves_what_is_not_proven(unproven: dict[str, Any]) -> 
 @pytest.mark.parametrize("name", SPLITS)
 def test_splitting_before_these_newlines_would_be_wrong(name: str) -> None:
     """Or the tests above would show nothing: the trained tokenizers have tokens across the other side."""
-    inner = tokenizer(name)
-    whole, *parts = inner.encode(["one.\n\ntwo", "one.", "\n\ntwo"], special=False)
+    whole, *parts = tokenizer(name).encode(["one.\n\ntwo", "one.", "\n\ntwo"], special=False)
     assert whole.tolist() != np.concatenate(parts).tolist()

@@ -57,10 +57,11 @@ def pages() -> dict[Path, str]:
 
 def command_page() -> str:
     """Every command with its arguments and options, and the exit codes."""
-    parts = ["# Commands", f"{plain(cli.app.info.help or '')}", NOTE]
+    parts = ["# Commands", NOTE]
     parts.append(
-        "Results go to stdout, notes and progress to stderr. An option that would do nothing is refused, and so is one"
-        " that is given twice where only the last would count."
+        "Every command with its arguments and options, and the exit codes. Results go to stdout, notes and progress to"
+        " stderr. An option that would do nothing is refused, and so is one that is given twice where only the last"
+        " would count."
     )
     rows = [("code", "means"), *exit_codes()]
     parts += ["## Exit codes", table(rows)]
@@ -113,7 +114,8 @@ def python_page() -> str:
     parts = [
         "# Python",
         NOTE,
-        "Tables are Arrow tables: `.to_pandas()`, `.to_pylist()`. Everything is loaded when it is used.",
+        "What `import choicewise` has, how it is called, and what it raises. Tables are Arrow tables: `.to_pandas()`,"
+        " `.to_pylist()`. Everything is loaded when it is used.",
     ]
     for name in sorted(choicewise.__all__, key=lambda name: (name[0].isupper(), name)):
         parts += member_parts(f"choicewise.{name}", getattr(choicewise, name), 2)
@@ -235,7 +237,12 @@ def scores_of(names: tuple[str, ...]) -> str:
 
 def format_page() -> str:
     """What is read and written."""
-    parts = ["# Formats", NOTE, "## Questions", "`--data`: a folder in the original MMLU layout, or files that end in"]
+    parts = [
+        "# Formats",
+        NOTE,
+        "Every format of questions and of other tools' logs that is read, and of results that is written.",
+    ]
+    parts += ["## Questions", "`--data`: a folder in the original MMLU layout, or files that end in"]
     parts[-1] += f" {', '.join(f'`{suffix}`' for suffix in ROW_READERS)}: [your own data](../data.md)."
     rows = [(f"`{name}`", marked(reader(name).about)) for name in READERS]
     parts += ["## Logs of other tools", "`choicewise import`:", table([("`--from`", "is"), *rows])]
@@ -297,6 +304,11 @@ def family_page(family: str, members: list[Entry]) -> str:
             f"- cite: {escaped(data.citation)}\n- rows: <{data.source}>, `{data.repository}` at `{data.revision}`\n"
             f"- files: {files}"
         )
+    else:
+        about_what = {protocol.benchmark for each in members for protocol in each.protocols.values()}
+        data = "any data" if about_what == {"any"} else f"the data of {' and '.join(sorted(about_what))}"
+        ways = ", ".join(each.name.partition("/")[2] for each in members)
+        parts.append(f"{'One way' if len(members) == 1 else f'{len(members)} ways'} of asking, for {data}: {ways}.")
     for each in members:
         parts += entry_parts(each)
     return "\n\n".join(parts) + "\n"
@@ -355,7 +367,8 @@ def notebook_pages() -> dict[str, str]:
     place = DOCS / "notebook.ipynb"
     if not place.is_file():
         return {}
-    parts, made = [NOTE, "*[The same as a notebook](notebook.ipynb), with its outputs.*"], {}
+    same = "[the same as a notebook](notebook.ipynb), with its outputs"
+    parts, made = [NOTE, f"*Choicewise from Python: numbers, tables, charts ({same}).*"], {}
     for number, cell in enumerate(json.loads(place.read_text(encoding="utf-8"))["cells"]):
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":

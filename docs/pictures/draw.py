@@ -1,8 +1,9 @@
-"""The pictures of the pages: the demo's page, a dot of it with its box open, and its board, in light and dark.
+"""The pictures of the pages: the demo's page and its board, a dot with its box open, the page at three widths.
 
 python docs/pictures/draw.py [--demo FOLDER]
 
-``--demo``: where `choicewise demo` wrote its runs and its page (`make demo`: demo-run).  Needs Chromium.
+Each in light and in dark.  ``--demo``: where `choicewise demo` wrote its runs and its page (`make demo`: demo-run).
+Needs Chromium.
 """
 
 from __future__ import annotations
@@ -10,15 +11,23 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, FloatRect, Page, sync_playwright
 
 HERE = Path(__file__).resolve().parent
 CHROMIUM = "/usr/bin/chromium"
-WIDTH = 1100
-HEIGHTS = {"page": 1560, "board": 680}
+SHOWN = {"page": (1100, 1640), "board": (1100, 900)}
 """Pixels that are shown of each."""
+
+WIDTHS = {390: 1310, 900: 1150, 1440: 960}
+"""Windows in which the page is shown, the narrow ones from its top; in the widest a dot has its box open."""
+
+DOT = '[data-chart="strip"] [role="graphics-symbol"][aria-label^="mmlu/original: "]'
+Scheme = Literal["light", "dark"]
 
 
 def main() -> None:
@@ -26,48 +35,58 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demo", type=Path, default=HERE.parents[1] / "demo-run")
     demo = parser.parse_args().demo
-    command = [sys.executable, "-m", "choicewise", "serve", str(demo)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as driver:
-        assert server.stdout is not None
-        board = next(word for word in server.stdout.readline().split() if word.startswith("http"))
+    page = (demo / "page.html").resolve().as_uri()
+    schemes: tuple[Scheme, Scheme] = "light", "dark"
+    with sync_playwright() as driver, served(demo) as board:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        for name, address in {"page": (demo / "page.html").resolve().as_uri(), "board": board}.items():
-            for scheme in ("light", "dark"):
-                draw(browser, address, name, scheme)
-        for scheme in ("light", "dark"):
-            draw_dot(browser, (demo / "page.html").resolve().as_uri(), scheme)
+        for scheme in schemes:
+            for (name, size), address in zip(SHOWN.items(), (page, board), strict=True):
+                with opened(browser, address, scheme, *size) as tab:
+                    tab.screenshot(path=HERE / f"{name}-{scheme}.png")
+            for width, height in WIDTHS.items():
+                with opened(browser, page, scheme, width, height) as tab:
+                    if width == max(WIDTHS):
+                        clip = open_box(tab)
+                        tab.screenshot(path=HERE / f"dot-{scheme}.png", clip=clip)
+                    tab.screenshot(path=HERE / f"page-{width}-{scheme}.png")
         browser.close()
-        server.terminate()
 
 
-def draw(browser: Browser, address: str, name: str, scheme: str) -> None:
-    """One picture."""
-    tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHTS[name]})
-    tab.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+@contextmanager
+def served(demo: Path) -> Iterator[str]:
+    """The address of the board of these runs."""
+    command = [sys.executable, "-m", "choicewise", "serve", str(demo)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield next(word for word in server.stdout.readline().split() if word.startswith("http"))
+        finally:
+            server.terminate()
+
+
+@contextmanager
+def opened(browser: Browser, address: str, scheme: Scheme, width: int, height: int) -> Iterator[Page]:
+    """A tab with the page, once it is whole: its script is done, and nothing of it is still being computed."""
+    tab = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
     tab.goto(address)
     tab.wait_for_function("document.fonts.ready")
-    tab.screenshot(path=HERE / f"{name}-{scheme}.png")
+    if address.startswith("file:"):
+        tab.wait_for_selector("html[data-ready]", state="attached")
+    while any(words in tab.inner_text("main") for words in ("still being computed", "still to be read")):
+        tab.wait_for_timeout(1000)
+        tab.reload()
+    yield tab
     tab.close()
 
 
-def draw_dot(browser: Browser, address: str, scheme: str) -> None:
-    """The chart of all numbers with the pointer on one of its dots, as it shows in a wide window."""
-    tab = browser.new_page(viewport={"width": 1440, "height": 900})
-    tab.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-    tab.goto(address)
-    tab.wait_for_function("document.fonts.ready")
-    tab.wait_for_selector("html[data-ready]")
-    dot = tab.locator('[data-chart="strip"] [role="graphics-symbol"][aria-label^="mmlu/original: "]')
-    dot = dot.locator("visible=true").first
-    dot.scroll_into_view_if_needed()
-    dot.hover()
+def open_box(tab: Page) -> FloatRect:
+    """Put the pointer on a dot of the chart of all numbers; where the chart is."""
+    tab.evaluate("document.querySelector('#numbers').scrollIntoView()")
+    tab.locator(DOT).locator("visible=true").first.hover()
     tab.locator(".box:visible").wait_for()
-    tab.evaluate(
-        "window.scrollBy(0, document.querySelector('[data-chart=\"strip\"]').getBoundingClientRect().top - 60)"
-    )
-    dot.hover()
-    tab.screenshot(path=HERE / f"dot-{scheme}.png", clip={"x": 150, "y": 52, "width": 1110, "height": 680})
-    tab.close()
+    chart = tab.locator('[data-chart="strip"]').bounding_box()
+    assert chart is not None
+    return {"x": chart["x"] - 12, "y": chart["y"], "width": chart["width"] + 24, "height": chart["height"]}
 
 
 if __name__ == "__main__":

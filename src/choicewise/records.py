@@ -419,10 +419,11 @@ class Manifest:
     ``protocols``: name → signature.  ``versions``: package → version.  ``files``: those outside the blocks, by name.
     ``job``: the fields of :class:`choicewise.running.job.Job` that say where model and data lie, so that a command can
     resume it; none where they were in memory alone.  ``mapping``: the text of the file that said what the columns of
-    the data mean; empty where none did.
-    ``imported``: where no model was asked here, and all
-    that was observed comes from another tool's log.  ``server``: where the model answered from behind one.
-    ``refused``: protocols that were asked for and that the model can't be asked under, with the reason.
+    the data mean; empty where none did.  ``command``: the words behind ``choicewise`` of the ``run`` that asked what
+    ``job`` says, as they were typed; none where it was asked otherwise, or one of them holds a key.  ``imported``:
+    where no model was asked here, and all that was observed comes from another tool's log.  ``server``: where the model
+    answered from behind one.  ``refused``: protocols that were asked for and that the model can't be asked under, with
+    the reason.
     """
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012, also for the records in the fields
@@ -441,6 +442,7 @@ class Manifest:
     server: ServerRecord | None = None
     refused: dict[str, str] = field(default_factory=dict)
     mapping: str = ""
+    command: tuple[str, ...] = ()
 
     @property
     def writer(self) -> str:

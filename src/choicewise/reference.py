@@ -57,32 +57,17 @@ def split(model: Model, context: str, continuation: str) -> tuple[list[int], lis
     return first, both[len(first) :]
 
 
-def split_after_space(model: Model, null: str, continuation: str) -> tuple[list[int], list[int]]:
-    """The same where the null context ends with the space that the continuation begins with.
-
-    The space counts to the null context, and both have the tokens that they have by themselves.  Some tokenizers put
-    a space before every text, so the continuation is encoded after a line break.
-    """
-    line_break = model.encode("\n")
-    return model.encode(null), model.encode("\n" + continuation.removeprefix(" "))[len(line_break) :]
-
-
 def score(model: Model, context: str, continuation: str, listed: int | None = None) -> Choice:
     """The log-probability of every token of ``continuation``, given ``context`` and the tokens before it.
 
     A token that is not among the ``listed`` most probable ones counts as -100: GPT-3's interface listed only 100, and
     the original MMLU script read the letters from its list (hendrycks/test evaluate.py@4450500).
     """
-    return _read(model, continuation, *split(model, context, continuation), listed)
+    return read(model, continuation, *split(model, context, continuation), listed)
 
 
-def score_after_null(model: Model, null: str, continuation: str) -> Choice:
-    """The same after a null context that stands in place of one without a space at its end (Brown et al. 2020)."""
-    spaced = null.endswith(" ") and continuation.startswith(" ")
-    return _read(model, continuation, *(split_after_space if spaced else split)(model, null, continuation))
-
-
-def _read(model: Model, text: str, before: list[int], tokens: list[int], listed: int | None = None) -> Choice:
+def read(model: Model, text: str, before: list[int], tokens: list[int], listed: int | None = None) -> Choice:
+    """The same of the ``tokens`` of a ``text``, after those ``before`` it."""
     logprobs = []
     for token in tokens:
         following = model.next_token(before)

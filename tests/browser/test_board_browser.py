@@ -164,6 +164,14 @@ def test_the_same_address_shows_the_same_state(board: Served, tab: Callable[...,
     assert (models(again), again.locator(".names th").all_text_contents()) == state
 
 
+def test_a_chosen_family_has_the_ranges_of_its_ranks_at_once(board: Served, tab: Callable[..., Any]) -> None:
+    page = tab(board.address)
+    page.get_by_role("navigation", name="Columns").get_by_role("link", name="cloze").click()
+    page.wait_for_url("**family=cloze**")
+    assert " ".join(page.locator(".headlines th.rank").inner_text().split()).endswith("in 95 % of draws")
+    assert "still being computed; until then" not in page.locator("main").inner_text()
+
+
 def test_protocols_are_chosen_by_keyboard(board: Served, tab: Callable[..., Any]) -> None:
     page = tab(board.address)
     page.get_by_text("choose protocols").press("Enter")
@@ -237,6 +245,10 @@ def test_the_written_board_sorts_and_filters(written: Path, tab: Callable[..., A
     told = json.loads((written.parent / "board.json").read_text())
     sure = {model["model"] for model in told["models"] if not all(cell["warnings"] for cell in model["cells"].values())}
     assert set(models(again)) <= sure
+    rank = page.locator(".headlines td.rank:visible").first
+    assert rank.locator("span").is_visible()
+    rank.evaluate("cell => cell.classList.add('out')")  # as where a number of the model is filtered away
+    assert not rank.locator("span").is_visible()
 
 
 def test_the_written_board_shows_its_numbers_without_script(written: Path, tab: Callable[..., Any]) -> None:

@@ -1,7 +1,6 @@
 """A dot answers where it is: hover, focus and tap show a box at it, a click opens the panel of its protocol."""
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,10 @@ from choicewise.page.document import write_page
 from choicewise.page.study import Study, read_study
 from choicewise.results.rows import Row
 from choicewise.util.text import percent
-from tests.helpers import browser as browsers
-from tests.helpers.browser import needs_axe, needs_chromium, violations
+from tests.helpers.browser import READY, needs_axe, needs_chromium, violations
 from tests.helpers.page_runs import write_run
 
 pytestmark = needs_chromium
-tabs = functools.partial(browsers.tabs, wait_for="html[data-ready]")
 DOT = '[data-chart="strip"] [role="graphics-symbol"][aria-label^="{}: "]'
 
 
@@ -31,12 +28,6 @@ def address(study: Study, tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("page") / "page.html"
     write_page([run.folder for run in study.runs], out)
     return out.as_uri()
-
-
-@pytest.fixture
-def tab(browser: Any) -> Iterator[Callable[..., Any]]:
-    with tabs(browser) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +145,7 @@ def test_a_tap_shows_the_box_and_the_next_one_the_panel(browser: Any, address: s
     context = browser.new_context(viewport={"width": 390, "height": 900}, has_touch=True)
     page = context.new_page()
     page.goto(address)
-    page.wait_for_selector("html[data-ready]", state="attached")
+    page.wait_for_selector(READY, state="attached")
     dot(page, row).tap()
     assert lines(page)[:4] == said(row)
     assert page.locator(".panel").count() == 0

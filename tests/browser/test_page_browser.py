@@ -3,7 +3,7 @@
 import functools
 import http.server
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -17,12 +17,10 @@ from choicewise.page.study import Study, read_study
 from choicewise.results.explain import explain
 from choicewise.results.run import open_run
 from choicewise.util.text import percent
-from tests.helpers import browser as browsers
-from tests.helpers.browser import WIDTHS, needs_axe, needs_chromium, violations
+from tests.helpers.browser import READY, WIDTHS, needs_axe, needs_chromium, tabs, violations
 from tests.helpers.page_runs import renamed, write_hostile_run, write_run
 
 pytestmark = needs_chromium
-tabs = functools.partial(browsers.tabs, wait_for="html[data-ready]")
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +35,6 @@ def address(study: Study, tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("page") / "page.html"
     write_page([run.folder for run in study.runs], out)
     return out.as_uri()
-
-
-@pytest.fixture
-def tab(browser: Any) -> Iterator[Callable[..., Any]]:
-    with tabs(browser) as opened:
-        yield opened
 
 
 def cells(page: Any, selector: str) -> list[list[str]]:
@@ -252,14 +244,14 @@ def test_items_beside_a_page_are_read_when_it_is_served(
     monkeypatch.setattr("choicewise.page.document.ROOM", 0)
     write_page([study.runs[0].folder], tmp_path / "page.html")
     link = "page.html#items&item=tides%2Ftest%2F0"
-    with tabs(browser) as opened:
+    with tabs(browser, wait_for=READY) as opened:
         page = opened(f"{tmp_path.as_uri()}/{link}")
         assert "choicewise explain hash --item tides/test/0" in page.locator("[data-item]").inner_text()
     handler = functools.partial(Quiet, directory=str(tmp_path))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         here = f"http://127.0.0.1:{server.server_port}/"
-        with tabs(browser, here) as opened:
+        with tabs(browser, here, READY) as opened:
             assert len(cells(opened(here + link), ".decisions")) == len(study.runs[0].protocols)
         server.shutdown()
 

@@ -115,6 +115,21 @@ def test_margins_of_zero_are_alarming(data: Path, tmp_path: Path) -> None:
     assert "margins" not in raised(only(data, tmp_path / "hash", HashModel(), LETTERS))
 
 
+@pytest.mark.parametrize(
+    ("losses", "flagged"), [((1, 3, 4, 2, 0), True), ((0, 2, 4, 3, 1), True), ((1, 4, 3, 0, 2), False)]
+)
+def test_a_correlation_of_scores_and_lengths_is_flagged_from_0_3_on(
+    losses: tuple[int, ...], flagged: bool, tmp_path: Path
+) -> None:
+    """``losses``: what each choice loses, by its length."""
+    choices = ["a" * (length + 1) for length in range(5)]
+    rows = [{"question": f"Which of {number}?", "choices": choices, "answer": number % 5} for number in range(16)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model = Changed(lambda question, logprobs: logprobs * 0 - losses[len(text(question)) - 2] / len(logprobs))
+    row = only(tmp_path / "rows.jsonl", tmp_path / "run", model, "options/cloze:sum")
+    assert ("length" in row.diagnosis.warnings) == flagged, row.diagnosis.length_rho
+
+
 @pytest.mark.parametrize(("tied", "alarming"), [(3, False), (4, True)])
 def test_more_than_5_percent_of_ties_are_alarming(tied: int, alarming: bool, data: Path, tmp_path: Path) -> None:
     ends = tuple(f"one of {number}".encode() for number in range(tied))
@@ -176,3 +191,17 @@ def test_many_numbers_with_an_alarm_have_one_line() -> None:
     (line,) = serious_warnings(rows)
     assert line == f"alarm: chance, 5 of 6 numbers, such as model under {rows[0].protocol}: {WARNINGS['chance']}"
     assert set(ADVICE) == set(WARNINGS) > set(SERIOUS)
+
+
+@pytest.mark.parametrize("more", [["--all"], ["--by", "subjects"]])
+def test_what_the_first_sentence_says_is_no_alarm_below(more: list[str], data: Path, tmp_path: Path) -> None:
+    asked = ["--model", "fake:hash", "--data", data, "--protocol", TEXTS, "--out", tmp_path / "run"]
+    choicewise("run", *asked, "--limit", "10", code=0)
+    told = choicewise("report", tmp_path / "run", *more, code=0)
+    assert "not shown to be better than guessing" in told.stdout.lower()
+    assert "chance: within one standard error of guessing" in told.stdout
+    assert "alarm: chance" not in told.stderr
+    guesses = [made(value=0.25, warnings=("chance",)), made(value=0.25, warnings=("constant", "many-unparsed"))]
+    lines = [[line.split(",")[0] for line in serious_warnings(guesses, guesses=each)] for each in (True, False)]
+    assert lines == [["alarm: constant", "alarm: many-unparsed", "alarm: chance"], *lines[1:]]
+    assert lines[1] == lines[0][:2]

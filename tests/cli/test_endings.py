@@ -1,13 +1,16 @@
 """How commands end: a table of models by benchmarks, what is missing, what to run next, and nothing else."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from choicewise import bundled
 from choicewise.cli.report import next_lines
+from choicewise.report.brief import height
 from tests.helpers.commands import choicewise
+from tests.helpers.harness_logs import samples, write_harness
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.rows import NAMES, made
 from tests.helpers.study import Study
@@ -80,13 +83,17 @@ def test_the_demo_takes_nine_lines_and_everything_stands_behind_an_option(
 @pytest.mark.parametrize("count", [1, 2, 49])
 def test_what_to_run_next_takes_two_lines(count: int) -> None:
     rows = [made(name, place / 49) for place, name in enumerate(NAMES[:count])]
-    lines = next_lines(rows, [Path("a run")])
+    lines = next_lines(rows, [Path("a run")], [Path("a run")], 5)
     assert lines[0] == "next  choicewise report 'a run' --all  |  choicewise page 'a run' --out page.html"
     ladder = f"      choicewise ladder {NAMES[0]} {NAMES[count - 1]} 'a run'"
     assert lines[1:] == ([ladder] if count > 1 else [])
     assert max(map(len, lines)) <= 100
-    assert len(next_lines(rows, [Path("folder" * 10)])) == 2 + (count > 1)
-    assert next_lines(rows, [Path(f"run {number}") for number in range(5)]) == []
+    assert next_lines(rows, [Path("a run")], [Path("a run")], 1) == lines[:1]
+    long = [Path("folder" * 10)]
+    assert [len(next_lines(rows, long, long, most)) for most in (1, 2, 5)] == [1, 2, 2 + (count > 1)]
+    several = [Path(f"run {number}") for number in range(5)]
+    assert next_lines(rows, several, several, 5) == []
+    assert not any("ladder" in line for line in next_lines(rows, [Path("runs")], several[:2], 5))
 
 
 @pytest.mark.parametrize("name", ["hash", "oracle", "anti"])
@@ -97,6 +104,31 @@ def test_a_report_of_one_run_takes_nine_lines(name: str, study: Study, monkeypat
     assert 5 <= len(lines) <= 9
     assert max(map(len, lines)) <= 100
     assert not any("#" in line for line in lines)
+
+
+LONG_NAME = "an-organisation-of-many-words/a-model-with-a-rather-long-name-of-70-billion-instruct-v2"
+
+
+@pytest.mark.parametrize("name", ["stones", "a_task_with_a_name_of_many_words_that_is_long_in_itself_and_has_a_number"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"acc_norm": 0.5}, {"f1": [0, 1], "brier": "0.25", "acc_norm": 0.5}, {"acc_bytes": 1.0, "f1": [0, 1]}],
+)
+def test_an_imported_log_takes_nine_lines(
+    changes: dict[str, object], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_harness(tmp_path / "log", samples(12, **changes), name)
+    for more in ([], ["--model", LONG_NAME]):
+        told = choicewise("import", "log", "--out", f"run{len(more)}", *more, code=0)
+        lines = [*told.stdout.splitlines(), *told.stderr.splitlines()]
+        assert height(lines) <= 9, lines
+        assert all(len(line) <= 100 or "choicewise ladder" in line for line in lines)
+        assert "next  choicewise report" in told.stderr
+        assert re.search(r"; \d+ more have no number", told.stdout)
+        assert told.stdout.startswith("the log says acc ")
+        whole = choicewise("import", "log", "--out", f"run{len(more)}", *more, "--all", code=0)
+        assert len(re.findall("^  (?:warning|not used): ", whole.stderr, re.MULTILINE)) == len(changes)
 
 
 def test_a_table_of_models_is_written_where_it_is_asked_for(study: Study, tmp_path: Path) -> None:

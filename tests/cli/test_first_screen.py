@@ -15,7 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from choicewise import evaluate
 from choicewise.protocols.catalogue import resolve
-from choicewise.report.brief import first_lines, warning_lines
+from choicewise.report.brief import LINES, first_lines, height, warning_lines
 from choicewise.report.explain import cut, decision_lines, explanation_parts, folded, texts, together
 from choicewise.report.findings import sentences
 from choicewise.report.tables import IN_SHORT, LONG, family_tables, long
@@ -62,7 +62,8 @@ def one_question(folder: Path, names: tuple[str, ...] = ("p",), **line: object) 
 def test_every_row_is_shown_on_request_and_ids_where_they_are_asked_for(study: Study) -> None:
     rows = study.runs[0].rows()
     in_short, whole, ids = (choicewise("report", study.hash, *more, code=0) for more in ([], ["--all"], ["--ids"]))
-    assert in_short.stdout.splitlines() == first_lines(rows, most=6)
+    most = LINES - height(in_short.stderr.splitlines())
+    assert in_short.stdout.splitlines() == first_lines(rows, most=most)
     for each in (whole, ids):
         assert unwrapped(each.stdout).startswith(" ".join(sentences(finding(rows))))
         assert {row.protocol for row in rows} <= set(each.stdout.split())
@@ -257,3 +258,14 @@ def test_what_is_folded_is_counted() -> None:
 def test_short_names_are_short(text: str, most: int) -> None:
     assert len(short(text, most)) <= most
     assert not OBEYED.search(short(text, most))
+
+
+@given(st.lists(st.text("abc", min_size=1, max_size=6), min_size=1, max_size=30), st.integers(39, 60), st.data())
+def test_short_names_have_whole_words(words: list[str], most: int, data: st.DataObject) -> None:
+    """Words of up to six letters are at most half of the room before and behind the middle."""
+    name = words[0] + "".join(data.draw(st.sampled_from(" /:._-")) + word for word in words[1:])
+    before, cut, behind = short(name, most).partition("…")
+    assert bool(cut) == (len(name) > most)
+    assert (name.startswith(before), name.endswith(behind)) == (True, True)
+    assert not cut or re.match(r"[\s/:._-]|.?$", name[len(before) :]) or before[-1] in "/:._-"
+    assert not cut or re.match(r"[\s/:._-]", behind) or name[: len(name) - len(behind)][-1] in " /:._-"

@@ -292,7 +292,7 @@ def test_other_parts_of_the_data_are_named_and_not_ranked_together(data: Path, t
     assert [row.selection for row in rows] == ["tides, first 2 of each subject", "", ""]
     assert [row.rank for row in rows] == [1, 1, 2]
     assert [row.rank_low is None for row in rows] == [True, False, False]
-    told = "\n".join(printed(*report_tables(rows, 120), width=120))
+    told = "\n".join(printed(*report_tables(rows, ids=True, width=120), width=120))
     assert "(tides, first 2 of each subject), acc" in told
     assert "mmlu/original (all)" in told
     each, manifest = whole.measurements["mmlu/original"], whole.manifest

@@ -19,15 +19,15 @@ from choicewise.results.outcomes import Outcomes
 class HeadlineLine:
     """A model with what it has in the columns that are shown, by their ids.
 
-    ``mean``: of its numbers in all columns, NaN where one lacks; ``rank`` by it, ``low`` and ``high`` where known.
+    ``mean``: of its numbers in all columns, NaN where one lacks; ``rank`` by it, with its bounds where they are known.
     """
 
     line: Line
     cells: Mapping[str, Cell]
     mean: float
     rank: int | None
-    low: int | None
-    high: int | None
+    rank_low: int | None
+    rank_high: int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +87,8 @@ def headlines_record(snapshot: Snapshot, view: View) -> dict[str, Any]:
                     "told_apart": each.line.told_apart,
                     "mean": each.mean,
                     "rank": each.rank,
-                    "rank_low": each.low,
-                    "rank_high": each.high,
+                    "rank_low": each.rank_low,
+                    "rank_high": each.rank_high,
                 }
                 for each in seen.lines
             ],
@@ -113,7 +113,9 @@ def mean_ranges(board: Board, ids: Sequence[str], decided: Callable[[ListedRun],
                 outcomes.append(replace(of_run, model=line.id, outcomes=own))
     table = _matrix(board, columns, outcomes)
     return {
-        each.model: (each.low, each.high) for each in table.standings if each.low is not None and each.high is not None
+        each.model: (each.rank_low, each.rank_high)
+        for each in table.standings
+        if each.rank_low is not None and each.rank_high is not None
     }
 
 
@@ -122,7 +124,10 @@ Members = frozenset[tuple[str, str]]
 
 
 class MeanRanges:
-    """The ranges of ranks by means, by the ids of the columns, as long as the same runs have a number in these."""
+    """The ranges of ranks by means, by the ids of the columns, as long as the same runs have a number in these.
+
+    Several threads may use it.
+    """
 
     def __init__(self, decided: Callable[[ListedRun], Outcomes | None]) -> None:
         self._decided = decided
@@ -133,27 +138,40 @@ class MeanRanges:
     def want(self, columns: tuple[str, ...]) -> None:
         """Compute those of these columns as soon as can be."""
         with self._lock:
-            self._wanted = [*dict.fromkeys([columns, *self._wanted])][:_MOST_WANTED]
+            self._wanted = [*dict.fromkeys([columns, *self._wanted])][:_MOST]
+
+    def get(self, board: Board, columns: tuple[str, ...]) -> Ranges:
+        """Those of these columns, computed where they are not known; that can take a minute."""
+        members = _members(board, columns)
+        with self._lock:
+            known = self._known.get(columns)
+        if known is None or known[0] != members:
+            known = members, mean_ranges(board, columns, self._decided)
+            with self._lock:
+                self._known[columns] = known
+                while len(self._known) > _MOST:
+                    del self._known[next(iter(self._known))]
+        return known[1]
 
     def of(self, board: Board) -> dict[tuple[str, ...], Ranges]:
         """Those that are known and true for ``board``."""
-        self._known = {ids: each for ids, each in self._known.items() if each[0] == _members(board, ids)}
-        return {ids: ranges for ids, (_, ranges) in self._known.items()}
+        with self._lock:
+            self._known = {ids: each for ids, each in self._known.items() if each[0] == _members(board, ids)}
+            return {ids: ranges for ids, (_, ranges) in self._known.items()}
 
     def compute_next(self, board: Board) -> bool:
         """Compute those of the table as it is first seen, or of one that was asked for; False where none lacks."""
         there = {column.id for column in board.columns}
         with self._lock:
             wanted = [headlines(board, View()).measured, *self._wanted]
-        for ids in wanted:
-            if ids and ids not in self._known and there.issuperset(ids):
-                self._known[ids] = _members(board, ids), mean_ranges(board, ids, self._decided)
-                return True
-        return False
+            lacking = [ids for ids in wanted if ids and ids not in self._known and there.issuperset(ids)]
+        for ids in lacking[:1]:
+            self.get(board, ids)
+        return bool(lacking)
 
 
-_MOST_WANTED = 100
-"""Tables that are remembered as asked for."""
+_MOST = 100
+"""Tables whose ranges are remembered, or that they are asked for."""
 
 
 def _columns(board: Board, view: View) -> dict[tuple[str, str, str], Column]:

@@ -67,7 +67,7 @@ class Library:
         self._thread = Thread(target=self._keep_up, name="library", daemon=True)
         self._process = RunProcess()
         self.decisions = Decisions(self._read_decisions)
-        self._ranges, self._means = RankRanges(self.decisions), MeanRanges(self.decisions.get)
+        self._ranges, self.means = RankRanges(self.decisions), MeanRanges(self.decisions.get)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -86,10 +86,8 @@ class Library:
         if self._thread.is_alive():
             self._thread.join(0.5)  # ranges that are being computed take seconds, which nobody waits for
 
-    def want(self, columns: Sequence[str], means: tuple[str, ...] = ()) -> None:
-        """Compute the rank ranges of these columns, and those of their mean over ``means``, before those of others."""
-        if means and means not in self._snapshot.means:
-            self._means.want(means)
+    def want(self, columns: Sequence[str]) -> None:
+        """Compute the rank ranges of these columns before those of others."""
         lacking = [column for column in columns if column not in self._snapshot.ranges]
         if lacking:
             self._ranges.want(lacking)
@@ -131,7 +129,7 @@ class Library:
             self._publish()
         elif waiting is not None:
             self._read(waiting)
-        elif self._means.compute_next(self._snapshot.board) or self._ranges.compute_next(self._snapshot.board):
+        elif self.means.compute_next(self._snapshot.board) or self._ranges.compute_next(self._snapshot.board):
             self._snapshot_changed = True
         elif self._disputed[0] is not self._snapshot.board:
             listed = disputed(self._snapshot.board, self.decisions, self._process.questions)
@@ -174,7 +172,7 @@ class Library:
         finding = board_finding(current) if whole and self._board_changed else self._snapshot.finding
         listed = self._disputed[1] if self._disputed[0] is current else {}
         number = self._snapshot.number + 1
-        ranges, means = self._ranges.of(current), self._means.of(current)
+        ranges, means = self._ranges.of(current), self.means.of(current)
         self._snapshot = Snapshot(current, ranges, self._problems, finding, number, listed, means)
         self._board_changed = self._snapshot_changed = False
         self._published = time.monotonic()
@@ -187,7 +185,7 @@ def read_snapshot(folders: Sequence[Path]) -> Snapshot:
         library.catch_up()
         families = dict.fromkeys(column.family for column in library.snapshot.board.columns)
         for family in families:  # of which each has a page, in files as on a server
-            library.want((), headlines(library.snapshot.board, View(family=(family,))).measured)
+            library.means.want(headlines(library.snapshot.board, View(family=(family,))).measured)
         library.catch_up()
     finally:
         library.stop()

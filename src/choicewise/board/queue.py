@@ -118,8 +118,11 @@ class SubmissionService:
         """Where its runs lie while they are computed; the board looks for none there, and the next worker resumes."""
         return self.board / FOLDER / f".{submission.id}"
 
-    def finish(self, lease: Lease) -> None:
-        """Show the runs of a submission on the board, in one step.  Raises LeaseLost where another worker has it."""
+    def finish(self, lease: Lease, remark: str = "") -> None:
+        """Show the runs of a submission on the board, in one step, with a ``remark`` on how they were asked.
+
+        Raises LeaseLost where another worker has it.
+        """
         submission = lease.submission
         folder = f"{FOLDER}/{_name(submission)}"
         unfinished, place = self.unfinished(submission), self.board / folder
@@ -131,7 +134,7 @@ class SubmissionService:
                     unfinished.rename(place)
                     sync(place.parent)
 
-        self.queue.finish(submission.id, lease.secret, folder, show)
+        self.queue.finish(submission.id, lease.secret, folder, show, remark)
 
 
 def make_private(folder: Path) -> None:
@@ -306,15 +309,18 @@ class Queue:
                 [self._now() + SECONDS, done, total, done, done, name],
             )
 
-    def finish(self, name: str, secret: str, folder: str, show: Callable[[], None]) -> None:
-        """Its runs lie in ``folder`` once ``show`` has put them there, while nobody else gets the submission."""
+    def finish(self, name: str, secret: str, folder: str, show: Callable[[], None], remark: str = "") -> None:
+        """Its runs lie in ``folder`` once ``show`` has put them there, while nobody else gets the submission.
+
+        ``remark``: how they were asked otherwise than the board says, which is listed as its reason.
+        """
         with self._write() as connection:
             _held(connection, name, secret)
             show()
             connection.execute(
-                "UPDATE submissions SET state = 'done', reason = '', changed = ?, folder = ?, "
+                "UPDATE submissions SET state = 'done', reason = ?, changed = ?, folder = ?, "
                 "done = CASE WHEN total > 0 THEN total ELSE done END WHERE id = ?",
-                [self._now(), folder, name],
+                [remark[:_LONGEST], self._now(), folder, name],
             )
 
     def fail(self, name: str, secret: str, reason: str, again: bool, counts: bool = True, pause: bool = False) -> None:

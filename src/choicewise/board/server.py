@@ -139,7 +139,7 @@ class BoardServer:
 
 LOOKS = ("page.css", "board.css")
 PATIENCE = 1.5
-"""Seconds that a request waits for the document of a run that is being made."""
+"""Seconds that a request waits for the document of a run that is being made, or for ranges of ranks."""
 
 STRIPS = 3
 """Charts of runs on one part of the data that the page of a model has."""
@@ -242,14 +242,48 @@ class Site:
         """The board as the query says; kept where it says nothing but what the board has."""
         snapshot = self._library.snapshot
         view, known = known_view(snapshot.board, read_view(request.query_params.multi_items()))
+        threads = self._first if view == View() else self._pages
+        whole = snapshot if kind == "csv" else await self._with_means(snapshot, view, threads, known)
 
         def text() -> str:
-            means = headlines(snapshot.board, view).measured
-            self._library.want([column.id for column in chosen_columns(snapshot.board, view)], means)
-            return make(snapshot, view)
+            self._library.want([column.id for column in chosen_columns(snapshot.board, view)])
+            return make(whole or snapshot, view)
 
-        threads = self._first if view == View() else self._pages
-        return await self._answer(request, kind, (snapshot.number, "board", view), threads, text, known)
+        key = (snapshot.number, "board", view, whole is None)
+        response = await self._answer(request, kind, key, threads, text, known)
+        if whole is None and kind == "html":
+            response.headers.update({"refresh": "2", "cache-control": "no-store"})
+        return response
+
+    async def _with_means(self, snapshot: Snapshot, view: View, threads: Threads, known: bool) -> Snapshot | None:
+        """The snapshot with the ranges of ranks by the mean that ``view`` shows; None while they are computed.
+
+        Those of a board that is still being read are left out, as they change with every run.  ``known``: as of a view.
+        """
+        part = View(data=view.data, family=view.family, protocol=view.protocol)
+
+        def measured() -> bytes:
+            return " ".join(headlines(snapshot.board, part).measured).encode()
+
+        told = await self._answers.get((snapshot.number, "columns", part), threads, measured, keep=known)
+        assert told is not None
+        columns = tuple(told.decode().split())
+        if not columns or columns in snapshot.means or snapshot.waiting:
+            return snapshot
+        if part == View():
+            return None  # whoever keeps the board up to date computes them first
+
+        def computed() -> bytes:
+            self._library.means.get(snapshot.board, columns)
+            return b"there"
+
+        try:
+            there = await self._answers.get((snapshot.number, "means", columns), self._slow, computed, PATIENCE)
+        except Busy:
+            return None
+        if there is None:
+            return None
+        return replace(snapshot, means={**snapshot.means, columns: self._library.means.get(snapshot.board, columns)})
 
     async def _model(self, request: Request) -> Response:
         name, json = _name(request)

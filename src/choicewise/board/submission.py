@@ -35,7 +35,8 @@ class Wanted:
 class Submission:
     """One submission at one moment.
 
-    ``reason`` says in words why it failed, was refused, or waits again.  ``submitted`` and ``changed``: seconds since
+    ``reason`` says in words why it failed, was refused, or waits again; of one that is done how it was asked otherwise
+    than the board says.  ``submitted`` and ``changed``: seconds since
     1970 by the board's clock.  ``worker`` has it or had it last; ``done`` of ``total`` is what that one says of its
     work.  ``attempts``: how often a worker took it.  ``folder``: of its runs, empty until they are there.  ``after``:
     before that time no worker gets it; 0 where one may.

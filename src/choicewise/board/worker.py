@@ -24,12 +24,14 @@ from choicewise.errors import ChoicewiseError, DataError, ModelError, ProtocolEr
 from choicewise.models.load import FAKES, INDEX, load_model, open_hub_model
 from choicewise.models.local.files import read_config, readable, weight_files
 from choicewise.models.model import Model
+from choicewise.protocols.catalogue import resolve
 from choicewise.records import SWEEP
-from choicewise.running.job import ModelChoice, job_of
+from choicewise.running.examples import without_shots
+from choicewise.running.job import ModelChoice, OpenedSource, job_of
 from choicewise.running.progress import Progress
 from choicewise.running.sweep import Audience, sweep
 from choicewise.running.workers import ONE_PROCESS, Parallel, ReplicasLost
-from choicewise.store.folder import read_sweep
+from choicewise.store.folder import read_manifest, read_sweep
 from choicewise.util.background import Every, give_model_back
 from choicewise.util.files import is_locked
 
@@ -149,7 +151,7 @@ class Worker:
         try:
             with Every(SECONDS / 4, job.renew):
                 job.do(folder)
-                self.service.finish(lease)
+                self.service.finish(lease, job.remark(folder))
         except (_Interrupted, LeaseLost):
             return Outcome(called, End.LOST, "another worker has it by now")
         except Exception as error:
@@ -238,10 +240,23 @@ class _Job:
         del opened, model
         give_model_back()
 
+    def remark(self, folder: Path) -> str:
+        """How the runs in ``folder`` were asked otherwise than the board says: without shots; else nothing."""
+        manifests = [read_manifest(folder / cell.folder) for cell in read_sweep(folder).cells]
+        names = self._service.asked.protocols
+        recipes = resolve(*names)
+        lines = (without_shots(each.dataset.name, names, recipes, each.protocols) for each in manifests)
+        return "; ".join(dict.fromkeys(filter(None, lines)))
+
     def _sweep(self, model: _CheckedModel, folder: Path) -> None:
         place, spread = self._place, self._place.parallel
         own = {"models": (model,), "executor": spread.kind, "workers": spread.workers}
         job = job_of(self._service.asked.plan()).model_copy(update=own)
+
+        def opened(source: OpenedSource) -> None:
+            if source.without:
+                place.say(f"note: {source.without}")
+
         with place.shown(model.name) as shown:
 
             def progress(done: int, total: int) -> None:
@@ -249,7 +264,7 @@ class _Job:
                 self._progress = done, total
                 self._check()
 
-            sweep(job, folder, Audience(progress, place.say, download=self._download), go_on=False)
+            sweep(job, folder, Audience(progress, place.say, opened, download=self._download), go_on=False)
         self._check()
 
     def _check(self) -> None:

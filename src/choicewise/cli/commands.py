@@ -94,7 +94,7 @@ def invoke(arguments: Sequence[str]) -> int:
     known = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
     try:
         command = typer.main.get_command(application(known))
-        with command.make_context("choicewise", [*arguments]) as context:
+        with command.make_context("choicewise", [*arguments], obj=tuple(arguments)) as context:
             command.invoke(context)
     except typer.Exit as end:
         return end.exit_code

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.terminal import print_finding, print_parts, print_tables, progress, show, tell
+from choicewise.cli.report import print_numbers
+from choicewise.cli.terminal import print_parts, progress, show, tell
 from choicewise.errors import install_line
 from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
-    from choicewise.results.finding import Reversal
+    from choicewise.results.finding import Finding, Reversal
     from choicewise.results.outcomes import Summary
     from choicewise.results.rows import Row
 
@@ -82,25 +83,23 @@ def _show_all(rows: Sequence[Row], summaries: Sequence[Summary], out: Path) -> N
     """Every number, the whole published table, and what the numbers show."""
     from choicewise.report.comparison import published_table
     from choicewise.report.findings import reversal_table
-    from choicewise.results.finding import reversal
+    from choicewise.results.finding import finding, reversal
 
-    print_finding(rows)
-    print_tables(rows, False)
+    shown = finding(rows)
+    print_numbers(rows, shown)
     print_parts(["", published_table()])
     tell(f"wrote {' '.join(str(each.folder) for each in summaries)}", f"`{command_line('report', out)}` shows less")
     turned = reversal(summaries)
     if turned is not None:
         print_parts([reversal_table(turned, rows)])
-    show(*_discovered(rows, summaries, turned))
+    show(*_discovered(shown, summaries, turned))
 
 
-def _discovered(rows: Sequence[Row], summaries: Sequence[Summary], turned: Reversal | None) -> list[str]:
+def _discovered(shown: Finding, summaries: Sequence[Summary], turned: Reversal | None) -> list[str]:
     """What the runs show, a line each."""
     from choicewise.report.data import discovery_lines
     from choicewise.results.compare import striking_pair
-    from choicewise.results.finding import finding
 
-    shown = finding(rows)
     best = next(each for each in summaries if each.manifest.model.name == shown.leads[0].models[0])
     pair = striking_pair(best.outcomes)
     if pair is not None:

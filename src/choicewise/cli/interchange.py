@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ import typer
 from choicewise.cli import options
 from choicewise.cli.terminal import print_json, show, tell
 from choicewise.errors import UsageError
+from choicewise.util.text import safe, short, wrapped
 
 if TYPE_CHECKING:
     from choicewise.interchange.logs.import_log import Imported
@@ -66,26 +68,41 @@ def import_logs(
         from choicewise.interchange.logs.import_log import counted
 
         logs = counted(logs, tokenizer)
-    done = write_logs(logs, out, _tell if len(logs) <= MANY else lambda imported: None)
-    if len(done) == 1 and not (output.json or output.every or output.ids):
-        from choicewise.interchange.logs.import_log import totals_line
-
-        if line := totals_line(done[0]):
-            show(f"{line} --all" if line.endswith(":") else line)
-    print_folders([out], output)
+    in_short = len(logs) == 1 and not (output.json or output.every or output.ids)
+    done = write_logs(logs, out, _tell if len(logs) <= MANY and not in_short else lambda imported: None)
+    print_folders([out], output, above=_print_log(done[0]) if in_short else 0)
     if len(done) > 1:
         tell(f"imported {len(done)} logs into {out}")
 
 
 def _tell(imported: Imported) -> None:
     """What was imported, and what of it was not used or disagrees."""
+    tell(_about(imported), *(f"  {remark}" for remark in _remarks(imported)))
+
+
+def _about(imported: Imported) -> str:
     log = imported.log
-    items = sum(imported.state.subjects.values())
-    tell(f"{log.model} on {log.task}: {items:,} items of {log.tool}")
-    for unused in (*log.unused, *imported.state.unused):
-        tell(f"  not used: {unused}")
-    for note in imported.state.notes:
-        tell(f"  warning: {note}")
+    return f"{log.model} on {log.task}: {sum(imported.state.subjects.values()):,} items of {log.tool}"
+
+
+def _remarks(imported: Imported) -> list[str]:
+    """What disagrees, and what was not used."""
+    unused = (f"not used: {each}" for each in (*imported.log.unused, *imported.state.unused))
+    return [*(f"warning: {note}" for note in imported.state.notes), *unused]
+
+
+def _print_log(imported: Imported) -> int:
+    """What was imported in two lines, and what the log itself says; how many lines that took, at most four."""
+    from choicewise.interchange.logs.import_log import totals_line
+    from choicewise.report.brief import WIDTH
+
+    told, line = [short(_about(imported), WIDTH)], totals_line(imported)
+    if remarks := "; ".join(_remarks(imported)):
+        told.append(f"  {shorten(safe(remarks), WIDTH - 2, placeholder=' … (--all)')}")
+    lines = wrapped(f"{line} --all" if line.endswith(":") else line, WIDTH)
+    tell(*told)
+    show(*lines)
+    return len(told) + len(lines)
 
 
 Table = StrEnum("Table", ["numbers", "models"])

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.terminal import print_finding, print_json, print_parts, print_tables, show, tell
+from choicewise.cli.terminal import print_json, print_parts, show, tell
 from choicewise.errors import ProtocolError, UsageError
 from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
     from choicewise.protocols.protocol import Protocol
-    from choicewise.records import Manifest
-    from choicewise.results.outcomes import Outcomes
+    from choicewise.results.finding import Finding
+    from choicewise.results.outcomes import Summary
     from choicewise.results.rows import Row
     from choicewise.results.run import Run
     from choicewise.results.sweep import Average
@@ -84,11 +84,10 @@ def report(
     from choicewise.results.run import open_run
     from choicewise.results.sweep import run_folders
 
-    folders = run_folders(folders)
-    runs = [open_run(folder).choose(protocol) for folder in folders]
+    runs = [open_run(folder).choose(protocol) for folder in run_folders(folders)]
     if score is not None:
         runs = [run.under(having_score(run.protocols, score)) for run in runs]
-    _tell_state([run.manifest for run in runs], folders)
+    _tell_state(runs)
     if multiverse:
         _print_multiverse(runs, output.json)
     elif effects:
@@ -98,102 +97,119 @@ def report(
     elif distribution:
         _print_distribution(runs, 1.0 if temperature is None else temperature, condition, output.json)
     else:
-        _print_rows(runs, by, interval, output)
+        output = replace(output, every=output.every or (by is not None and not output.json))
+        print_runs([*_summaries(runs, by, interval)], folders, output, by=by)
 
 
-def print_folders(folders: Sequence[Path], output: options.Output) -> None:
-    """The rows of all runs in the folders, and the averages of the suites that they were asked for."""
-    from choicewise.results.outcomes import bounded, ranked
+def print_folders(folders: Sequence[Path], output: options.Output, above: int = 0) -> None:
+    """All runs in the folders, and the averages of the suites that they were asked for; ``above`` as of print_runs."""
     from choicewise.results.summary import summarize
     from choicewise.results.sweep import averages, run_folders, sweeps
 
-    runs = run_folders(folders)
-    summaries = {run: summarize(run) for run in runs}
-    _tell_state([each.manifest for each in summaries.values()], runs)
-    rows = ranked([row for each in summaries.values() for row in each.rows])
-    outcomes = [each.outcomes for each in summaries.values()]
-    whole = [average for folder, sweep in sweeps(folders) for average in averages(folder, sweep, summaries)]
-    print_rows(bounded(rows, outcomes), folders, output, whole, outcomes)
+    runs = {run: summarize(run) for run in run_folders(folders)}
+    _tell_state([*runs.values()])
+    whole = [average for folder, sweep in sweeps(folders) for average in averages(folder, sweep, runs)]
+    print_runs([*runs.values()], folders, output, averages=whole, above=above)
 
 
-def print_rows(
-    rows: Sequence[Row],
+def print_runs(
+    runs: Sequence[Summary],
     folders: Sequence[Path],
     output: options.Output,
+    *,
+    by: str | None = None,
     averages: Sequence[Average] = (),
-    outcomes: Sequence[Outcomes] = (),
+    above: int = 0,
 ) -> None:
-    """The rows of the runs in ``folders``: in short, with what to run next on stderr, or all of them, or as JSON.
+    """The numbers of the ``runs`` in ``folders``: in short, with what to run next on stderr, or all, or as JSON.
 
-    ``averages``: of the suites.  ``outcomes``: of the runs, which bound the ranks of means.
+    ``by``: the groups that their rows are of.  ``averages``: of the suites.  ``above``: lines that were printed before,
+    which count among the nine.
     """
     from choicewise.report.tables import average_tables, printed, serious_warnings
+    from choicewise.results.outcomes import bounded, ranked
 
+    outcomes = [run.outcomes for run in runs]
+    rows = bounded(ranked([row for run in runs for row in run.rows]), outcomes, by)
     if output.json:
         tell(*serious_warnings(rows))
         print_json([*(row.as_json() for row in rows), *(each.as_json() for each in averages)])
         return
     if output.every or output.ids:
         if rows:
-            print_finding(rows)
-            print_tables(rows, output.ids)
-        print_parts(map(printed, average_tables(averages)))
-        tell(*serious_warnings(rows))
-        return
-    from choicewise.report.brief import LINES, first_lines
+            from choicewise.results.finding import finding
 
-    following = next_lines(rows, folders)
+            print_numbers(rows, finding(rows), output.ids)
+        print_parts(map(printed, average_tables(averages)))
+        tell(*serious_warnings(rows, guesses=False))
+        return
+    from choicewise.report.brief import FEWEST, LINES, first_lines, height
+
+    following = next_lines(rows, folders, [run.folder for run in runs], LINES - FEWEST - above)
     print_parts(map(printed, average_tables(averages)))
-    show(*first_lines(rows, outcomes, bool(averages), LINES - len(following)))
+    show(*first_lines(rows, outcomes, bool(averages), max(FEWEST, LINES - height(following) - above)))
     tell(*following)
+
+
+def print_numbers(rows: Sequence[Row], shown: Finding, ids: bool = False) -> None:
+    """What the rows say in sentences (``shown``); the range of each family where they are many; every row; the words.
+
+    ``ids``: with those of every row.
+    """
+    from choicewise.report.findings import sentences
+    from choicewise.report.tables import family_tables, legend, long, report_tables
+
+    print_parts([" ".join(sentences(shown))])
+    if long(rows):
+        print_parts(family_tables([row for row in rows if row.share]))
+    print_parts(report_tables(rows, ids=ids))
+    show(*legend(rows, ids))
 
 
 FOLDERS, BESIDE = 4, "  |  "
 """Run folders that the commands to run next name at most; what parts two commands on one line."""
 
 
-def next_lines(rows: Sequence[Row], folders: Sequence[Path]) -> list[str]:
-    """The commands to run next with the runs in ``folders``, at most three, in two lines where paths are not long."""
-    from choicewise.report.brief import WIDTH
-    from choicewise.results.finding import finding
-    from choicewise.results.sweep import run_folders
+def next_lines(rows: Sequence[Row], folders: Sequence[Path], runs: Sequence[Path], most: int) -> list[str]:
+    """The commands to run next with the ``runs`` in ``folders``, at most three, in two lines where paths are not long.
+
+    ``rows``: of the runs.  Further commands than the first are left out where they take more than ``most`` lines.
+    """
+    from choicewise.report.brief import WIDTH, extremes, height
 
     if len(folders) > FOLDERS:
         return []
     commands = [command_line("report", *folders, "--all"), command_line("page", *folders, "--out", "page.html")]
-    runs, own = run_folders(folders), next(iter(finding(rows).numbers), None)
-    if len(runs) == 1 and own and own.lowest and own.highest and own.lowest.value < own.highest.value:
-        commands.append(command_line("ladder", own.lowest.protocol, own.highest.protocol, *runs))
+    if len(runs) == 1 and (ends := extremes(rows)) and ends[0].value < ends[1].value:
+        commands.append(command_line("ladder", *(row.protocol for row in ends), *runs))
     lines = [f"next  {commands[0]}"]
     for command in commands[1:]:
         if len(lines[-1]) + len(BESIDE) + len(command) <= WIDTH:
             lines[-1] += BESIDE + command
         else:
             lines.append(f"      {command}")
+    while len(lines) > 1 and height(lines) > most:
+        lines.pop()
     return lines
 
 
-def _tell_state(manifests: Sequence[Manifest], folders: Sequence[Path]) -> None:
+def _tell_state(runs: Sequence[Run] | Sequence[Summary]) -> None:
     from choicewise.results.run import refused_lines
 
-    for manifest, folder in zip(manifests, folders, strict=True):
-        if not manifest.complete:
-            tell(f"{folder} is not complete; run the same `{manifest.writer}` command again to resume")
-        tell(*(f"note: {line}" for line in refused_lines(manifest.refused)))
-
-
-def _print_rows(runs: Sequence[Run], by: str | None, interval: str | None, output: options.Output) -> None:
-    from choicewise.results.outcomes import OutcomeKeeper, Outcomes, bounded, ranked
-
-    rows: list[Row] = []
-    keeper, outcomes = OutcomeKeeper(), list[Outcomes]()
     for run in runs:
-        rows += run.rows(by, interval)
-        if len(runs) > 1:
-            outcomes.append(keeper.keep(run))
+        if not run.manifest.complete:
+            tell(f"{run.folder} is not complete; run the same `{run.manifest.writer}` command again to resume")
+        tell(*(f"note: {line}" for line in refused_lines(run.manifest.refused)))
+
+
+def _summaries(runs: Sequence[Run], by: str | None, interval: str | None) -> Iterator[Summary]:
+    """What remains of each of ``runs``, in these groups and with these intervals."""
+    from choicewise.results.outcomes import OutcomeKeeper, Summary
+
+    keeper = OutcomeKeeper()
+    for run in runs:
+        yield Summary(run.folder, run.manifest, tuple(run.rows(by, interval)), keeper.keep(run))
         run.release()
-    output = replace(output, every=output.every or (by is not None and not output.json))
-    print_rows(bounded(ranked(rows), outcomes, by), [run.folder for run in runs], output, outcomes=outcomes)
 
 
 def _print_multiverse(runs: Sequence[Run], json: bool) -> None:

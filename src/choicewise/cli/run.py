@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +21,7 @@ from choicewise.cli.options import (
     tell_notes,
     tell_reading,
 )
-from choicewise.cli.report import print_folders, print_rows
+from choicewise.cli.report import print_folders, print_runs
 from choicewise.cli.terminal import print_json, print_parts, progress, show, show_download, tell
 from choicewise.errors import UsageError
 from choicewise.running.progress import duration
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 @grouped
 def run(
     *,
+    context: typer.Context,
     model: options.ModelName,
     data: options.Data = None,
     protocol: options.Protocols,
@@ -98,17 +99,17 @@ def run(
     if out is None or dry_run:
         _print_plans(job, sources, output.json)
     elif len(sources) == 1:
-        _run_one(job, sources, out, output)
+        _run_one(job, sources, out, output, context.obj)
     else:
-        do_sweep(job, sources, out, job.choices[0].name, go_on=False)
+        do_sweep(job, sources, out, job.choices[0].name, go_on=False, command=context.obj)
         print_folders([out], output)
 
 
-def _run_one(job: Job, sources: Sequence[Source], out: Path, output: Output) -> None:
+def _run_one(job: Job, sources: Sequence[Source], out: Path, output: Output, command: Sequence[str]) -> None:
     """The one run that there is, in the folder ``out`` itself, and what it says."""
     asked: dict[str, Protocol] = {}
-    do_sweep(job, sources, out, job.choices[0].name, alone=True, ready=lambda *given: asked.update(given[-1]))
-    from choicewise.results.outcomes import ranked
+    title = job.choices[0].name
+    do_sweep(job, sources, out, title, alone=True, command=command, ready=lambda *given: asked.update(given[-1]))
     from choicewise.results.run import open_run
     from choicewise.results.summary import keep_summary
 
@@ -126,7 +127,8 @@ def _run_one(job: Job, sources: Sequence[Source], out: Path, output: Output) -> 
         count = "1 item" if len(unanswered) == 1 else f"{len(unanswered)} items"
         example = command_line("explain", out, "--item", unanswered[0])
         tell(f"note: the model answers with NaN about {count}, missing where that is read; `{example}` shows one")
-    print_rows(ranked([row for row in keep_summary(result).rows if row.protocol in asked]), [out], output)
+    whole = keep_summary(result)
+    print_runs([replace(whole, rows=tuple(row for row in whole.rows if row.protocol in asked))], [out], output)
 
 
 INCOMPLETE = 7
@@ -209,6 +211,7 @@ def do_sweep(
     go_on: bool = True,
     alone: bool = False,
     ready: Ready = lambda model, source, recipes: None,
+    command: Sequence[str] = (),
 ) -> Sweep:
     """The runs of ``job``, with their progress on stderr; ``ready`` as of the audience, the rest as of the sweep."""
     from choicewise.running.sweep import Audience
@@ -223,7 +226,7 @@ def do_sweep(
 
     with progress(title, lambda: models[-1].computed if alone and models else None) as report:
         audience = Audience(report, tell, lambda source: _tell_notes(source, job), begin, show_download())
-        return run_sweep(job, out, audience, sources, go_on=go_on and not alone, alone=alone)
+        return run_sweep(job, out, audience, sources, go_on=go_on and not alone, alone=alone, command=command)
 
 
 def _tell_notes(source: OpenedSource, job: Job) -> None:

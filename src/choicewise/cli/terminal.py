@@ -18,15 +18,11 @@ from io import TextIOWrapper
 from itertools import pairwise
 from threading import Lock, RLock
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from choicewise.errors import ChoicewiseError, MissingData
 from choicewise.running.progress import LIVE, ProgressReport
 from choicewise.util.text import command_line, json_safe, refuse_secret, safe, size
-
-if TYPE_CHECKING:
-    from choicewise.results.rows import Row
-
 
 Progress = Callable[[int, int], None]
 """Is called with (done, total) units of work; a resumed run starts above zero."""
@@ -87,24 +83,6 @@ def show_download() -> Callable[[str, int, int], None]:
                 (tell_live if live else tell)(f"downloading {name}: {size(done)} of {size(total)}")
 
     return update
-
-
-def print_finding(rows: Sequence[Row]) -> None:
-    """What the rows say in sentences."""
-    from choicewise.report.findings import sentences
-    from choicewise.results.finding import finding
-
-    print_parts([" ".join(sentences(finding(rows)))])
-
-
-def print_tables(rows: Sequence[Row], ids: bool) -> None:
-    """The range of each family where there are many rows, every row, and what their words mean."""
-    from choicewise.report.tables import family_tables, legend, long, report_tables
-
-    if long(rows):
-        print_parts(family_tables([row for row in rows if row.share]))
-    print_parts(report_tables(rows, ids))
-    show(*legend(rows, ids))
 
 
 _lock = RLock()

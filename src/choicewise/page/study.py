@@ -334,12 +334,13 @@ def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
 class Recipe:
     """How to get a run again: the ``line`` to type, and the text of the ``file`` that says what the columns mean.
 
-    Both are empty where the run had no such file.
+    Both are empty where nothing says that.  ``named``: whether the line names the file; else the meaning was guessed.
     """
 
     line: str
     file: str
     text: str
+    named: bool = True
 
 
 def recipe(manifest: Manifest, protocols: Mapping[str, Protocol], folder: str | Path) -> Recipe:
@@ -348,7 +349,10 @@ def recipe(manifest: Manifest, protocols: Mapping[str, Protocol], folder: str | 
     mapping = data.get("mapping")
     text = mapping_text(mapping) if isinstance(mapping, dict) else manifest.mapping
     file = (_MAPPING if isinstance(mapping, dict) else str(mapping)) if text else ""
-    return Recipe(run_line(manifest, _typed(manifest, protocols) or selectors(protocols), folder), file, text)
+    if (named := _typed(manifest, protocols)) and manifest.command:
+        return Recipe(command_line(*manifest.command), file, text, not isinstance(mapping, dict))
+    alone = named if data or not _several(named) else ()  # as the folder is that of one run
+    return Recipe(run_line(manifest, alone or selectors(protocols), folder), file, text)
 
 
 def mapping_text(table: Mapping[str, Any]) -> str:
@@ -455,6 +459,13 @@ def _typed(manifest: Manifest, protocols: Mapping[str, Protocol]) -> Sequence[st
         return typed if all(name.startswith(_TASK) for name in typed) else ()
     same = (name in known and replace(known[name], split=each.split) == each for name, each in protocols.items())
     return typed if all(same) else ()
+
+
+def _several(selectors: Sequence[str]) -> bool:
+    """Whether these ask several benchmarks, each on its own data."""
+    with suppress(ProtocolError):
+        return len({each.benchmark for each in resolve(*selectors).values()}) > 1
+    return False
 
 
 _TASK = "lm-eval:"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from statistics import median
 from textwrap import shorten
 
@@ -28,8 +29,8 @@ from choicewise.util.text import (
     wrapped,
 )
 
-WIDTH, LINES = 100, 9
-"""Columns and lines of what is said first, the commands to run next included."""
+WIDTH, LINES, FEWEST = 100, 9, 4
+"""Columns and lines of what is said first, the commands to run next included; lines that one run takes at least."""
 
 LETTERS, TEXTS = ("letters", "letters with answers"), ("cloze", "whole answers")
 """Families of protocols: those of which one number stands for all that score labels, and all that score texts."""
@@ -44,45 +45,63 @@ def first_lines(
 ) -> list[str]:
     """What is said first of all ``rows``; ``outcomes``: of their runs.
 
-    Of one run the numbers, whether they are guesses, what is missing, and warnings, in ``most`` lines, six or more; of
-    several the table of models by benchmarks, unless they are ``averaged`` in a table of their own.
+    Of one run the numbers, whether they are guesses, what is missing, and warnings, in ``most`` lines, which are
+    :data:`FEWEST` or more; of several the table of models by benchmarks, unless they are ``averaged`` in a table of
+    their own.
     """
-    rows = [row for row in rows if row.n] or rows  # why there are no numbers under others, the whole report says
+    numbered = [row for row in rows if row.n] or rows  # why there is no number under others, the whole report says
     if not rows:
         return []
-    if len({(row.model, row.r, row.data, row.selection) for row in rows}) == 1:
-        return _run(rows, most)
-    shown = finding(rows)
+    shown, without = finding(numbered), len(rows) - len(numbered)
+    runs, parts = {(row.model, row.r, row.data) for row in rows}, {row.selection for row in numbered}
+    if len(runs) == len(parts) == 1:
+        return _run(numbered, without, gaps(shown), most)
     leads = lead_sentences(shown) if len(shown.datasets) == 1 else []
     table = [] if averaged else _matrix(matrix(rows, outcomes), rows)
-    return [*table, *map(safe, wrapped(" ".join(leads), WIDTH)), *_missing(rows), *warning_lines(rows)]
+    lacking = [f"there is no number in {without:,} of {len(rows):,} rows"] if without else []
+    said = [*map(safe, wrapped(" ".join(leads), WIDTH)), *_missing([*gaps(shown), *lacking])]
+    return [*table, *said, *warning_lines(numbered)]
 
 
-def _run(rows: Sequence[Row], most: int) -> list[str]:
+def height(lines: Sequence[str]) -> int:
+    """How many lines they take in a terminal of :data:`WIDTH` columns."""
+    return sum(max(1, math.ceil(len(line) / WIDTH)) for line in lines)
+
+
+def extremes(rows: Sequence[Row]) -> tuple[Row, Row] | None:
+    """The rows with the least and the greatest share of 1, the first of several; None where there is none."""
     known = [row for row in rows if row.share and not math.isnan(row.value)]
-    after = [*_against_guessing(known), *_missing(rows)]
-    numbers = [*_numbers(rows, known, min(_EACH, most - 2 - len(after)))]
-    lines = [_title(rows), *numbers, *after]
+    return (min(known, key=attrgetter("value")), max(known, key=attrgetter("value"))) if known else None
+
+
+def _run(rows: Sequence[Row], without: int, lacking: Sequence[str], most: int) -> list[str]:
+    """``without``: how many further rows have no number; ``lacking``: what is missing, in words."""
+    known = [row for row in rows if row.share and not math.isnan(row.value)]
+    warned = bool(warning_lines(rows, 1))
+    after = [*_against_guessing(known), *_missing(lacking)][: most - 2 - warned]
+    numbers = [*_numbers(rows, known, min(_EACH, most - 1 - len(after) - warned))]
+    lines = [_title(rows, without), *numbers, *after]
     return [*map(safe, lines), *warning_lines(rows, min(2, most - len(lines)))]
 
 
 def warning_lines(rows: Sequence[Row], most: int = 2) -> list[str]:
     """Alarms, which speak against numbers themselves, and warnings, each in a few words with how many numbers have it.
 
-    In ``most`` lines, one or two; that numbers are guesses is said elsewhere.
+    In ``most`` lines, none to two; that numbers are guesses is said elsewhere.
     """
-    counts = {name: sum(name in _told(row) for row in rows) for name in IN_SHORT}
+    warned = [_warnings(row) for row in rows]
+    counts = {name: sum(name in own for own in warned) for name in IN_SHORT}
     lines: list[list[str]] = []
     for title, serious in (("alarms: ", True), ("warnings: ", False)):
         names = [name for name in counts if counts[name] and (name in SERIOUS) == serious]
         parts = [f"{IN_SHORT[name]} ({counts[name]} of {len(rows)})" for name in names]
         lines += [[title + parts[0], *parts[1:]]] if parts else []
     if len(lines) > most:
-        lines = [[*lines[0], *lines[1]]]
-    return [_fitted(parts) for parts in lines]
+        lines = [[part for line in lines for part in line]]
+    return [_fitted(parts) for parts in lines[:most]]
 
 
-def _told(row: Row) -> set[str]:
+def _warnings(row: Row) -> set[str]:
     """The warnings of a row, and the counts that no other line tells."""
     own = raised(row)
     hidden = {"missing", "ties", *(["invalid"] if "many-unparsed" in own else [])}
@@ -137,19 +156,19 @@ def _matrix(table: Matrix, rows: Sequence[Row]) -> list[str]:
     cells = [[*own, each] for own, each in zip(cells, last, strict=True)]
     if len(standings) > 1:
         titles.append("rank")
-        placed = [ranks(each.low, each.high) or str(each.rank or "-") for each in standings]
+        placed = [ranks(each.rank_low, each.rank_high) or str(each.rank or "-") for each in standings]
         cells = [[*own, each] for own, each in zip(cells, placed, strict=True)]
-    part = f", {short(table.part, _WORD)}" if table.part else ""
-    lines = [f"accuracy in %{part}; one protocol (a way to ask and score) for each benchmark"]
+    about = "; one protocol (a way to ask and score) for each benchmark"
+    part = f", {_part(table.part, WIDTH - len(about) - len('accuracy in %, '))}" if table.part else ""
+    lines = [f"accuracy in %{part}{about}"]
     lines += _blocks([safe(each.model) for each in standings], titles, cells)
     asked = (f"{short(name, _WORD)}: {short(each.protocol, _WORD)}" for name, each in zip(names, columns, strict=True))
     return [*lines, *wrapped("; ".join(asked), WIDTH)]
 
 
-def _missing(rows: Sequence[Row]) -> list[str]:
+def _missing(lacking: Sequence[str]) -> list[str]:
     """What is missing, on one line."""
-    missing = gaps(finding(rows))
-    return [shorten(safe(sentence(missing)), WIDTH, placeholder=" …")] if missing else []
+    return [shorten(safe(sentence(lacking)), WIDTH, placeholder=" …")] if lacking else []
 
 
 def _fitted(parts: Sequence[str]) -> str:
@@ -162,16 +181,24 @@ def _fitted(parts: Sequence[str]) -> str:
     return counted(len(parts), "kind of warning", "kinds of warnings")
 
 
-def _title(rows: Sequence[Row]) -> str:
+def _title(rows: Sequence[Row], without: int) -> str:
+    """Whose numbers these are, in how many ways, and how many further rows have none (``without``)."""
     first, ways = rows[0], len({row.protocol for row in rows})
     asked = [row.n + row.missing for row in rows if row.subject == first.subject]
     groups = len({row.subject for row in rows})
     count = counted(max(asked), "question") if groups == 1 else f"{groups} groups of questions"
-    count += f" ({short(first.selection, _WORD)})" if first.selection else ""
-    way = f"under {short(first.protocol, _WORD)}" if ways == 1 else f"asked in {ways} ways (protocols)"
-    lines = (f"{short(first.model, most)} on {short(first.dataset, most)}: {count}, {way}" for most in (NAME, 30, 20))
-    shown = [*lines]
-    return next((line for line in shown if len(line) <= WIDTH), f"{shown[-1].rpartition(', ')[0]}")
+    more = f"; {without:,} more {'has' if without == 1 else 'have'} no number" if without else ""
+    way = f"under {short(first.protocol, _WORD)}" if ways == 1 else f"asked in {ways:,} ways (protocols)"
+    names = [f"{short(first.model, most)} on {short(first.dataset, most)}" for most in (NAME, _WORD, 30, 20)]
+    parts = [f" ({_part(first.selection, most)})" for most in (NAME, _WORD, 20)] if first.selection else [""]
+    lines = [f"{name}: {count}{part}, {way}{more}" for name in names for part in parts]
+    lines += [f"{names[-1]}: {count}, {way}{more}", f"{names[-1]}, {way}{more}"]
+    return next((line for line in lines if len(line) <= WIDTH), short(lines[-1], WIDTH))
+
+
+def _part(selection: str, most: int) -> str:
+    """The part of the data in as many of its words, from the first on, as there is room for."""
+    return shorten(safe(selection), most, placeholder=" …")
 
 
 def _numbers(rows: Sequence[Row], known: Sequence[Row], most: int) -> Iterator[str]:
@@ -179,14 +206,14 @@ def _numbers(rows: Sequence[Row], known: Sequence[Row], most: int) -> Iterator[s
 
     Of groups of items for the lowest and the highest.  Numbers that are no shares of 1 have one line.
     """
-    others = [row for row in rows if not row.share]
+    others = [row for row in rows if not row.share] if most > 1 or not known else []
     grouped = len({row.subject for row in known}) > 1
-    low, high = (pick(known, key=lambda row: row.value, default=None) for pick in (min, max))
+    ends = extremes(known)
     room = most - bool(others)
     if len(known) <= room:
         chosen = list(known)
-    elif grouped and low and high:
-        chosen = [low, high][: room - 1]
+    elif grouped and ends:
+        chosen = [*ends][: room - 1]
     else:
         picked = (headline(known, (family,)) for group in (LETTERS, TEXTS) for family in group)
         named = [row for row in picked if row is not None]
@@ -202,9 +229,9 @@ def _numbers(rows: Sequence[Row], known: Sequence[Row], most: int) -> Iterator[s
         line += span if len(line) + len(span) <= WIDTH else ""
         note = next((IN_SHORT[name] for name in SERIOUS if name in raised(row) and name in IN_SHORT), "")
         yield f"{line}  {note}".rstrip() if len(line) + len(note) + 2 <= WIDTH else line
-    if low and high and len(known) > len(chosen):
-        middle = percent(median(row.value for row in known))
-        yield f"  lowest and highest of {len(known)}: {percent(low.value)} – {percent(high.value)} %, median {middle} %"
+    if ends and len(known) > len(chosen):
+        middle, about = percent(median(row.value for row in known)), f"lowest and highest of {len(known)}"
+        yield f"  {about}: {' – '.join(percent(row.value) for row in ends)} %, median {middle} %"
     if others:
         values = [row.value for row in others if not math.isnan(row.value)]
         metrics = " and ".join(dict.fromkeys(row.metric for row in others))

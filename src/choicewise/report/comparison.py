@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.text import Text
 
 from choicewise.bundled import PUBLISHED_MMLU
-from choicewise.report.tables import plain, rank_table, table, titled
+from choicewise.report.tables import console, plain, rank_table, table, titled
 from choicewise.results.agreement import CAUSES, Agreement, Divergence
 from choicewise.results.compare import VERDICTS, Comparison, PublishedComparison, PublishedNumber, Side
 from choicewise.results.ladder import EXACT, LEVEL, BothWays, Effect, Ladder, Spread, Step, Turn
@@ -21,7 +21,18 @@ from choicewise.results.outcomes import Axis
 from choicewise.results.rows import Row
 from choicewise.scoring.intervals import ranks, two_sided
 from choicewise.scoring.significance import Fit, SignFlip
-from choicewise.util.text import are, counted, error, percent, points, probability, safe, shortened, visible_line
+from choicewise.util.text import (
+    are,
+    counted,
+    error,
+    percent,
+    points,
+    probability,
+    safe,
+    shortened,
+    visible_line,
+    wrapped,
+)
 
 
 def comparison_lines(compared: Comparison) -> Iterator[str]:
@@ -294,7 +305,8 @@ def _alike(panel: Multiverse) -> list[Text]:
         " = ".join(names) + (f" with {', '.join(models)}" if len(models) < len(panel.spreads) else "")
         for names, models in groups.items()
     ]
-    return [Text("\n  ".join(["protocols that can't differ here, and count once:", *lines]))] if lines else []
+    hung = ("\n    ".join(wrapped(line, console().width - 4)) for line in lines)
+    return [Text("\n  ".join(["protocols that can't differ here, and count once:", *hung]))] if lines else []
 
 
 def _unshared(duel: Duel, spreads: Sequence[ScoreSpread]) -> list[str]:

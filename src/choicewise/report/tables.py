@@ -118,7 +118,7 @@ IDS = (
 """What the short ids are of."""
 
 
-def report_tables(rows: Sequence[Row], ids: bool = False, width: int | None = None) -> list[Group]:
+def report_tables(rows: Sequence[Row], *, ids: bool = False, width: int | None = None) -> list[Group]:
     """One table per model and dataset, a line a number, then the ranks when the same was measured on several models.
 
     ``ids``: with those of each number, and the range that rounding allows, on lines of their own where there is no
@@ -168,11 +168,14 @@ def legend(rows: Sequence[Row], ids: bool = False) -> list[str]:
     return [part for line in lines for part in wrapped(line, console().width)]
 
 
-def serious_warnings(rows: Sequence[Row]) -> list[str]:
-    """What speaks against numbers themselves, a line for each alarm, however many numbers have it."""
+def serious_warnings(rows: Sequence[Row], guesses: bool = True) -> list[str]:
+    """What speaks against numbers themselves, a line for each alarm, however many numbers have it.
+
+    ``guesses``: also that numbers are no better than guessing, unless that is said elsewhere.
+    """
     lines = []
     for warning in SERIOUS:
-        own = [row for row in rows if warning in raised(row)]
+        own = [row for row in rows if warning in raised(row) and (guesses or warning != "chance" or not guess(row))]
         if own:
             one = f"{safe(own[0].model)} under {own[0].protocol}"
             which = one if len(own) == 1 else f"{len(own):,} of {counted(len(rows), 'number')}, such as {one}"

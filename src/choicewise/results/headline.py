@@ -47,16 +47,16 @@ class Benchmark:
 class Standing:
     """A model: its row under every benchmark, None where there is none; their plain ``mean``, NaN where one lacks.
 
-    ``rank``: by the mean among the models that have all; ``low`` and ``high`` bound it over draws of items, None where
-    that is not known.
+    ``rank``: by the mean among the models that have all; ``rank_low`` and ``rank_high`` bound it over draws of items,
+    None where that is not known.
     """
 
     model: str
     rows: tuple[Row | None, ...]
     mean: float
     rank: int | None
-    low: int | None
-    high: int | None
+    rank_low: int | None
+    rank_high: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,7 @@ def state(manifest: Manifest) -> str:
         model=replace(manifest.model, name=""),
         dataset=replace(manifest.dataset, name=""),
         job={},
+        command=(),
         files={name: file for name, file in manifest.files.items() if name != SUMMARY},
     )
     content = asdict(replace(renamed, engine=replace(manifest.engine, spent=None)))

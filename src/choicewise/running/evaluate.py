@@ -70,6 +70,7 @@ def evaluate(
     progress: Progress | bool | None = None,
     say: Callable[[str], None] | None = None,
     job: Job | None = None,
+    command: Sequence[str] = (),
 ) -> Run:
     """Score ``data`` with ``model`` under every one of ``protocols`` and return the run in folder ``out``.
 
@@ -82,7 +83,8 @@ def evaluate(
     already asked cost nothing.
     ``progress`` is called with (done, total); True prints lines on stderr. Protocols that the model can't be asked
     under are refused with a warning that names them, and the others are asked. ``job``: what the manifest keeps of
-    what is asked; these arguments unless given, where they are names. ``executor="local"`` computes here, with
+    what is asked; these arguments unless given, where they are names; ``command``: and of the command that asks it, its
+    words. ``executor="local"`` computes here, with
     ``workers`` above 1
     in so many processes, each with a copy of the model (on a GPU of its own where there are several); ``"ray"`` on
     a Ray cluster (:mod:`choicewise.running.workers`). The numbers are the same: to the bit where the same kind of
@@ -126,7 +128,7 @@ def evaluate(
         recipes = resolve(*selectors, possible=partial(has_shots, data, subjects))
     if typed and lenient:
         recipes = without_examples(data, recipes)
-        if line := without_shots(data, typed, published, recipes):
+        if line := without_shots(data.name, typed, published, recipes):
             warnings.warn(f'{line}; shots="error" stops here', stacklevel=2)
     given = isinstance(executor, Pool)
     pool = executor if isinstance(executor, Pool) else Pool(Parallel(executor, workers))
@@ -145,6 +147,7 @@ def evaluate(
         server=server_record(model),
         refused=dict(work.refused),
         mapping="" if job is None else _mapping_text(job),
+        command=() if any(map(holds_secret, command)) else tuple(command),
     )
     if isinstance(progress, bool) or progress is None:
         tokens = partial(getattr, model, "computed")  # of replicas nothing is known before the first answer

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from choicewise.data.dataset import Dataset
-from choicewise.protocols.between import MARK
+from choicewise.protocols.between import MARK, change_axes
 from choicewise.protocols.catalogue import resolve, with_changes
 from choicewise.protocols.protocol import Protocol
 from choicewise.requests.blocks import without_examples
@@ -35,14 +35,17 @@ def ways_without_examples(selectors: Sequence[str], data: Dataset) -> tuple[str,
     return tuple(with_changes(each, "shots=0") if each in lacking else each for each in selectors)
 
 
-def without_shots(
-    data: Dataset, selectors: Sequence[str], named: Mapping[str, Protocol], asked: Mapping[str, Protocol]
-) -> str:
-    """The line that says that ``data`` has no examples for shots of ``named``, and is ``asked`` without; or nothing."""
+def without_shots(data: str, selectors: Sequence[str], named: Mapping[str, Protocol], asked: Collection[str]) -> str:
+    """The line that says that ``data`` has no examples for shots of ``named``, and is ``asked`` without; or nothing.
+
+    ``selectors``: what ``named`` was meant by.
+    """
     changed = {
         name: protocol.shots
         for name, protocol in named.items()
-        if not (others := without_examples(data, {name: protocol})).get(name) and not asked.keys().isdisjoint(others)
+        if protocol.shots
+        and name not in asked
+        and not change_axes({name: protocol}, "shots=0").keys().isdisjoint(asked)
     }
     if not changed:
         return ""
@@ -50,4 +53,4 @@ def without_shots(
     names = listed([f"`{with_changes(each, 'shots=0')}`" for each in own if "|" not in each] or ["signatures"])
     *fewer, most = sorted({*changed.values()})
     published = listed([*(f"{number}-" for number in fewer), f"{most}-shot numbers"])
-    return f"{data.name} has no examples for shots: asked without, as {names}; these are not the published {published}"
+    return f"{data} has no examples for shots: asked without, as {names}; these are not the published {published}"

@@ -338,7 +338,7 @@ class Source:
         if not self.lenient:
             return dict(named), ""
         asked = without_examples(data, named)
-        return asked, without_shots(data, self.selectors, self.recipes, asked)
+        return asked, without_shots(data.name, self.selectors, self.recipes, asked)
 
     @property
     def rendered(self) -> Sequence[RenderedRequests]:

@@ -77,13 +77,15 @@ def sweep(
     *,
     go_on: bool = True,
     alone: bool = False,
+    command: Sequence[str] = (),
 ) -> Sweep:
     """Evaluate every model on every dataset, each run in a folder ``out/MODEL/DATASET``, and say what there is of that.
 
     ``sources``: the datasets, where some are not the catalogue's.  ``go_on``: what fails is recorded; else it is
-    raised.  ``alone``: ``out`` is the folder of the one run that there is.  All data are opened and checked before a
-    model is loaded.  A run that is complete, and was asked the same, is not opened again.  Raises StoreError where
-    ``out`` holds something else or another process writes to it, and what is not to be recorded.
+    raised.  ``alone``: ``out`` is the folder of the one run that there is.  ``command``: as of ``evaluate``.  All data
+    are opened and checked before a model is loaded.  A run that is complete, and was asked the same, is not opened
+    again.  Raises StoreError where ``out`` holds something else or another process writes to it, and what is not to be
+    recorded.
     """
     sources = sources_of(job, fitting=True) if sources is None else sources
     for name in (str(out), *(model.name for model in job.models), *(source.name for source in sources)):
@@ -92,14 +94,14 @@ def sweep(
     if alone:
         check_folder(folder)
         cells = [CellRecord(model.label, source.name, ".", "") for model in models for source in sources]
-        return _Sweep(folder, Sweep(cells=tuple(cells)), job, models, sources, audience, go_on, alone).run()
+        return _Sweep(folder, Sweep(cells=tuple(cells)), job, models, sources, audience, go_on, alone, command).run()
     begun_sweep(folder)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         before = begun_sweep(folder)
         record = with_cells(folder, before, models, sources, job)
-        runs = _Sweep(folder, record, job, models, sources, audience, go_on, alone)
+        runs = _Sweep(folder, record, job, models, sources, audience, go_on, alone, command)
         try:
             return runs.run()
         except ChoicewiseError:
@@ -120,6 +122,7 @@ class _Sweep:
     audience: Audience
     go_on: bool
     alone: bool
+    command: Sequence[str]
 
     def __post_init__(self) -> None:
         self._writing = Lock()
@@ -271,6 +274,7 @@ class _Sweep:
             executor=pool,
             progress=progress,
             job=self.job.only(model, data=place and (place.as_read(source.data),), protocols=named),
+            command=self.command,
             say=lambda line: self.audience.say(f"{about}{line}"),
         )
         keep_summary(run)

@@ -334,7 +334,7 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
         return existing
     changes: dict[str, Any] = {} if same else {"complete": False}
     if moved or not same:  # a server's address may be another one by now
-        changes["job"] = wanted.job or existing.job
+        changes |= {"job": wanted.job, "command": wanted.command} if wanted.job else {}
     extended = replace(existing, protocols=protocols, files=files, blocks=blocks, refused=refused, **changes)
     write_manifest(path, extended)
     return extended

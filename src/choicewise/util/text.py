@@ -39,11 +39,24 @@ def safe(text: str) -> str:
     return _escaped(text).replace("\n", r"\n").replace("\t", r"\t")
 
 
+_BREAKS: Final = r"\s/:._-"
+"""Signs at which names are broken, as inside the brackets of an expression."""
+
+
 def short(text: str, most: int) -> str:
-    """:func:`safe` text of at most ``most`` characters; where it is longer, … stands for its middle."""
+    """:func:`safe` text of at most ``most`` characters; where it is longer, … stands for words in its middle.
+
+    A word is cut itself only where it takes more than half of the room before or behind the middle.
+    """
     shown = safe(text)
-    head = most * 2 // 3
-    return shown if len(shown) <= most else f"{shown[:head]}…{shown[len(shown) - (most - head - 1) :]}"
+    if len(shown) <= most:
+        return shown
+    before, behind = most * 2 // 3, most - most * 2 // 3 - 1
+    cuts = [place for sign in re.finditer(f"[{_BREAKS}]", shown) for place in sign.span()]
+    start = max((place for place in cuts if before <= 2 * place <= 2 * before), default=before)
+    last = len(shown)
+    end = min((place for place in cuts if behind <= 2 * (last - place) <= 2 * behind), default=last - behind)
+    return f"{shown[:start].rstrip()}…{shown[end:].lstrip()}"
 
 
 _CONTROLS = re.compile(
@@ -162,7 +175,7 @@ def wrapped(text: str, width: int) -> list[str]:
 def broken(name: str, most: int) -> list[str]:
     """A name in lines of at most ``most`` columns, broken behind spaces and signs and never inside a word."""
     lines = [""]
-    for part in re.findall(r"[^\s/:._-]*[\s/:._-]?", name):
+    for part in re.findall(f"[^{_BREAKS}]*[{_BREAKS}]?", name):
         if lines[-1] and part.strip() and len((lines[-1] + part).rstrip()) > most:
             lines.append("")
         lines[-1] += part

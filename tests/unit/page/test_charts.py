@@ -353,11 +353,13 @@ def test_the_middle_of_long_names_is_left_out_and_they_stay_different() -> None:
     assert theme.cut("short", 10) == "short"
     long = theme.cut("a model with a name that nobody can read-13b", 10)
     assert (long[:4], long[-3:]) == ("a mo", "13b")
-    names = [f"meta-llama/Llama-3.1-{size}-Instruct" for size in ("1B", "3B", "8B", "70B", "405B")]
+    assert theme.cut("harness-v0:pmi-answer-space", 14) == "harness-v0:…answer-space", "no word of it is cut"
+    assert theme.cut("options/quoted-mean-generate", 10) == "options/…generate"
+    names = [f"llama/Llama-3.1-{size}-Conversations" for size in ("1B", "3B", "8B", "70B", "405B")]
     assert len({theme.cut(name, 10) for name in names}) == 1, "else there is nothing to mend"
     shown = theme.cut_distinct([*names, "merrow"], 10)
     assert shown["merrow"] == "merrow"
-    assert [shown[name] for name in names[:3]] == ["…1B-Instruct", "…3B-Instruct", "…8B-Instruct"]
+    assert [shown[name] for name in names[:3]] == [f"…{size}-Conversations" for size in ("1B", "3B", "8B")]
     assert len(set(shown.values())) == 6
     assert all(theme.em(each) <= 10 for each in shown.values())
     assert theme.cut_distinct(["a" * 50, "a" * 50 + "b"], 10).keys() == {"a" * 50, "a" * 50 + "b"}

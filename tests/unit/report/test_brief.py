@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from choicewise.report import brief
-from choicewise.report.brief import LINES, WIDTH, first_lines, published_lines, warning_lines
+from choicewise.report.brief import FEWEST, LINES, WIDTH, first_lines, published_lines, warning_lines
 from choicewise.report.tables import IN_SHORT
 from choicewise.results.compare import published
 from choicewise.results.evidence import MissingReason
@@ -22,6 +22,7 @@ from tests.helpers.rows import NAMES, PROTOCOLS, made
 HOSTILE = "m\x1b]0;owned\x07\x1b[2J\u202e\n\u2028error: " + "x" * 400
 OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 WORDS = st.text("ab-_/.: ", min_size=1, max_size=60)
+PART = "anatomy, virology, first 100 of each subject, incomplete: 120 of 14,042 items"
 
 
 def perplexity(value: float = 12.5, **about: object) -> Row:
@@ -42,23 +43,29 @@ ROWS = st.lists(st.tuples(st.sampled_from(NAMES), VALUES), unique_by=lambda pair
     ROWS,
     st.sampled_from([1, 2, 5, 60, 14_042]),
     st.sampled_from(["model", HOSTILE, "meta-llama/Llama-3.1-8B-Instruct"]),
+    st.sampled_from(["", HOSTILE, PART]),
 )
-@example([(name, 0.5) for name in NAMES], 60, HOSTILE)
-@example([(NAMES[0], math.nan)], 60, "model")
+@example([(name, 0.5) for name in NAMES], 60, HOSTILE, PART)
+@example([(name, 0.5) for name in NAMES[:1]] + [(name, math.nan) for name in NAMES[1:]], 60, HOSTILE, "")
+@example([(NAMES[0], math.nan)], 60, "model", "")
 def test_one_run_takes_nine_lines_with_those_of_what_to_run_next(
-    numbers: list[tuple[str, float]], n: int, model: str
+    numbers: list[tuple[str, float]], n: int, model: str, part: str
 ) -> None:
     warnings, reason = (*SERIOUS, "length", "position", "mass"), MissingReason("because of " + "this " * 50, "q1", 3)
     rows = [
-        made(name, value, model, n=n, dataset=HOSTILE, warnings=warnings, missing_reasons=(reason,))
+        made(name, value, model, n=n, dataset=HOSTILE, warnings=warnings, missing_reasons=(reason,), selection=part)
         for name, value in numbers
     ]
     rows[0] = replace(rows[0], missing=3)
-    for each in (rows, [*rows, perplexity(n=n, model=model, dataset=HOSTILE)]):
-        for most in (LINES - 3, LINES - 2):  # what to run next takes two or three
+    for each in (rows, [*rows, perplexity(n=n, model=model, dataset=HOSTILE, selection=part)]):
+        measured = sum(row.n > 0 for row in each)
+        for most in range(FEWEST, LINES - 1):  # what to run next takes two or three, and a log says more before
             lines = first_lines(each, most=most)
             assert len(lines) <= most
             fits(lines)
+            assert ("no number" in lines[0]) == (0 < measured < len(each))
+            alarmed = any(row.share and row.n for row in each)
+            assert any(line.startswith("alarms: ") for line in lines) or not alarmed
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 49])
@@ -117,7 +124,29 @@ def test_nothing_measured_is_said_and_nothing_else() -> None:
     assert lines[0] == "model on isles: 100 questions, asked in 49 ways (protocols)"
     assert lines[1].startswith("Items are missing under 49 protocols, most under")
     assert not any("nan" in line or " - %" in line for line in lines)
-    assert first_lines([made(NAMES[0], math.nan), made(NAMES[1], 0.5)])[0].endswith(f"under {NAMES[1]}")
+
+
+def test_how_many_have_no_number_is_said_of_one_run_and_of_several() -> None:
+    rows = [made(name, math.nan if place > 8 else 0.5) for place, name in enumerate(NAMES[:15])]
+    assert first_lines(rows)[0] == "model on isles: 100 questions, asked in 9 ways (protocols); 6 more have no number"
+    assert first_lines(rows[8:10])[0] == f"model on isles: 100 questions, under {NAMES[8]}; 1 more has no number"
+    others = [replace(row, model="other") for row in rows[9:]]
+    lines = first_lines([*rows, *others])
+    assert [line.split()[0] for line in lines[2:4]] == ["model", "other"]
+    assert lines[3].split()[1:] == ["-", "-", "-"]
+    assert "There is no number in 12 of 21 rows." in lines
+
+
+@pytest.mark.parametrize("model", ["m", "an-organisation-of-many-words/and-a-model-with-a-long-name-v2-instruct"])
+def test_the_part_of_the_data_ends_in_a_whole_word(model: str) -> None:
+    for lines in (
+        first_lines([made(model=model, selection=PART)]),
+        first_lines([made(model=each, selection=PART) for each in (model, "b")]),
+    ):
+        fits(lines)
+        shown = re.search(r"(anatomy[^;)…]*?) ?[…;)]", lines[0])[1]
+        assert PART.startswith(shown)
+        assert PART[len(shown) :][:1] in ("", " ")
 
 
 def test_of_groups_the_lowest_and_the_highest_are_told() -> None:

@@ -99,7 +99,7 @@ class _About:
             about, name = f"{about} (part {place} of {parts})", f"models-{place}"
         notes = (*map(Note, marks, marks.values()), *self._notes(chosen, ends))
         heads = ("model", *(table.titles[each] for each in chosen), *ends)
-        return PaperTable(name, about, heads, tuple(lines), notes)
+        return PaperTable(name, about, heads, tuple(lines), notes, feet=2)
 
     def protocols(self) -> PaperTable:
         """A line per benchmark; ids and signatures below."""
@@ -125,11 +125,11 @@ class _About:
         """Behind the benchmarks the mean, where they are several, and the rank, where the models are."""
         ends = {}
         if len(self.table.benchmarks) > 1:
-            first = self.several and (standing.low or standing.rank) == 1
+            first = self.several and (standing.rank_low or standing.rank) == 1
             known = not math.isnan(standing.mean)
             ends["mean"] = Cell(percent(standing.mean), bold=first) if known else Cell(NONE)
         if self.several:
-            ends["rank"] = Cell(ranks(standing.low, standing.high) or str(standing.rank or NONE))
+            ends["rank"] = Cell(ranks(standing.rank_low, standing.rank_high) or str(standing.rank or NONE))
         return ends
 
     def _notes(self, chosen: range, ends: Sequence[str]) -> list[Note]:
@@ -139,7 +139,7 @@ class _About:
             test += f", Holm's correction for {counted(self.tested.tests, 'test')}"
             notes.append(Note(f"Bold: the best of a column, and all that are not worse than it by a {test}."))
         if ends:
-            bounds = any(each.low is not None for each in self.table.standings)
+            bounds = any(each.rank_low is not None for each in self.table.standings)
             drawn = "with its range in 95 % of 2000 draws of items" if bounds else "its range is not known"
             said = {"mean": "of all benchmarks, each counting the same", "rank": drawn}
             if "mean" in ends and "rank" in ends:

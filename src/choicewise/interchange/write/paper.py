@@ -24,8 +24,18 @@ LATEX_FIRST = "% tables of `choicewise export`"
 LINES, SIGNATURES = 36, 5
 """Lines and signatures of a table that fits on a page; one with more of them runs over several."""
 
-_SMALL = r"\small\setlength{\tabcolsep}{4pt}"
-"""So that four columns of values fit between margins of an inch."""
+_CAPTION_SPACE = r"\setlength{\belowcaptionskip}{4pt}"
+_SMALL = r"\small\setlength{\tabcolsep}{4pt}" + _CAPTION_SPACE
+"""So that four columns of values with their intervals fit between margins of an inch."""
+
+_SMALLER = r"\footnotesize\setlength{\tabcolsep}{2.5pt}" + _CAPTION_SPACE
+"""So that six columns of values with their errors, the mean and the rank do."""
+
+_WIDE, _WIDER = 90, 100
+"""Characters of a line, without what separates its columns: of more the table is smaller, of still more names break."""
+
+HEAD, NAME = 12, 20
+"""Characters of a head, and of a name that breaks, that stand on one line where there are places to break."""
 
 _LATEX_SPECIAL = {
     **{char: f"\\{char}" for char in "{}$&#_%"},
@@ -60,6 +70,7 @@ def latex_escape(text: str) -> str:
 def latex_code(text: str) -> str:
     """``text`` in a typewriter face, which may go on in the next line after each bar, per cent sign and slash."""
     shown = re.sub(r"\||\\%|/", r"\g<0>\\allowbreak{}", _spelled(text, _TYPED))
+    shown = re.sub("(?<= ) ", r"\\ ", shown)
     return rf"\texttt{{{shown}}}"
 
 
@@ -73,40 +84,52 @@ def _latex_table(table: PaperTable) -> str:
     sides = ["l" if place in table.texts else "r" for place in range(len(table.heads))]
     caption = rf"\caption{{{latex_escape(table.caption)}.}}\label{{tab:{table.name}}}"
     head = [r"\toprule", _line(map(_stack, table.heads, sides)), r"\midrule"]
-    body, notes, columns = [*_body(table), r"\bottomrule"], _notes(table.notes), "".join(sides)
+    width = _width(table)
+    body = [*_body(table, NAME if width > _WIDER else None), r"\bottomrule"]
+    notes, columns, face = _notes(table.notes), "".join(sides), _SMALL if width <= _WIDE else _SMALLER
     if len(body) <= LINES + 1 and signatures <= SIGNATURES:
-        lines = [
-            r"\begin{table}[tbp]",
-            r"\centering" + _SMALL,
-            caption,
-            rf"\begin{{tabular}}{{{columns}}}",
-            *head,
-            *body,
-        ]
+        lines = [r"\begin{table}[tbp]", r"\centering" + face, caption, rf"\begin{{tabular}}{{{columns}}}", *head, *body]
         lines += [r"\end{tabular}", r"\par\medskip", r"\begin{minipage}{\linewidth}", notes, r"\end{minipage}"]
         return "\n".join([*lines, r"\end{table}", ""])
-    lines = ["{" + _SMALL, rf"\begin{{longtable}}{{{columns}}}", caption + r"\\", *head, r"\endfirsthead"]
+    lines = ["{" + face, rf"\begin{{longtable}}{{{columns}}}", caption + r"\\", *head, r"\endfirsthead"]
     lines += [*head, r"\endhead", *body, r"\end{longtable}"]
     return "\n".join([*lines, notes, r"\par}", ""])
 
 
-def _stack(head: str, side: str) -> str:
-    """A head over as many lines as keep its column narrow; it may end a line after a hyphen, a slash and the like."""
+def _width(table: PaperTable) -> int:
+    """Characters of the widest line that the columns can make; those of intervals, which are small, count less."""
+    heads = [max(map(len, _lines_of(head, HEAD))) for head in table.heads]
+    rows = [[max(len(cell.text) + bool(cell.marks), len(cell.interval) * 3 // 4) for cell in row] for row in table.rows]
+    return sum(max(column) for column in zip(heads, *rows, strict=True))
+
+
+def _lines_of(text: str, most: int) -> list[str]:
+    """``text`` over as many lines as keep it narrow; it may end a line after a hyphen, a slash and the like."""
     lines = [""]
-    for piece in re.findall(r"[^-/:_ ]*[-/:_ ]?", safe(head)):
-        if lines[-1] and len(lines[-1] + piece) > 12:
+    for piece in re.findall(r"[^-/:_ ]*[-/:_ ]?", safe(text)):
+        if piece and lines[-1] and len(lines[-1] + piece) > most:
             lines.append("")
         lines[-1] += piece
-    whole = r"\\".join(_guarded(latex_escape(line)) for line in lines)
+    return lines
+
+
+def _stack(text: str, side: str, most: int | None = HEAD) -> str:
+    lines = [text] if most is None else _lines_of(text, most)
+    indented = r"\\\enspace " if side == "l" else r"\\"
+    whole = indented.join(_guarded(latex_escape(line)) for line in lines)
     return whole if len(lines) == 1 else rf"\shortstack[{side}]{{{whole}}}"
 
 
-def _body(table: PaperTable) -> list[str]:
+def _body(table: PaperTable, most: int | None) -> list[str]:
+    """The lines of the body; ``most``: characters of a name that stand on one line."""
     lines = []
-    for row in table.rows:
+    for place, row in enumerate(table.rows):
+        if table.feet and place == len(table.rows) - table.feet:
+            lines.append(r"\midrule")
         stacked = any(cell.interval for cell in row)
         # the star: no page ends between a value and its interval
-        lines.append(_line(map(_latex_cell, row)) + ("*" if stacked else ""))
+        cells = (_latex_cell(cell, most if column in table.texts else None) for column, cell in enumerate(row))
+        lines.append(_line(cells) + ("*" if stacked else ""))
         if stacked:
             lines.append(
                 _line(rf"{{\scriptsize {latex_escape(cell.interval)}}}" if cell.interval else "" for cell in row)
@@ -123,13 +146,13 @@ def _guarded(line: str) -> str:
     return f"{{}}{line}" if line.startswith(("[", "*")) else line
 
 
-def _latex_cell(cell: Cell) -> str:
-    marks, text = ",".join(map(str, cell.marks)), latex_escape(cell.text)
+def _latex_cell(cell: Cell, most: int | None) -> str:
+    marks, text = ",".join(map(str, cell.marks)), _stack(cell.text, "l", most)
     return (rf"\textbf{{{text}}}" if cell.bold else text) + (rf"\textsuperscript{{{marks}}}" if marks else "")
 
 
 def _notes(notes: Sequence[Note]) -> str:
-    return "\n".join([r"\footnotesize\raggedright", *(f"{_latex_note(note)}\\par" for note in notes)])
+    return "\n".join([r"\footnotesize\raggedright\frenchspacing", *(f"{_latex_note(note)}\\par" for note in notes)])
 
 
 def _latex_note(note: Note) -> str:
@@ -265,7 +288,7 @@ def _matrix(
     shown = list(rows.values())
     notes = (*map(Note, marks, marks.values()), *table_notes(shown))
     caption = about.caption(f" of {len(dict.fromkeys(row.model for row in shown))} models") + piece
-    return PaperTable(about.name(piece), caption, heads, tuple(lines), notes)
+    return PaperTable(about.name(piece), caption, heads, tuple(lines), notes, feet=0 if by_protocol else 2)
 
 
 def _average(shown: AverageTable) -> PaperTable:
@@ -340,7 +363,8 @@ class Note:
 @dataclass(frozen=True, slots=True)
 class PaperTable:
     """One table.  ``name``: a word of a-z, 0-9 and hyphens to refer to it; ``heads``: of the columns; the first column
-    is text, the others are numbers unless ``texts`` has their place."""
+    is text, the others are numbers unless ``texts`` has their place; ``feet``: how many of the last rows are about the
+    columns."""
 
     name: str
     caption: str
@@ -348,6 +372,7 @@ class PaperTable:
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[Note, ...]
     texts: frozenset[int] = frozenset((0,))
+    feet: int = 0
 
 
 def remarks(row: Row, part: str) -> list[str]:

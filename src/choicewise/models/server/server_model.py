@@ -17,7 +17,7 @@ from typing import Any, Final
 from choicewise.bundled import MODELS, PREFIX, bundled_folder
 from choicewise.data.hub import MODEL, Download, hub_name, open_snapshot
 from choicewise.engine import SERVER
-from choicewise.errors import ChoicewiseError, ModelError
+from choicewise.errors import ChoicewiseError, ModelError, install_line
 from choicewise.models.local.files import FILES
 from choicewise.models.model import SelfCheck
 from choicewise.models.server.address import KEY_VARIABLE, ServerAddress
@@ -312,7 +312,7 @@ def _served_tokenizer(served: ServerFacts, progress: Download | None = None) -> 
 
 def _read(folder: Path) -> Tokenizer:
     if find_spec("tokenizers") is None:
-        raise ModelError("a tokenizer needs the package tokenizers; run: pip install 'choicewise[server]'")
+        raise ModelError(f"a tokenizer needs the package tokenizers; run: {install_line('server')}")
     from choicewise.models.local.tokenizer import HfTokenizer
     from choicewise.tokens.encode import PartwiseTokenizer
 

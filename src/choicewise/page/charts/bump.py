@@ -100,7 +100,11 @@ def values(
     drawn = [_places(column, models) for column in columns]
     agreement = order_agreement(table)[0].tolist() if columns else []
     prefix = chart.shared_prefix(names)
-    records = [_column(at, name, prefix, tau) for at, (name, tau) in enumerate(zip(names, agreement, strict=True))]
+    labels = chart.cut_distinct([name.removeprefix(prefix) for name in names], PROTOCOL)
+    records = [
+        _column(at, name, labels[name.removeprefix(prefix)], tau)
+        for at, (name, tau) in enumerate(zip(names, agreement, strict=True))
+    ]
     for line, model in enumerate(models):
         if model not in shown:
             records += _grey(model, line, columns, drawn)
@@ -271,9 +275,8 @@ def _places(column: Column, models: Sequence[str]) -> dict[str, float]:
     }
 
 
-def _column(at: int, name: str, prefix: str, tau: float) -> Record:
+def _column(at: int, name: str, label: str, tau: float) -> Record:
     agreement = "" if math.isnan(tau) else f"{tau:.2f}".replace("-", "−")
-    label = chart.cut(name.removeprefix(prefix), PROTOCOL)
     about = f"{chart.cut(name, chart.SAID)}: Kendall's τ with the first column {agreement or 'is not defined'}"
     text = {"label": label, "agreement": agreement or "–", "description": about}
     return {"kind": "column", "column": at, "protocol": name, "tau": tau, **text}

@@ -9,6 +9,7 @@ import json
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -326,13 +327,15 @@ def em(text: str) -> float:
 def cut(text: str, most: float) -> str:
     """``text`` on one line with nothing hidden in it, at most ``most`` sizes of its font wide.
 
-    The middle is left out: names of models and protocols differ at their beginning and at their end.
+    The middle is left out, whole words of it where they are not long: names of models and protocols differ at their
+    beginning and at their end.
     """
-    return _cut(text if len(text) <= 400 else text[:200] + "…" + text[-200:], most)
+    return _cut(text, most)
 
 
 def cut_distinct(names: Iterable[str], most: float) -> dict[str, str]:
-    """Every name :func:`cut`; where several would look the same, what all of these begin with is left out first."""
+    """Every name :func:`cut`; where several would look the same, what all of these begin with is left out first, and
+    words are cut where they still would."""
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         groups.setdefault(cut(name, most), []).append(name)
@@ -341,7 +344,8 @@ def cut_distinct(names: Iterable[str], most: float) -> dict[str, str]:
         prefix = len(_LAST_WORD.sub("", _shared_start(alike))) if len(alike) > 1 else 0
         for name in alike:
             shown[name] = cut(f"…{name[prefix:]}", most) if prefix else text
-    return shown
+    counts = Counter(shown.values())
+    return {name: text if counts[text] == 1 else _cut(name, most, False) for name, text in shown.items()}
 
 
 def harmless(text: str) -> str:
@@ -406,7 +410,7 @@ def _coloured(spec: Any, colours: Mapping[str, str] = LIGHT) -> Any:
 
 _NO_CHARACTERS = re.compile("[\ufdd0-\ufdef\ufffe\uffff]")  # what no XML file may hold
 
-_LAST_WORD = re.compile(r"[^-_/: ]*$")
+_SIGN, _LAST_WORD = re.compile(r"[-_/: ]"), re.compile(r"[^-_/: ]*$")
 
 _NARROW, _WIDE = frozenset("fijlrtI.,:;'|!()[]-/ "), frozenset("mwMW@%")
 
@@ -426,17 +430,30 @@ def _shared_start(names: Sequence[str]) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _cut(text: str, most: float) -> str:
-    shown = safe(harmless(text))
+def _cut(text: str, most: float, words: bool = True) -> str:
+    shown = safe(harmless(text if len(text) <= 400 else text[:200] + "…" + text[-200:]))
     if em(shown) <= most:
         return shown
-    room, head, tail = (most - 1.0) / 2, "", ""
+    room = most - 1.0
+    signs = [sign.end() for sign in _SIGN.finditer(shown)] if words else []
+    heads = [(em(shown[:place]), place) for place in signs]
+    tails = [(em(shown[place:]), place) for place in signs]
+    pairs = [
+        (head + tail, start, end)
+        for head, start in heads
+        for tail, end in tails
+        if min(head, tail) >= room / 5 and head + tail <= room
+    ]
+    if pairs:
+        _, start, end = max(pairs)
+        return f"{shown[:start].rstrip()}…{shown[end:]}"
+    head, tail = "", ""
     for char in shown:
-        if em(head + char) > room:
+        if em(head + char) > room / 2:
             break
         head += char
     for char in reversed(shown):
-        if em(char + tail) > room:
+        if em(char + tail) > room / 2:
             break
         tail = char + tail
     return f"{head}…{tail}"

@@ -120,9 +120,14 @@ def pair_values(left: str, right: str, contests: Sequence[Contest]) -> list[Reco
     prefix = chart.shared_prefix([contest.protocol for contest in contests])
     known = sorted(contests, key=lambda each: math.inf if math.isnan(each.difference.value) else -each.difference.value)
     models = [chart.cut(model, _PAIR_MODEL) for model in (left, right)]
+    names = [contest.protocol.removeprefix(prefix) for contest in known]
+    labels, shorter = (chart.cut_distinct(names, most) for most in (_PROTOCOL, _PAIR_SHORT))
     sides = {"left": (right, f"← {models[1]} ahead"), "right": (left, f"{models[0]} ahead →")}
     return [
-        *(_difference(contest, place, prefix, models) for place, contest in enumerate(known)),
+        *(
+            _difference(contest, place, (labels[name], shorter[name]), models)
+            for place, (contest, name) in enumerate(zip(known, names, strict=True))
+        ),
         *({"kind": "side", "side": side, "model": model, "label": text} for side, (model, text) in sides.items()),
     ]
 
@@ -394,14 +399,13 @@ def _names(axes: Sequence[str]) -> str:
     return text
 
 
-def _difference(contest: Contest, place: int, prefix: str, models: Sequence[str]) -> Record:
+def _difference(contest: Contest, place: int, labels: tuple[str, str], models: Sequence[str]) -> Record:
     difference = contest.difference
     significant = contest.p_holm <= LEVEL
     low, high = points(difference.ci_low), points(difference.ci_high)
     bounds = "" if math.isnan(difference.ci_low) else f", 95 % interval {low} to {high}"
     test = f", {probability(contest.p_holm)} after Holm's correction" if not math.isnan(contest.p_holm) else ""
     said = f"{points(difference.value)} points over {counted(difference.n, 'item')}{bounds}{test}"
-    name = contest.protocol.removeprefix(prefix)
     return {
         "kind": "difference",
         "protocol": contest.protocol,
@@ -412,8 +416,8 @@ def _difference(contest: Contest, place: int, prefix: str, models: Sequence[str]
         "n": difference.n,
         "p_holm": contest.p_holm,
         "significant": significant,
-        "label": chart.cut(name, _PROTOCOL),
-        "short": chart.cut(name, _PAIR_SHORT),
+        "label": labels[0],
+        "short": labels[1],
         "result": points(difference.value) if difference.n else "no item",
         "description": f"{chart.cut(contest.protocol, chart.SAID)}: {models[0]} minus {models[1]} {said}"
         if difference.n

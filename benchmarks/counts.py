@@ -22,6 +22,7 @@ from workload import Asker
 from choicewise.data.open import open_dataset
 from choicewise.engine import cut_shards, shard_tokens
 from choicewise.protocols.catalogue import resolve
+from choicewise.records import Selection
 from choicewise.requests.blocks import cut_blocks, list_asks, list_sections, prepare_block, with_split
 from choicewise.requests.request import BlockQuestion
 from choicewise.running.evaluate import evaluate
@@ -133,7 +134,7 @@ def cut(
     dataset, found, counted = open_dataset(folder), Cut(), Keys()
     recipes = {name: with_split(recipe, dataset) for name, recipe in resolve(protocol).items()}
     asks = list_asks(recipes)
-    for section in list_sections(dataset, recipes, subjects, limit):
+    for section in list_sections(dataset, recipes, Selection.of(subjects, limit)):
         found.items += len(section.items)
         for block in cut_blocks(section, 0, len(section.items), asks, dataset, ()):
             prepared = prepare_block(dataset, block, Asker(tokenizer), True)

@@ -58,6 +58,7 @@ def main() -> None:
         pages = {
             "board": board,
             "board_requests": board_requests,
+            "chains": chains,
             "cluster": cluster,
             "demo": demo,
             "gpu": gpu,
@@ -156,6 +157,30 @@ def side_by_side(found: Sequence[Mapping[str, Any]]) -> str:
         ]
         rows.append(f"| {' | '.join(map(str, cells))} |")
     return _section(SIDE_BY_SIDE, found, head, rows)
+
+
+CHAINS = """\
+## chains: `python benchmarks/chains.py`
+
+Sampled chains, all of the same length: 16 questions with 5 chains of 32 tokens each, by ours and by `generate` of
+transformers in batches, in one process, in turn, in one thread; the greedy tokens of both are equal. Ours decodes the
+chains of all questions together, and computes once what their prompts share; it also gives every token's
+log-probability and rank. Rates are tokens a CPU second, with the lowest and the highest turn. "One at a time" is where
+no path is right but the model's own cache, on two of the questions.
+"""
+
+
+def chains(found: Sequence[Mapping[str, Any]]) -> str:
+    """One row a model and number of shots."""
+    programs = list(found[0]["tokens a second"])
+    head = f"| model | shots | tokens of a prompt | generate ÷ ours, CPU | wall | {' | '.join(programs)} |"
+    rows = []
+    for one in found:
+        cells = [one["model"], str(one["shots"]), f"{one['prompt tokens']:.0f}"]
+        cells += [_spread(one[f"generate / ours, {clock}"]) for clock in ("cpu", "wall")]
+        cells += [_spread(rates, 0) for rates in one["tokens a second"].values()]
+        rows.append(f"| {' | '.join(cells)} |")
+    return _section(CHAINS, found, head, rows)
 
 
 def peer(stem: str, found: Sequence[Mapping[str, Any]]) -> str:

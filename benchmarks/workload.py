@@ -11,6 +11,7 @@ from choicewise.data.open import open_dataset
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Span
+from choicewise.records import Selection
 from choicewise.requests.blocks import cut_blocks, list_asks, list_sections, prepare_block
 from choicewise.requests.render import Refusal, TemplateSource
 from choicewise.requests.request import Request
@@ -65,7 +66,7 @@ def spans(workload: Workload, data: Path, tokenizer: Tokenizer) -> list[Span]:
     """The distinct spans of a workload."""
     dataset, recipes = open_dataset(data / workload.data), resolve(*map(str, workload.files))
     asks, wanted = list_asks(recipes), {}
-    for section in list_sections(dataset, recipes, None, workload.questions):
+    for section in list_sections(dataset, recipes, Selection(limit=workload.questions)):
         for block in cut_blocks(section, 0, len(section.items), asks, dataset, ()):
             wanted |= prepare_block(dataset, block, Asker(tokenizer), False).wanted
     return [question for question in wanted.values() if isinstance(question, Span)]

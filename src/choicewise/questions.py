@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from choicewise.errors import ModelError
+from choicewise.thoughts import split
 
 Ids = npt.NDArray[np.int32]  # token ids, shape [tokens]
 _LITTLE = np.dtype("<i4")
 UNKNOWN, NOT_FIRST = -1, -2  # ranks of tokens of which nothing is known, or only that another token is likelier
+
+EOS, STOP, LENGTH, FILTERED = "eos", "stop", "length", "filtered"
+"""Why a generation ended: by the model's own token, before a stop, at its limit, or because a filter withheld it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,6 +126,12 @@ class Generation:
     Both end before the first token with which their bytes contain one of ``stops``, so both may be empty; with
     ``keep_stop`` that token belongs to them.
     ``right`` and ``wrong`` are the tokens of a right and a wrong answer; only the oracle fakes read them.
+
+    ``opened`` is what begins the thought in which the context ends, empty for none: then stops count after the thought
+    alone (:mod:`choicewise.thoughts`).  None where nothing that is generated is taken for a thought.  ``marks``: the
+    special tokens that begin or end one, with their names.  ``thought`` is the most tokens of a thought, after which
+    ``closing`` follows, and then the answer of at most ``limit`` tokens; None where there is one limit for both.  Such
+    a generation is asked in parts (:mod:`choicewise.running.observe`), unless a server renders the chat.
     """
 
     context: Ids
@@ -129,37 +141,75 @@ class Generation:
     right: Ids | None = None
     wrong: Ids | None = None
     keep_stop: bool = False
+    opened: str | None = None
+    marks: Mapping[int, bytes] = field(default_factory=dict)
+    thought: int | None = None
+    closing: Ids | None = None
 
     @property
     def key(self) -> str:
-        """32 hex digits: the same tokens, limit, stops and random stream have the same key."""
-        if self.sampling is None and not self.stops:
+        """32 hex digits: the same tokens, limits, stops and random stream have the same key."""
+        if self.sampling is None and not self.stops and self.thought is None:
             return question_key(b"generate", self.context, np.asarray([self.limit], dtype=np.int32))
         stream = b"" if self.sampling is None else self.sampling.stream
         rest = self.limit.to_bytes(8, "little") + stream + b"\0".join(self.stops)
         kind = (b"generate until" if self.sampling is None else b"chain") + (b" kept" if self.keep_stop else b"")
+        if self.thought is not None:
+            kind += b" thought"
+            closing = b"" if self.closing is None else self.closing.astype(_LITTLE).tobytes()
+            rest = self.thought.to_bytes(8, "little") + len(closing).to_bytes(8, "little") + closing + rest
         return question_key(kind, self.context, np.frombuffer(rest, dtype=np.uint8).astype(np.int32))
+
+    @property
+    def most(self) -> int:
+        """The most tokens that can be generated, or put in to close a thought."""
+        if self.thought is None:
+            return self.limit
+        return self.thought + (0 if self.closing is None else len(self.closing)) + self.limit
 
     @property
     def inputs(self) -> int:
         """The most tokens that can be inputs: the context, and all generated ones but the last."""
-        return len(self.context) + max(self.limit - 1, 0)
+        return len(self.context) + max(self.most - 1, 0)
+
+    def spelled(self, token: int, token_bytes: Sequence[bytes]) -> bytes:
+        """The bytes of a token, or its name where it is one of the ``marks``; none beyond the tokenizer."""
+        return self.marks.get(token) or (token_bytes[token] if token < len(token_bytes) else b"")
+
+    def ends_in(self, text: bytes) -> bool:
+        """Whether ``text`` contains a stop that counts."""
+        if self.opened is None or not self.stops:
+            return any(stop in text for stop in self.stops)
+        start = split(text, self.opened).start
+        return start is not None and any(text.find(stop, start) >= 0 for stop in self.stops)
 
     def before_stop(self, tokens: Sequence[int], token_bytes: Sequence[bytes]) -> int:
         """How many of ``tokens`` come before the first with which their bytes contain a stop; all where none does.
 
-        That token counts with ``keep_stop``.  Tokens beyond the tokenizer (``token_bytes``) have no bytes.
+        That token counts with ``keep_stop``.
         """
         text = b""
         for count, token in enumerate(tokens if self.stops else ()):
-            text += token_bytes[token] if token < len(token_bytes) else b""
-            if any(stop in text for stop in self.stops):
+            text += self.spelled(token, token_bytes)
+            if self.ends_in(text):
                 return count + self.keep_stop
         return len(tokens)
 
     def stopped(self, tokens: Sequence[int], token_bytes: Sequence[bytes]) -> bool:
         """Whether the bytes of ``tokens`` contain a stop."""
         return self.before_stop(tokens, token_bytes) < len(tokens)
+
+    def finish(self, tokens: Sequence[int], token_bytes: Sequence[bytes], ends: Collection[int]) -> str:
+        """Why these ``tokens``, all that were generated, are the last: ``EOS``, ``STOP`` or ``LENGTH``.
+
+        ``ends``: the tokens that end a sequence.  A sampled generation contains neither its end nor its stop, so that
+        it is said to have stopped where it could.
+        """
+        if len(tokens) and int(tokens[-1]) in ends:
+            return EOS
+        if len(tokens) < self.limit or self.ends_in(b"".join(self.spelled(int(each), token_bytes) for each in tokens)):
+            return STOP if self.stops else EOS
+        return LENGTH
 
 
 @dataclass(eq=False)  # not frozen, which makes a span take twice as long to make: there are millions
@@ -189,6 +239,44 @@ class Span:
     def inputs(self) -> int:
         """How many tokens are inputs: all but the last."""
         return len(self.context) + len(self.continuation) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SetSpan:
+    """Score ``continuation`` after a ``context`` that holds options in no order (McIlroy-Young et al. 2024).
+
+    The tokens of option k are ``context[edges[k]:edges[k + 1]]``.  No option sees another; all begin at one position,
+    and what follows the last sees everything before it and begins at the position after the longest.  ``gold`` as in
+    :class:`~choicewise.questions.Span`.
+    """
+
+    context: Ids
+    continuation: Ids
+    edges: Ids
+    gold: bool | None = None
+
+    @property
+    def key(self) -> str:
+        """32 hex digits: the same continuation of the same context with the same options has the same key."""
+        rest = np.concatenate([[len(self.edges)], self.edges, self.continuation])
+        return question_key(b"set", self.context, rest.astype(np.int32))
+
+    @property
+    def inputs(self) -> int:
+        """How many tokens are inputs: all but the last."""
+        return len(self.context) + len(self.continuation) - 1
+
+    @property
+    def options(self) -> list[Ids]:
+        """The tokens of each option."""
+        return [self.context[start:end] for start, end in pairwise(self.edges.tolist())]
+
+    def in_order(self, order: Sequence[int]) -> SetSpan:
+        """The same with the options in another ``order``."""
+        options = [self.options[option] for option in order]
+        edges = self.edges[0] + np.cumsum([0, *map(len, options)])
+        context = np.concatenate([self.context[: self.edges[0]], *options, self.context[self.edges[-1] :]])
+        return replace(self, context=context, edges=edges.astype(np.int32))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -313,6 +401,22 @@ class Conclusion:
         return Span(context.astype(np.int32), self.span.continuation, self.span.gold)
 
 
+class Ended(NamedTuple):
+    """How a generation ended.
+
+    ``finish``: one of :data:`EOS`, :data:`STOP`, :data:`LENGTH`, :data:`FILTERED`; None where nobody says.
+    ``thought``: the thought that a server gives apart from the text.  ``tokens`` and ``thought_tokens``: how many a
+    server counts, where it names none.  ``forced``: whether the thought was closed at its limit, and not by the model;
+    None where that is not known.
+    """
+
+    finish: str | None = None
+    thought: str | None = None
+    tokens: int | None = None
+    thought_tokens: int | None = None
+    forced: bool | None = None
+
+
 @dataclass(slots=True, eq=False)  # not frozen, as spans are not
 class TokenScores:
     """What a model says about the scored (or generated) tokens; all arrays have shape [tokens].
@@ -325,6 +429,7 @@ class TokenScores:
     ``text``: what was generated, where whoever generated it names no tokens.
     ``at_most``: whether ``logprobs`` are upper bounds, because the true ones are not given.
     ``missing``: why there is no answer (:meth:`unanswered`).
+    ``ended``: how a generation ended; None where nobody says.
     """
 
     tokens: Ids
@@ -334,6 +439,7 @@ class TokenScores:
     text: str | None = None
     at_most: bool = False
     missing: str | None = None
+    ended: Ended | None = None
 
     @classmethod
     def unanswered(cls, reason: str, tokens: npt.ArrayLike = ()) -> TokenScores:
@@ -364,7 +470,7 @@ class TokenScores:
     def first(self, count: int) -> TokenScores:
         """The scores of the first ``count`` tokens."""
         shortened = TokenScores(self.tokens[:count], self.logprobs[:count], self.ranks[:count])
-        return replace(shortened, at_most=self.at_most, missing=self.missing)
+        return replace(shortened, at_most=self.at_most, missing=self.missing, ended=self.ended)
 
     @property
     def is_nan(self) -> bool:
@@ -390,10 +496,10 @@ def question_key(kind: bytes, context: Ids, rest: Ids) -> str:
     return digest.hexdigest()
 
 
-Question = Span | Mass | Generation | MaskedLoss | Cosine | Blanks | Rendition
+Question = Span | Mass | Generation | MaskedLoss | Cosine | Blanks | Rendition | SetSpan
 """Every kind has a ``key`` (32 hex digits, the same for the same question) and ``inputs`` (a number of tokens)."""
 
-CAUSAL_KINDS: frozenset[type] = frozenset({Span, Mass, Generation, Sampling, MaskedLoss, Cosine})
+CAUSAL_KINDS: frozenset[type] = frozenset({Span, Mass, Generation, Sampling, MaskedLoss, Cosine, SetSpan})
 """What a causal language model ``supports``."""
 
 KINDS: frozenset[type] = CAUSAL_KINDS | {Blanks, Rendition}  # what a model ``supports`` that answers everything

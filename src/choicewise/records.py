@@ -6,13 +6,15 @@ Named tuples, because blocks have hundreds of thousands of them: they are cheap 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple, Self, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from choicewise.errors import UsageError
 
 GENERATED = -1  # the choice index of a generation, which belongs to no choice
 Text = Annotated[str, pa.string()]
@@ -33,7 +35,10 @@ SWEEP_FORMAT = "choicewise-sweep"
 SWEEP_VERSION = 1
 
 
-LATER = frozenset({"token_count", "greedy", "at_most", "missing"})
+LATER = (
+    *("token_count", "greedy", "at_most", "missing"),
+    *("finish", "raw", "opened", "thought", "generated_tokens", "thought_tokens", "forced"),
+)
 """Columns that files of earlier versions lack; there they are null."""
 
 
@@ -111,6 +116,11 @@ class ObservationRow(NamedTuple):
     logs: ``total``, its log-likelihood (nats), ``token_count``, how many tokens it had, and ``greedy``, whether each of
     them was the likeliest; None where ``logprobs`` say it, or nobody does.  ``at_most``: whether ``logprobs`` are upper
     bounds.  ``missing``: why a model behind a server gave no answer; all numbers are NaN then.
+
+    Of a generation: ``finish``, why it ended (:mod:`choicewise.questions`); ``raw``, its text with the special tokens
+    that begin and end thoughts, None where there are none; ``opened``, what begins the thought in which the prompt
+    ends; ``thought``, the one that a server gives apart; ``generated_tokens`` and ``thought_tokens``, as many as a
+    server counts; ``forced``, whether the thought was closed at its limit.
     """
 
     key: Text
@@ -125,6 +135,13 @@ class ObservationRow(NamedTuple):
     greedy: Annotated[bool | None, pa.bool_()] = None
     at_most: Annotated[bool | None, pa.bool_()] = None
     missing: TextOrNull = None
+    finish: TextOrNull = None
+    raw: TextOrNull = None
+    opened: TextOrNull = None
+    thought: TextOrNull = None
+    generated_tokens: Annotated[int | None, pa.int32()] = None
+    thought_tokens: Annotated[int | None, pa.int32()] = None
+    forced: Annotated[bool | None, pa.bool_()] = None
 
 
 ITEMS, REQUESTS, SPANS, OBSERVATIONS = (
@@ -307,12 +324,52 @@ class DatasetRecord:
         return self.source if self.source.startswith(f"{self.name}@") else ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Selection:
-    """The part of the data that is asked: the named ``subjects``, the first ``limit`` items of each; None for all."""
+    """The part of the data that is asked: the named ``subjects``, the first ``limit`` items of each; None for all.
+
+    ``sample``: so many items of all that there are, drawn by ``seed`` from every subject in proportion to its size
+    (:meth:`choicewise.data.dataset.Dataset.sample`).  ``drawn_from``: split → subject → how many items there are; it
+    follows from the data, and is empty unless a sample was drawn.
+    """
 
     subjects: tuple[str, ...] | None = None
     limit: int | None = None
+    sample: int | None = None
+    seed: int | None = None
+    drawn_from: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def of(
+        cls,
+        subjects: Sequence[str] | None = None,
+        limit: int | None = None,
+        sample: int | None = None,
+        seed: int | None = None,
+    ) -> Self:
+        """What is asked in these words; a sample without a seed has seed 1.
+
+        Raises UsageError for a number below 1, for a limit and a sample at once, and for a seed of no sample.
+        """
+        for name, number in (("limit", limit), ("sample", sample)):
+            if number is not None and number < 1:
+                raise UsageError(f"{name} is {number}; it must be at least 1, or left out for all questions")
+        if limit is not None and sample is not None:
+            raise UsageError(
+                f"limit {limit} asks the first questions of each subject, and sample {sample} some that are drawn from "
+                "all; leave one of them out"
+            )
+        if sample is None and seed is not None:
+            raise UsageError(f"seed is {seed} and no sample is drawn; add a sample, or leave the seed out")
+        if seed is not None and seed < 0:
+            raise UsageError(f"seed is {seed}; it must be 0 or more")
+        names = None if subjects is None else tuple(sorted(set(subjects)))
+        return cls(names, limit, sample, 1 if sample is not None and seed is None else seed)
+
+    def __repr__(self) -> str:
+        """As it always was where no sample is drawn: ids of exports are made of it."""
+        drawn = "" if self.sample is None else f", sample={self.sample!r}, seed={self.seed!r}"
+        return f"Selection(subjects={self.subjects!r}, limit={self.limit!r}{drawn})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,6 +505,18 @@ class Manifest:
     def writer(self) -> str:
         """The command whose repeated line finishes the run."""
         return "choicewise run" if self.imported is None else "choicewise import"
+
+    def stored(self) -> dict[str, Any]:
+        """Its fields in dicts, as a file and digests have them: without those of ``NEW_FIELDS`` that say nothing."""
+        content = asdict(self)
+        for part, names in NEW_FIELDS.items():
+            own = content[part]
+            content[part] = {name: value for name, value in own.items() if name not in names or value not in (None, {})}
+        return content
+
+
+NEW_FIELDS = {"selection": ("sample", "seed", "drawn_from")}
+"""By part of a manifest the fields that earlier versions did not write; left out where they say nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ NAMES = [known.name for known in entries_for_mmlu()]
 ALL = {name: protocol for known in entries_for_mmlu() for name, protocol in known.protocols.items()}
 SEVERAL = {
     *("options/spellings", "options/yes-no", "options/rating", "options/chain-of-thought", "options/pride"),
-    *("options/permuted-cyclic", "options/permuted-full", "options/contextual-calibrated"),
+    *("options/set-based", "options/permuted-cyclic", "options/permuted-full", "options/contextual-calibrated"),
 }
 """Entries of which a choice is sent in several texts, or after a chain; they are not read back."""
 TOKENWISE = ("select", "surprisal-package")

@@ -120,7 +120,7 @@ def test_a_package_that_can_not_be_loaded_is_no_traceback(monkeypatch: pytest.Mo
         ([*RUN, "--batch-tokens", "8"], "--batch-tokens"),
         *[
             (["report", "nowhere", view, option, value], option)
-            for view in ("--multiverse", "--agreement", "--distribution")
+            for view in ("--multiverse", "--agreement", "--extractors", "--distribution")
             for option, value in (("--by", "macro"), ("--interval", "wilson"))
         ],
         *[

@@ -9,8 +9,8 @@ from typing import Any
 from choicewise.engine import Shard
 from choicewise.models.model import Model
 from choicewise.records import OBSERVATIONS
+from choicewise.running.observe import observe
 from choicewise.running.replica import Answered, Replica, ReplicaDied
-from choicewise.running.work import observe
 from choicewise.store.tables import make_table
 
 Fate = Callable[[int, int | None], Exception | None]

@@ -26,11 +26,16 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Ability:
-    """What a server can do. ``echo``: log-probabilities of an echoed prompt. ``shifted``: those are of the row one too
-    late, as from llama-cpp-python without a BOS. ``prompt_logprobs``, ``token_choice`` (``logprob_token_ids``),
-    ``token_names`` (``return_tokens_as_token_ids``, ``return_token_ids``), ``token_prompts`` (ids for a prompt):
-    vLLM's. ``top``: the most ``logprobs``. ``bos``: texts get a BOS. ``bos_always``: everything does, so that it is
-    there twice. ``window``: tokens of prompt and answer."""
+    """What a server can do.
+
+    ``echo``: log-probabilities of an echoed prompt.  ``shifted``: those are of the row one too late, as from
+    llama-cpp-python without a BOS.  ``prompt_logprobs``, ``token_choice`` (``logprob_token_ids``), ``token_names``
+    (``return_tokens_as_token_ids``, ``return_token_ids``), ``token_prompts`` (ids for a prompt): vLLM's.  ``top``: the
+    most ``logprobs``.  ``bos``: texts get a BOS.  ``bos_always``: everything does, so that it is there twice.
+    ``window``: tokens of prompt and answer.  ``thought``: the name under which a message has all but the last three
+    characters of what is generated in a chat, as a thought; those and no more are its content, or null where the
+    text was cut.
+    """
 
     name: str = "vllm"
     completions: bool = True
@@ -48,6 +53,7 @@ class Ability:
     bos_always: bool = False
     window: int = 4096
     checks_model: bool = True
+    thought: str = ""
 
 
 VLLM = Ability()
@@ -244,6 +250,9 @@ class ServedModel:
             content = [_chat_token(token, row, top) for token, row in zip(generated, rows, strict=True)]
             shown = {"content": content} if body.get("logprobs") and can.chat_logprobs else None
             message = {"role": "assistant", "content": text}
+            if can.thought:
+                shown = None if reason == "length" else text[-3:]
+                message = {"role": "assistant", "content": shown, can.thought: text if shown is None else text[:-3]}
             choices.append({"index": number, "message": message, "logprobs": shown, "finish_reason": reason})
             made += len(generated)
         return self._answer("chat.completion", choices, len(tokens), made)

@@ -134,7 +134,7 @@ def test_shots_that_do_not_fit_are_dropped_with_their_turns() -> None:
     Answerer.tokenizer.chat = CHATML
     protocol = mmlu_protocol(header=HEADER, strip="question", shots=4, chat="turns")
     source = TemplateSource(protocol, DATA["letters"], CHATML)
-    asked = list(source.requests("mill_lore", DATA["letters"].rows("test", "mill_lore"), 0))
+    asked = list(source.requests("mill_lore", DATA["letters"].rows("test", "mill_lore")))
     assert all(isinstance(each, Request) for each in asked)
     block = PreparedBlock()
     add_requests(block, protocol, asked, Answerer())

@@ -21,7 +21,7 @@ from choicewise.models.local.local_model import LocalModel, nan_fallback
 from choicewise.models.model import SelfCheck
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Cosine, Generation, MaskedLoss, Mass, Question, Sampling, Span, TokenScores, TokenSet
-from choicewise.running.work import observe
+from choicewise.running.observe import observe
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.helpers.answers import assert_same_scores, ids, in_order
 from tests.helpers.commands import choicewise

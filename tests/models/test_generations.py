@@ -156,11 +156,19 @@ def test_a_cache_that_is_wrong_is_not_used() -> None:
     assert sampling.sample(*asked).tokens.tolist() == plain.generate(*asked).tokens.tolist()
 
 
-def test_generating_computes_contexts_once_and_then_one_token_a_step_and_so_do_chains() -> None:
+def test_generating_computes_contexts_once_and_then_one_token_a_step_and_so_do_chains(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     lm, context = network("llama"), RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
     samples = [Generation(context, 10, (), Sampling.of(0, "item", number)) for number in range(8)]
     planned = [lm.work.planned for _ in TreePath(lm, 4096).generate(samples, (), [b"x"] * VOCABULARY)]
     assert lm.computed == lm.work.planned == 30 + 8 * 9
+    others = [replace(each, context=np.append(context, np.int32(last))) for last in range(3) for each in samples]
+    with monkeypatch.context() as patch:  # chains of several questions go on together, in one pass a step
+        passes, body = [], lm.body
+        patch.setattr(lm, "body", lambda **inputs: passes.append(inputs["input_ids"].numel()) or body(**inputs))
+        assert len(list(TreePath(lm, 4096).generate(others, (), [b"x"] * VOCABULARY))) == 24
+    assert passes == [30 + 3] + [24] * 9
     assert planned == [30 + 8 * 9] * 8
     lm, shared = network("llama"), RANDOM.integers(0, VOCABULARY, 30, dtype=np.int32)
     generations = [Generation(np.append(shared, np.int32(last)), 5) for last in range(6)]

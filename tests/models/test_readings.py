@@ -21,19 +21,20 @@ from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.readings import READINGS
-from choicewise.questions import Conclusion, Cosine, Generation, Sampling, Span, TokenScores
+from choicewise.questions import Conclusion, Cosine, Generation, Sampling, SetSpan, Span, TokenScores
 from choicewise.report.explain import explanation_lines
 from choicewise.requests.ask import add_requests
 from choicewise.requests.render import render
 from choicewise.requests.request import PreparedBlock
 from choicewise.results.explain import explain
+from choicewise.running.observe import observe
 from choicewise.running.plan import unique_tokens
-from choicewise.running.work import observe
 from choicewise.scoring.combine import OVER_CHAINS, marginal, vote
 from tests.helpers import answers
 from tests.helpers.answers import ids
 from tests.helpers.observed import continuations, row
 from tests.helpers.protocols import mmlu_protocol
+from tests.helpers.set_mask import set_logprobs
 from tests.helpers.tiny_models import real_model
 from tests.helpers.toy_tokenizers import ToyModel
 from tests.paths import SHARED
@@ -141,6 +142,17 @@ def alike(item: Item, choice: str) -> float:
     return float(torch.nn.functional.cosine_similarity(question, state(choice), dim=0))
 
 
+def unordered(item: Item, choice: str) -> float:
+    """The options as a set: each encoded by itself, as what stands before and after them."""
+    encode = real_model().tokenizer.encode
+    lines = encode([f'"{each}" ' for each in item.choices], special=False)
+    after, scored = encode(["Answer:", f' "{choice}"'], special=False)
+    before = encoded(item.question)
+    edges = len(before) + np.cumsum([0, *map(len, lines)])
+    context = answers.ids(*before, *(token for line in (*lines, after) for token in line))
+    return float(set_logprobs(reference(), SetSpan(context, scored, edges.astype(np.int32))).sum())
+
+
 PLAIN: dict[str, Callable[[Item, str], float]] = {
     "quoted-sum-forward": forward,
     "quoted-mean-forward": mean_forward,
@@ -151,6 +163,7 @@ PLAIN: dict[str, Callable[[Item, str], float]] = {
     "rating": rated,
     "noisy-channel": channel,
     "embedding": alike,
+    "set-based": unordered,
 }
 
 
@@ -213,7 +226,7 @@ def test_every_reading_agrees_with_the_oracle(model: str, value: float, tmp_path
     assert {row.protocol: row.value for row in found.rows()} == dict.fromkeys(long, value)
 
 
-@pytest.mark.parametrize("name", [name for name in PLAIN if name != "noisy-channel"] + ["spellings"])
+@pytest.mark.parametrize("name", [name for name in PLAIN if name not in ("noisy-channel", "set-based")] + ["spellings"])
 def test_a_reading_computes_no_token_twice(name: str) -> None:
     model = real_model()
     assert model.check(model.window) is not None

@@ -122,7 +122,7 @@ def texts_here(task: HarnessTask, protocol: str) -> list[tuple[str, str]]:
     source = request_source(recipe, task.data, task.rendered)
     pairs = []
     for subject in task.data.subjects(recipe.split or ""):
-        for request in source.requests(subject, task.data.rows(recipe.split or "", subject), 0):
+        for request in source.requests(subject, task.data.rows(recipe.split or "", subject)):
             assert isinstance(request, Request), request.reason
             line = rendered_line(request, recipe.reading)
             contexts = line.get("contexts") or [line["context"]] * len(line["continuations"])

@@ -27,8 +27,8 @@ from tests.helpers.tiny_models import FAMILIES, tiny
 from tests.helpers.whole_text_models import ENCODER_DECODERS, save_model
 
 from .harness_compared import NAMES, SHARED, near, ours, requests, theirs
-from .test_harness_lm_tasks import TASKS, alike
-from .test_harness_lm_tasks import tasks as tasks
+from .test_harness_lm_requests import TASKS, alike
+from .test_harness_lm_requests import tasks as tasks
 
 LINE = "run --model {} --model_args pretrained={},dtype=float32 --tasks letters,stories,answers --device cpu"
 LINE += " --batch_size 4"

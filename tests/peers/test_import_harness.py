@@ -28,7 +28,7 @@ from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks
 from choicewise.results.compare import comparisons
 
 from .harness_compared import NAMES, theirs, write_logs
-from .test_harness_lm_tasks import tasks
+from .test_harness_lm_requests import tasks
 from .test_harness_tasks import MICRO, write_group
 
 __all__ = ["tasks"]

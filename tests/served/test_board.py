@@ -28,6 +28,7 @@ from choicewise.board.records import View, board_csv, chosen_columns, handful, k
 from choicewise.board.runs import RunProcess
 from choicewise.errors import StoreError
 from choicewise.page.study import table_csv
+from choicewise.protocols.metrics import METRICS
 from choicewise.records import MANIFEST, SUMMARY
 from choicewise.results.outcomes import OutcomeKeeper, Outcomes, bounded, ranked
 from choicewise.results.rows import Row
@@ -139,7 +140,7 @@ def test_numbers_of_the_same_question_share_a_column_and_others_do_not(models: S
 
 @pytest.mark.parametrize("field", ["i", "metric", "signature", "subject"])
 def test_numbers_that_differ_in_anything_never_share_a_column(one: ListedRun, field: str) -> None:
-    other = changed_run(one, **{field: one.rows[1].signature if field == "signature" else "another"})
+    other = changed_run(one, **{field: {"signature": one.rows[1].signature, "metric": "mc1"}.get(field, "another")})
     if field == "signature":
         one, other = replace(one, rows=one.rows[:1]), replace(other, rows=other.rows[:1])
     told = board([one, other])
@@ -302,12 +303,17 @@ def test_ranks_are_the_plain_ones(sample: tuple[ListedRun, Row], values: Sequenc
     assert [told[str(place)].rank for place in range(len(values))] == plain
 
 
+SHARES = [name for name, metric in METRICS.items() if metric.share]
+
+
 @given(lines=st.lists(st.lists(st.none() | st.floats(0, 1), min_size=3, max_size=3), min_size=1, max_size=5))
 def test_medians_of_the_same_numbers(sample: tuple[ListedRun, Row], lines: Sequence[Sequence[float | None]]) -> None:
     run, row = sample
     listed = []
     for place, values in enumerate(lines):
-        rows = [replace(row, value=each, metric=f"m{number}") for number, each in enumerate(values) if each is not None]
+        rows = [
+            replace(row, value=each, metric=SHARES[number]) for number, each in enumerate(values) if each is not None
+        ]
         listed.append(replace(run, id=str(place), label=str(place), rows=tuple(rows)))
     told = board(listed)
     for line in told.lines:
@@ -325,7 +331,7 @@ def test_medians_of_the_same_numbers(sample: tuple[ListedRun, Row], lines: Seque
 
 def test_the_columns_most_models_have_make_the_median(sample: tuple[ListedRun, Row]) -> None:
     run, row = sample
-    rows = tuple(replace(row, metric=f"m{number}") for number in range(3))
+    rows = tuple(replace(row, metric=SHARES[number]) for number in range(3))
     full = [replace(run, id=f"{place}", label=f"{place}", rows=rows) for place in range(2)]
     told = board([*full, replace(run, id="less", label="less", rows=rows[:1])])
     (panel,) = told.panels.values()

@@ -21,7 +21,7 @@ from choicewise.models.server.address import ServerAddress
 from choicewise.models.server.faults import ServerFailed, Unanswerable
 from choicewise.models.server.next_token_routes import bound, check_listed
 from choicewise.models.server.server_model import WINDOW, ServerModel
-from choicewise.questions import Generation, Mass, Question, Sampling, Span, TokenScores, TokenSet
+from choicewise.questions import LENGTH, STOP, Ended, Generation, Mass, Question, Sampling, Span, TokenScores, TokenSet
 from choicewise.running.work import Plausible, plausible
 from choicewise.tokens.chat_template import Message
 from tests.helpers import served_model
@@ -212,7 +212,7 @@ def test_generations_and_more_tokens_than_a_server_lists_at_once_are_those_of_th
     asked += [Span(ids(256, 97), ids(token)) for token in range(50)] + [Mass(ids(256, 97), TokenSet(range(50)))]
     for given_, true in zip(answers(vllm, asked), answers(HASH, asked), strict=True):
         same(given_, true)
-    assert kinds.CAUSAL_KINDS - vllm.supports == {kinds.MaskedLoss, kinds.Cosine}
+    assert kinds.CAUSAL_KINDS - vllm.supports == {kinds.MaskedLoss, kinds.Cosine, kinds.SetSpan}
 
 
 def test_samples_follow_their_streams(server: Server) -> None:
@@ -235,6 +235,21 @@ def test_a_chat_server_without_log_probabilities_generates() -> None:
         assert not len(answer.tokens)
         (plain,) = answers(model, [Generation(ids(*b"Where?"), 8)])
         assert "ask it as a chat" in str(plain.missing)
+
+
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+def test_a_thought_that_a_chat_server_gives_apart_is_no_answer(name: str) -> None:
+    with served(CHAT_ONLY) as plain, served(replace(CHAT_ONLY, thought=name)) as model:
+        assert model.tokenizer.chat is not None
+        text = model.tokenizer.chat.render([Message("user", "Which?")])
+        context = model.tokenizer.encode([text], special=False)[0]
+        (whole,) = answers(plain, [Generation(context, 30)])
+        assert whole.text is not None
+        stop = next(each for each in whole.text[5:] if each.isascii() and each not in whole.text[:5])
+        (cut, ended) = answers(model, [Generation(context, 30, opened=""), Generation(context, 30, (stop.encode(),))])
+    assert (cut.text, cut.ended) == ("", Ended(LENGTH, whole.text, 30))
+    before = whole.text.partition(stop)[0]
+    assert (ended.text, ended.ended and ended.ended[:2]) == (before[-3:], (STOP, before[:-3] or None))
 
 
 def test_other_tokens_than_the_servers_are_refused(server: Server) -> None:

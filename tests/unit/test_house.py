@@ -17,8 +17,9 @@ from tests.paths import ROOT
 
 PACKAGE = ROOT / "src" / "choicewise"
 ROOMS = [
-    *("errors", "util", "records", "questions", "data", "protocols", "tokens", "scoring", "store", "requests"),
-    *("engine", "models", "results", "running", "report", "page", "integrations", "interchange", "board", "cli"),
+    *("errors", "util", "records", "thoughts", "questions", "data", "protocols", "tokens", "scoring", "store"),
+    *("requests", "engine", "models", "results", "running", "report", "page", "integrations", "interchange"),
+    *("board", "cli"),
 ]
 """In the order of the way of the data: a room imports only itself and the rooms before it."""
 
@@ -97,7 +98,8 @@ ONE_IMPORTER = {
     *("integrations/lm_eval/model.py", "integrations/lm_eval/requests.py", "interchange/harness_tasks/rows.py"),
     *("interchange/logs/harness_samples.py", "interchange/write/harness_names.py", "interchange/write/paper.py"),
     *("interchange/write/tables.py", "models/fake.py", "models/local/attention.py", "models/local/paths.py"),
-    *("models/server/probe.py", "models/server/server_model.py", "page/sections.py", "report/explain.py"),
+    *("models/server/generation_routes.py", "models/server/probe.py", "models/server/server_model.py"),
+    *("page/sections.py", "report/explain.py", "report/extractors.py", "report/several.py"),
     *("running/doctor.py", "running/fetch.py", "running/plan.py", "scoring/extract.py"),
 }
 """Files that one other file imports: entries of a registry, the end of a command, or half of what is too long."""

@@ -222,7 +222,7 @@ def results(name: str) -> Any:
     return json.loads(file.read_text())
 
 
-@pytest.mark.parametrize("name", ["side_by_side", "cluster", "parallel"])
+@pytest.mark.parametrize("name", ["side_by_side", "chains", "cluster", "parallel"])
 def test_the_page_of_benchmarks_says_what_was_measured(name: str) -> None:
     import page
 

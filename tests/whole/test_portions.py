@@ -39,7 +39,7 @@ def assert_as_at_once(run: Run) -> None:
     tables = replace(run.tables, items=run.evidence.items)
     for name, protocol in run.protocols.items():
         whole, measured = ObservedPortion(tables, protocol.prompt_digest), run.measurements[name]
-        scores, decisions, _ = COMBINERS[protocol.reading].decision(protocol, whole)
+        scores, decisions, *_ = COMBINERS[protocol.reading].decision(protocol, whole)
         evidence = measured.evidence
         assert evidence.items.tolist() == whole.items.tolist()
         for column in ("prediction", "credit", "tied", "margin"):

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any
 
 from choicewise.board.model import Board, Cell, Column, Line, ListedRun, Ranges, Snapshot, in_order
-from choicewise.board.records import MEAN, Sorted, View, is_shown
+from choicewise.board.records import MEAN, Sorted, View, falls, is_shown
 from choicewise.results.headline import Matrix, matrix
 from choicewise.results.outcomes import Outcomes
 
@@ -35,7 +35,6 @@ class Headlines(Sorted):
     """One column for every part of the data, and the models that have something in one of them, sorted by the mean
     where the view asks for nothing else.  ``titles``: what each column is called."""
 
-    columns: tuple[Column, ...]
     titles: tuple[str, ...]
     lines: tuple[HeadlineLine, ...]
 
@@ -69,7 +68,7 @@ def headlines(board: Board, view: View, means: Mapping[tuple[str, ...], Ranges] 
         lines.append(HeadlineLine(line, cells, mean, rank, low, high))
     sort = view.sort if view.sort in (*ids, "model") else MEAN
     order = view.order if sort == view.sort else ""
-    downwards = order == "down" or (not order and sort != "model")
+    downwards = order == "down" or (not order and falls(chosen, sort))
     number = None if sort == "model" else lambda each: _number(each, sort)
     ordered = in_order(lines, lambda each: each.line, number, downwards)
     return Headlines(view, sort, downwards, tuple(chosen), table.titles, tuple(ordered))
@@ -180,7 +179,8 @@ def _columns(board: Board, view: View) -> dict[tuple[str, str, str], Column]:
     columns: dict[tuple[str, str, str], Column] = {}
     for column in board.columns:
         wanted = (
-            (not view.data or column.key.part.id in view.data)
+            column.share
+            and (not view.data or column.key.part.id in view.data)
             and (not view.family or column.family in view.family)
             and (not view.protocol or column.protocol in view.protocol)
         )

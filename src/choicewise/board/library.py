@@ -203,6 +203,8 @@ class AskedThere:
     protocols: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
     limit: int | None = None
+    sample: int | None = None
+    seed: int | None = None
 
 
 def asked_there(folder: Path) -> AskedThere:
@@ -220,12 +222,12 @@ def asked_there(folder: Path) -> AskedThere:
     own = [job for job in jobs if (data := job.get("data")) and all(map(_is_plain, data))]
     others = [job for job in jobs if not job.get("data")]
     chosen = max(own, others, key=len)
-    limits = {job.get("limit") for job in chosen}
+    parts = {tuple(map(job.get, ("limit", "sample", "seed"))) for job in chosen}
     return AskedThere(
         len(chosen),
         tuple(dict.fromkeys(name for job in chosen for name in job["protocols"])),
         tuple(dict.fromkeys(each["path"] for job in chosen for each in job.get("data") or ())),
-        limits.pop() if len(limits) == 1 else None,
+        *(parts.pop() if len(parts) == 1 else ()),
     )
 
 
@@ -246,7 +248,7 @@ Questions = Callable[[ListedRun, Sequence[str]], Mapping[str, str]]
 def disputed(board: Board, decisions: Decisions, questions: Questions) -> dict[str, tuple[Disputed, ...]]:
     """The most disputed items by the id of the part of the data, over the headline columns; nothing undisputed."""
     parts: dict[Part, list[Column]] = {}
-    for column in board.columns:
+    for column in filter(lambda each: each.share, board.columns):
         parts.setdefault(column.key.part, []).append(column)
     return {part.id: _of_part(board, handful(columns, MOST), decisions, questions) for part, columns in parts.items()}
 

@@ -15,7 +15,8 @@ from statistics import median
 from typing import TypeVar
 
 from choicewise.protocols.catalogue import is_headline
-from choicewise.protocols.protocol import METRICS, family, parse_signature, short_signature
+from choicewise.protocols.metrics import METRICS
+from choicewise.protocols.protocol import Protocol, family, parse_signature, short_signature
 from choicewise.records import Manifest
 from choicewise.results.outcomes import Outcomes, bounded
 from choicewise.results.rows import Row, chosen_part
@@ -81,7 +82,17 @@ class Column:
     @property
     def headline(self) -> bool:
         """Whether it is the first number of its entry in the catalogue, or one that the catalogue does not know."""
-        return is_headline(self.protocol)
+        return self.share and is_headline(self.protocol)
+
+    @property
+    def share(self) -> bool:
+        """Whether its numbers are shares of 1, of which medians and means are made."""
+        return METRICS[self.key.metric].share
+
+    @property
+    def higher(self) -> bool:
+        """Whether more is better."""
+        return METRICS[self.key.metric].higher
 
 
 class State(StrEnum):
@@ -154,7 +165,7 @@ class Cell:
 
     @property
     def value(self) -> float:
-        """A share of 1; NaN where there is no number."""
+        """A share of 1, or a number in the unit of its metric; NaN where there is no number."""
         return math.nan if self.row is None else self.row.value
 
 
@@ -231,7 +242,7 @@ def board(runs: Sequence[ListedRun]) -> Board:
     for column in columns:
         for run_id, cell in cells[column.key].items():
             own[run_id][column.id] = cell
-    parts = {column.id: column.key.part.id for column in columns}
+    parts = {column.id: column.key.part.id for column in columns if column.share}
     bare = list(_lines(runs, own))
     panels = _panels(bare, parts)
     lines = tuple(replace(line, spreads=_spreads(line, panels, parts)) for line in bare)
@@ -245,15 +256,12 @@ def _keys(run: ListedRun) -> Iterator[tuple[Key, str, Row | None]]:
     part = Part(run.manifest.dataset.digest, chosen_part(run.manifest.selection))
     if run.state is State.READ:
         for row in run.rows:
-            if not row.share:
-                continue
             key = Key(part, row.signature, row.i, row.metric, row.subject)
             whole = row.selection == part.selection
             yield key if whole else _without_texts(key), row.protocol, row if whole else None
     else:
         for name, text in run.manifest.protocols.items():
-            if METRICS[metric := parse_signature(text).metric].share:
-                yield Key(part, text, "", metric, ""), name, None
+            yield Key(part, text, "", parse_signature(text).metric, ""), name, None
 
 
 def _without_texts(key: Key) -> Key:
@@ -261,7 +269,7 @@ def _without_texts(key: Key) -> Key:
 
 
 def _ranked(members: Sequence[tuple[ListedRun, Row]]) -> dict[str, Cell]:
-    placed = ranks([row.value for _, row in members]).tolist()
+    placed = ranks([row.merit for _, row in members]).tolist()
     return {
         run.id: Cell(run, row, rank=rank) if rank else Cell(run, row, "nothing scored")
         for (run, row), rank in zip(members, placed, strict=True)
@@ -277,11 +285,17 @@ def _column(key: Key, run: ListedRun, name: str, members: Sequence[tuple[ListedR
         dataset=run.manifest.dataset.name,
         protocol=name,
         p=short_signature(protocol),
-        family=family(protocol) if row is None else row.family,
+        family=_family(protocol),
         n=0 if row is None else row.n + row.missing,
         chance=math.nan if row is None else row.chance,
         measured=len(members),
     )
+
+
+def _family(protocol: Protocol) -> str:
+    """What a protocol asks for; of numbers that are no shares of 1 their metric, unit and direction."""
+    metric = METRICS[protocol.metric]
+    return family(protocol) if metric.share else f"{protocol.metric} ({metric.direction})"
 
 
 def _ordered(columns: Iterable[Column]) -> tuple[Column, ...]:
@@ -322,7 +336,7 @@ def _panels(lines: Sequence[Line], parts: Mapping[str, str]) -> dict[str, frozen
     for line in lines:
         own: dict[str, set[str]] = {}
         for column, cell in line.cells.items():
-            if not math.isnan(cell.value):
+            if column in parts and not math.isnan(cell.value):
                 own.setdefault(parts[column], set()).add(column)
         for part, columns in own.items():
             sets.setdefault(part, Counter())[frozenset(columns)] += 1
@@ -333,7 +347,7 @@ def _panels(lines: Sequence[Line], parts: Mapping[str, str]) -> dict[str, frozen
 
 def _spreads(line: Line, panels: Mapping[str, frozenset[str]], parts: Mapping[str, str]) -> dict[str, Spread]:
     spreads = {}
-    for part in dict.fromkeys(parts[column] for column in line.cells):
+    for part in dict.fromkeys(parts[column] for column in line.cells if column in parts):
         panel = panels.get(part, frozenset())
         values = [line.cells[column].value for column in panel if column in line.cells]
         values = [value for value in values if not math.isnan(value)]

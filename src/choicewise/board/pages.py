@@ -40,6 +40,7 @@ from choicewise.page.embed import environment, static_text
 from choicewise.page.item_views import words
 from choicewise.page.study import Recipe, file_address, recipe
 from choicewise.protocols.protocol import parse_signature
+from choicewise.report.tables import plain
 from choicewise.results.compare import published
 from choicewise.results.rows import WARNINGS
 from choicewise.util.files import disk_errors, write_text
@@ -343,9 +344,10 @@ def cell_markup(
         "<td",
         ' class="guessed"' if guess else "",
         f' data-value="{row.value:.6g}" data-warnings="{" ".join(row.diagnosis.warnings)}"' if sortable else "",
-        f"><b>{percent(row.value)}</b>",
+        f"><b>{percent(row.value) if row.share else plain(row.value)}</b>",
         f'<sup><span class="only-read"> warnings </span>{letters}</sup>' if letters else "",
-        "" if math.isnan(row.ci_low) else bar(row.ci_low, row.ci_high, column.chance),
+        f"<small>{interval(row.ci_low, row.ci_high, plain)}</small>" if not row.share else "",
+        "" if math.isnan(row.ci_low) or not row.share else bar(row.ci_low, row.ci_high, column.chance),
         "<small>",
         f'<span class="only-read">rank </span>{shown}' if ranked and column.measured > 1 else "",
         '<span class="only-read"> no better than guessing</span>' if guess else "",
@@ -387,4 +389,4 @@ def marks(cell: Cell) -> str:
 
 def guessed(cell: Cell) -> bool:
     """Whether a number is no better than guessing: its 95 % interval reaches down to the expected value of guessing."""
-    return cell.row is not None and cell.row.ci_low <= cell.row.chance
+    return cell.row is not None and cell.row.share and cell.row.ci_low <= cell.row.chance

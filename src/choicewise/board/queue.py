@@ -36,6 +36,8 @@ from choicewise.board.submission import (
     refusal,
 )
 from choicewise.errors import StoreError
+from choicewise.records import Selection
+from choicewise.results.rows import chosen_part
 from choicewise.running.job import folder_name
 from choicewise.util.files import disk_errors, new_file, read_bytes, remove, sync
 
@@ -57,11 +59,19 @@ class Asked:
     data: tuple[str, ...] = ()
     limit: int | None = None
     policy: Policy = field(default_factory=Policy)
+    sample: int | None = None
+    seed: int | None = None
+
+    @property
+    def part(self) -> str:
+        """The part of the data, in words; nothing for all of it."""
+        return chosen_part(Selection.of(None, self.limit, self.sample, self.seed))
 
     def plan(self) -> dict[str, Any]:
         """The keys of a sweep's plan."""
-        table = {"protocols": [*self.protocols], "data": [*self.data], "limit": self.limit}
-        return {name: value for name, value in table.items() if value}
+        table: dict[str, Any] = {"protocols": [*self.protocols] or None, "data": [*self.data] or None}
+        table |= {"limit": self.limit, "sample": self.sample, "seed": self.seed}
+        return {name: value for name, value in table.items() if value is not None}
 
 
 class SubmissionService:

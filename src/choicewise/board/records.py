@@ -16,6 +16,7 @@ from choicewise.board.model import Board, Cell, Column, Line, ListedRun, Part, S
 from choicewise.page.sections import Sheet, sheet
 from choicewise.page.study import table_csv
 from choicewise.protocols.catalogue import entries
+from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol, parse_signature, signature
 from choicewise.report.findings import sentences
 from choicewise.results.compare import published
@@ -132,7 +133,9 @@ def shown_item(
     """The item as ``run`` was asked it (an id; another run that has the item where it is none), which ``explain`` tells
     or raises; None where no run has it.  ``decisions``: the outcomes of a run."""
     columns = tuple(
-        column for column in chosen_columns(snapshot.board, replace(view, data=(part.id,))) if column.measured
+        column
+        for column in chosen_columns(snapshot.board, replace(view, data=(part.id,)))
+        if column.measured and column.share
     )
     ids = {column.id for column in snapshot.board.columns if column.key.part == part}
     places: dict[int, int] = {}
@@ -297,11 +300,13 @@ def column_record(column: Column) -> Record:
     about: Record = {"id": column.id, "dataset": column.dataset, "data": key.part.data, "part": key.part.id}
     about |= {"selection": key.part.selection, "group": column.group, "protocol": column.protocol, "p": column.p}
     about |= {"i": key.texts, "family": column.family, "metric": key.metric, "n": column.n, "chance": column.chance}
+    metric = METRICS[key.metric]
+    about |= {"unit": metric.unit, "higher_is_better": metric.higher}
     return {**about, "measured": column.measured, "signature": key.signature}
 
 
 def cell_record(snapshot: Snapshot, column: Column, cell: Cell) -> Record:
-    """A number of a column with its rank, or the words that stand in its place; shares of 1."""
+    """A number of a column with its rank, or the words that stand in its place; shares of 1, or in its unit."""
     if cell.row is None or cell.rank is None:
         return {"run": cell.run.id, "state": cell.words, "value": None}
     row = cell.row
@@ -417,6 +422,7 @@ class Sorted:
     view: View
     sort: str
     downwards: bool
+    columns: tuple[Column, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -426,7 +432,6 @@ class Shown(Sorted):
     ``medians``: the ids of the parts of the data that have a column of medians.
     """
 
-    columns: tuple[Column, ...]
     medians: tuple[str, ...]
     lines: tuple[Line, ...]
 
@@ -446,10 +451,15 @@ def shown(board: Board, view: View) -> Shown:
     default = f"median-{medians[0]}" if medians else "model"
     sort = view.sort if view.sort in sorts else default
     order = view.order if sort == (view.sort or default) else ""
-    downwards = order == "down" or (not order and sort != "model")
+    downwards = order == "down" or (not order and falls(columns, sort))
     number = None if sort == "model" else lambda line: _number(line, sort)
     ordered = in_order(lines, lambda line: line, number, downwards)
     return Shown(view, sort, downwards, columns, medians, tuple(ordered))
+
+
+def falls(columns: Sequence[Column], sort: str) -> bool:
+    """Whether the best comes first where numbers fall: not for names, nor for numbers of which less is better."""
+    return sort != "model" and all(column.higher for column in columns if column.id == sort)
 
 
 def chosen_columns(board: Board, view: View) -> tuple[Column, ...]:
@@ -530,7 +540,7 @@ def headings(board: Board, columns: Sequence[Column]) -> tuple[PartHeading, ...]
             for name, group in groupby(own, key=lambda column: column.family)
         }
         sizes = {column.n for column in own if column.n}
-        chances = {column.chance for column in own if not math.isnan(column.chance)}
+        chances = {column.chance for column in own if column.share and not math.isnan(column.chance)}
         panel = len(board.panels.get(part.id, ()))
         size, chance = (sizes.pop() if len(sizes) == 1 else None), (chances.pop() if len(chances) == 1 else math.nan)
         parts.append(PartHeading(part, own[0].dataset, size, chance, panel, _prefix(own), families))
@@ -541,7 +551,7 @@ def sorted_by(seen: Sorted, sort: str) -> View:
     """The view after a click on the heading of ``sort``: the other way round where the lines are sorted by it."""
     if seen.sort != sort:
         return replace(seen.view, sort=sort, order="")
-    first_down = sort != "model"
+    first_down = falls(seen.columns, sort)
     turned = seen.downwards == first_down
     return replace(seen.view, sort=sort, order=("up" if first_down else "down") if turned else "")
 
@@ -554,7 +564,7 @@ def order_of(seen: Sorted, sort: str) -> str:
 def board_finding(board: Board) -> str:
     """One to three sentences about the numbers that most models have; of a board without numbers, what it lacks.
 
-    Numbers that are no shares of 1 have no column, and one sentence says so.
+    Numbers that are no shares of 1 have columns of their own, and one sentence says so.
     """
     if not board.runs:
         return "No run is here yet."

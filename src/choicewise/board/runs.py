@@ -63,7 +63,7 @@ def run_document(folder: Path, board: str) -> str:
 
 def run_strip(folder: Path) -> str:
     """The strip of the complete run in ``folder``; its colours are those of the pages."""
-    values = strip.values(summarize(folder).rows)
+    values = strip.values([row for row in summarize(folder).rows if row.share])
     drawn = Chart("strip", "", strip.spec(values, width=WIDE)).page_svg()
     return drawn.replace(">", f"><style>{strip_style()}</style>", 1)
 

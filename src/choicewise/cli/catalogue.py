@@ -13,12 +13,14 @@ from choicewise.cli.commands import Command
 from choicewise.cli.options import Part, Tasks, grouped
 from choicewise.cli.terminal import print_json, show_download, tell
 from choicewise.errors import ModelError, UsageError
+from choicewise.util.text import counted
 
 if TYPE_CHECKING:
     from choicewise.data.dataset import Dataset
     from choicewise.protocols.catalogue import Suite
     from choicewise.protocols.protocol import Protocol
     from choicewise.requests.render import RenderedRequests
+    from choicewise.running.job import Job
     from choicewise.tokens.chat_template import ChatTemplate
 
 
@@ -195,34 +197,41 @@ def prompts(
         dataset = source.open(show_download())
         named, without = source.asking(dataset, source.protocols(dataset, job.subjects))
         options.tell_reading(dataset, source.notes, without)
-        _print(dataset, named, source.rendered, part.subject, job.limit, template)
+        _print(dataset, named, source.rendered, job, template)
 
 
 def _print(
     dataset: Dataset,
     named: Mapping[str, Protocol],
     rendered: Sequence[RenderedRequests],
-    subject: list[str] | None,
-    limit: int | None,
+    job: Job,
     template: ChatTemplate | None,
 ) -> None:
-    """Every request about ``dataset``, once."""
+    """Every request about ``dataset``, once; how many items are left out, where bad ones are skipped."""
     from choicewise.requests.ask import rendered_line
-    from choicewise.requests.blocks import request_source, with_split
+    from choicewise.requests.blocks import list_sections, request_source, settled, with_split
     from choicewise.requests.render import Refusal
 
     recipes = {name: with_split(recipe, dataset) for name, recipe in named.items()}
+    if said := settled(dataset, recipes, job.selection)[1]:
+        tell(f"note: {said}")
+    left_out: dict[str, list[str]] = {}
     first_names = {recipe.prompt_digest: name for name, recipe in reversed(recipes.items())}
     for name, recipe in recipes.items():
         if first_names[recipe.prompt_digest] != name:
             continue  # an earlier protocol has the same requests
         source = request_source(recipe, dataset, rendered, template)
-        for chosen in dataset.choose(recipe.split or "", subject):
-            items = dataset.rows(recipe.split or "", chosen)[:limit]
-            for request in source.requests(chosen, items, 0):
-                if isinstance(request, Refusal):
+        for section in list_sections(dataset, {name: recipe}, job.selection):
+            positions = section.positions(0, len(section.items))
+            for request in source.requests(section.subject, section.items, positions):
+                if not isinstance(request, Refusal):
+                    print_json({**rendered_line(request, recipe.reading), "protocol": name}, indent=None)
+                elif job.on_bad_item == "error":
                     raise request.reason
-                print_json({**rendered_line(request, recipe.reading), "protocol": name}, indent=None)
+                else:
+                    left_out.setdefault(name, []).append(request.reason.message)
+    for name, reasons in left_out.items():
+        tell(f"note: {name} leaves out {counted(len(reasons), 'item')}: {reasons[0]}")
 
 
 def _chat_template(recipes: Mapping[str, Protocol], model: str | None, tokenizer: str | None) -> ChatTemplate | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from choicewise.data.dataset import Dataset
     from choicewise.models.model import Model
     from choicewise.protocols.protocol import Protocol
-    from choicewise.records import Manifest
+    from choicewise.records import Manifest, Selection
     from choicewise.running.job import Job, Source
 
 
@@ -114,6 +114,8 @@ class Part(_Group):
 
     subject: Subjects = None
     limit: Limit = None
+    sample: Sample = None
+    seed: Seed = None
     on_bad_item: BadItems = OnBadItem.error
     mapping: MappingFile = None
 
@@ -200,15 +202,13 @@ def tell_reading(dataset: Dataset, notes: Sequence[str], without: str) -> None:
     tell(*(f"note: {note}" for note in (*notes, guess, *dataset.notes, without) if note))
 
 
-def tell_notes(
-    dataset: Dataset, recipes: Mapping[str, Protocol], subject: Sequence[str] | None, limit: int | None
-) -> None:
+def tell_notes(dataset: Dataset, recipes: Mapping[str, Protocol], selection: Selection) -> None:
     """What the user should know of the questions, on stderr."""
     from choicewise.data.items import BLANK, duplicate_choices
     from choicewise.protocols.protocol import unused_by
     from choicewise.requests.blocks import list_sections
 
-    sections = list_sections(dataset, recipes, subject, limit)
+    sections = list_sections(dataset, recipes, selection)
     repeated = [item.id for section in sections for item in section.items if duplicate_choices(item)]
     if len(repeated) == 1:
         tell(f"note: item {repeated[0]} shows the same choice twice and is kept")
@@ -285,7 +285,33 @@ Score = Annotated[
     str | None,
     typer.Option("--score", help="Only this score of every protocol that has it: acc_norm, char_mean_bare, ..."),
 ]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        metavar="NAME,...",
+        callback=lambda names: (
+            [name.strip() for text in names or () for name in text.split(",") if name.strip()] or None
+        ),
+        help="Of the same observations: bpb, prob, brier, ece, ... (docs/statistics.md has all).",
+    ),
+]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N questions of each subject.")]
+Sample = Annotated[
+    int | None,
+    typer.Option(
+        "--sample",
+        metavar="N",
+        min=1,
+        help="Only N questions in all, drawn at random. Every subject has its share of them.",
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed", metavar="S", min=0, help="Of the sample: the same seed draws the same questions. 1 unless given."
+    ),
+]
 BadItems = Annotated[
     OnBadItem, typer.Option("--on-bad-item", help="Stop at a question that can't be used, or skip it.")
 ]

@@ -79,7 +79,8 @@ def plot(
         list[str],
         typer.Argument(
             metavar="DIR... CHART",
-            help="Run folders, or folders that hold runs; then strip, ladder, effects, bump, ranks or pair.",
+            help="Run folders, or folders that hold runs; then strip, ladder, effects, bump, ranks, pair, chain,"
+            " calibration or steps.",
         ),
     ],
     out: Annotated[
@@ -92,7 +93,8 @@ def plot(
     start: Annotated[str | None, typer.Option("--from", help="The first protocol of the ladder.")] = None,
     end: Annotated[str | None, typer.Option("--to", help="The last protocol of the ladder.")] = None,
     protocol: Annotated[
-        str | None, typer.Option("--protocol", help="Point it out (strip), put it first (bump), this alone (ranks).")
+        str | None,
+        typer.Option("--protocol", help="Point it out (strip), put it first (bump), this alone (ranks, steps)."),
     ] = None,
     rank: Annotated[
         bool | None, typer.Option("--rank/--value", help="Ranks or values, of strip and bump.", show_default=False)
@@ -101,7 +103,8 @@ def plot(
     """Draw a chart of run folders into a file, as the page shows it.
 
     strip: all numbers of a model; ladder: from one number to another; effects: what each axis of the protocols does;
-    bump: models over protocols; ranks: whether the order holds; pair: two models compared.
+    bump: models over protocols; ranks: whether the order holds; pair: two models compared; steps: a number over the
+    checkpoints of training runs.
     """
     from choicewise.page.charts.kinds import KINDS, draw, find_kind
     from choicewise.page.study import read_study

@@ -18,7 +18,7 @@ from choicewise.util.text import command_line
 if TYPE_CHECKING:
     from choicewise.protocols.protocol import Protocol
     from choicewise.results.finding import Finding
-    from choicewise.results.outcomes import Summary
+    from choicewise.results.outcomes import Outcomes, Summary
     from choicewise.results.rows import Row
     from choicewise.results.run import Run
     from choicewise.results.sweep import Average
@@ -40,6 +40,15 @@ def report(
         list[str] | None, typer.Option("--protocol", help="Score under these instead of the run's own. Repeatable.")
     ] = None,
     score: options.Score = None,
+    metric: options.Metrics = None,
+    temperature_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--temperature-from",
+            metavar="RUN",
+            help="With --metric: the temperature that fits this run, of other items.",
+        ),
+    ] = None,
     interval: Annotated[
         Interval | None, typer.Option("--interval", help="The 95 % interval; clustered takes subjects as drawn.")
     ] = None,
@@ -51,6 +60,18 @@ def report(
     ] = False,
     agreement: Annotated[
         bool, typer.Option("--agreement", help="Show how far retrievals of the same options agree, and why not.")
+    ] = False,
+    extractors: Annotated[
+        bool,
+        typer.Option("--extractors", help="Show what every published rule reads in the generated texts, side by side."),
+    ] = False,
+    audit: Annotated[
+        bool,
+        typer.Option("--audit", help="Show which items are bad, by runs of ten or more models: the worst, or --all."),
+    ] = False,
+    signal: Annotated[
+        bool,
+        typer.Option("--signal", help="Show which protocols tell checkpoints apart best, by signal and noise."),
     ] = False,
     distribution: Annotated[
         bool, typer.Option("--distribution", help="Show how often each choice would be chosen, and the fit to people.")
@@ -69,15 +90,23 @@ def report(
     --protocol computes further scores from the same observations, if the prompts are the same.
     """
     views = {"--multiverse": multiverse, "--effects": effects, "--agreement": agreement, "--distribution": distribution}
+    views |= {"--extractors": extractors, "--audit": audit, "--signal": signal}
     chosen = [name for name, wanted in views.items() if wanted]
     if len(chosen) > 1:
         raise UsageError(f"{' and '.join(chosen)} are reports of their own; ask for one at a time")
     if chosen:
-        options.refuse_without_use(f"{chosen[0]} has", by=by, interval=interval, all=output.every, ids=output.ids)
+        every = None if extractors or audit or signal else output.every
+        options.refuse_without_use(f"{chosen[0]} has", by=by, interval=interval, all=every, ids=output.ids)
     if not distribution:
         options.refuse_without_use("without --distribution there is", temperature=temperature, condition=condition)
     output.check()
-    if not (chosen or protocol or score or by or interval):
+    options.refuse_without_use(
+        "without --metric there is", temperature_from=temperature_from if metric is None else None
+    )
+    if not (protocol or score or metric) and (audit or signal):
+        _print_together(_known(folders), audit, output)
+        return
+    if not (chosen or protocol or score or metric or by or interval):
         print_folders(folders, output)
         return
     from choicewise.protocols.catalogue import having_score
@@ -88,17 +117,24 @@ def report(
     if score is not None:
         runs = [run.under(having_score(run.protocols, score)) for run in runs]
     _tell_state(runs)
+    fitted_on = None if temperature_from is None else open_run(temperature_from)
+    if chosen and metric is not None:
+        runs = [part for run in runs for part in _parts(run, metric, fitted_on, together=True)]
     if multiverse:
         _print_multiverse(runs, output.json)
     elif effects:
         _print_effects(runs, output.json)
     elif agreement:
         _print_agreement(runs, output.json)
+    elif extractors:
+        _print_extractors(runs, output)
+    elif audit or signal:
+        _print_together([*_summaries(runs, None, None)], audit, output)
     elif distribution:
         _print_distribution(runs, 1.0 if temperature is None else temperature, condition, output.json)
     else:
         output = replace(output, every=output.every or (by is not None and not output.json))
-        print_runs([*_summaries(runs, by, interval)], folders, output, by=by)
+        print_runs([*_summaries(runs, by, interval, metric, fitted_on)], folders, output, by=by)
 
 
 def print_folders(folders: Sequence[Path], output: options.Output, above: int = 0) -> None:
@@ -124,23 +160,28 @@ def print_runs(
     """The numbers of the ``runs`` in ``folders``: in short, with what to run next on stderr, or all, or as JSON.
 
     ``by``: the groups that their rows are of.  ``averages``: of the suites.  ``above``: lines that were printed before,
-    which count among the nine.
+    which count among the nine.  Of runs that are samples, estimates for all items where the other runs allow them.
     """
+    from choicewise.report.several import estimate_lines, estimate_tables
     from choicewise.report.tables import average_tables, printed, serious_warnings
     from choicewise.results.outcomes import bounded, ranked
+    from choicewise.results.sample import sample_estimates
 
     outcomes = [run.outcomes for run in runs]
     rows = bounded(ranked([row for run in runs for row in run.rows]), outcomes, by)
+    estimates = sample_estimates(runs)
+    tell(*(f"note: {note}" for note in estimates.notes))
     if output.json:
         tell(*serious_warnings(rows))
-        print_json([*(row.as_json() for row in rows), *(each.as_json() for each in averages)])
+        numbers = [*(row.as_json() for row in rows), *(each.as_json() for each in averages)]
+        print_json([*numbers, *(each.as_json() for each in estimates.rows)])
         return
     if output.every or output.ids:
         if rows:
             from choicewise.results.finding import finding
 
             print_numbers(rows, finding(rows), output.ids)
-        print_parts(map(printed, average_tables(averages)))
+        print_parts((*map(printed, average_tables(averages)), *estimate_tables(estimates.rows)))
         tell(*serious_warnings(rows, guesses=False))
         return
     from choicewise.report.brief import FEWEST, LINES, first_lines, height
@@ -148,6 +189,7 @@ def print_runs(
     following = next_lines(rows, folders, [run.folder for run in runs], LINES - FEWEST - above)
     print_parts(map(printed, average_tables(averages)))
     show(*first_lines(rows, outcomes, bool(averages), max(FEWEST, LINES - height(following) - above)))
+    show(*estimate_lines(estimates.rows, rows))
     tell(*following)
 
 
@@ -179,7 +221,12 @@ def next_lines(rows: Sequence[Row], folders: Sequence[Path], runs: Sequence[Path
 
     if len(folders) > FOLDERS:
         return []
-    commands = [command_line("report", *folders, "--all"), command_line("page", *folders, "--out", "page.html")]
+    others = [] if any(row.share for row in rows) else [*dict.fromkeys(row.metric for row in rows)]
+    metrics = ["--metric", ",".join(others)] if others and "perplexity" not in others else []
+    commands = [
+        command_line("report", *folders, *metrics, "--all"),
+        command_line("page", *folders, "--out", "page.html"),
+    ]
     if len(runs) == 1 and (ends := extremes(rows)) and ends[0].value < ends[1].value:
         commands.append(command_line("ladder", *(row.protocol for row in ends), *runs))
     lines = [f"next  {commands[0]}"]
@@ -202,14 +249,60 @@ def _tell_state(runs: Sequence[Run] | Sequence[Summary]) -> None:
         tell(*(f"note: {line}" for line in refused_lines(run.manifest.refused)))
 
 
-def _summaries(runs: Sequence[Run], by: str | None, interval: str | None) -> Iterator[Summary]:
-    """What remains of each of ``runs``, in these groups and with these intervals."""
+def _known(folders: Sequence[Path]) -> list[Summary]:
+    """The summaries of all runs in the folders; says which are not complete."""
+    from choicewise.results.summary import summarize
+    from choicewise.results.sweep import run_folders
+
+    runs = [*map(summarize, run_folders(folders))]
+    _tell_state(runs)
+    return runs
+
+
+def _summaries(
+    runs: Sequence[Run],
+    by: str | None,
+    interval: str | None,
+    metrics: Sequence[str] | None = None,
+    fitted_on: Run | None = None,
+) -> Iterator[Summary]:
+    """What remains of each of ``runs``, in these groups, with these intervals, under these metrics one by one."""
     from choicewise.results.outcomes import OutcomeKeeper, Summary
 
     keeper = OutcomeKeeper()
     for run in runs:
-        yield Summary(run.folder, run.manifest, tuple(run.rows(by, interval)), keeper.keep(run))
+        rows: list[Row] = []
+        kept: list[Outcomes] = []
+        for part in _parts(run, metrics, fitted_on):
+            rows += part.rows(by, interval)
+            kept.append(keeper.keep(part))
+        outcomes = replace(kept[0], outcomes=tuple(each for part in kept for each in part.outcomes))
+        yield Summary(run.folder, run.manifest, tuple(rows), outcomes)
         run.release()
+
+
+def _parts(run: Run, metrics: Sequence[str] | None, fitted_on: Run | None, together: bool = False) -> Iterator[Run]:
+    """The run under each of the ``metrics``, or ``together`` under all; with the temperatures that fit another run."""
+    from choicewise.protocols.between import under_metrics
+    from choicewise.protocols.metrics import METRICS
+    from choicewise.results.reliability import with_temperature
+
+    if metrics is None:
+        yield run
+        return
+    softmax = False
+    told: set[Protocol] = set()
+    for chosen in [list(metrics)] if together else [[metric] for metric in metrics]:
+        made = under_metrics(run.protocols, chosen)
+        part = run.under({name: protocol for name, protocol in made.items() if protocol not in told})
+        told.update(made.values())
+        if fitted_on is not None and any(METRICS[each.metric].softmax for each in part.protocols.values()):
+            part, lines = with_temperature(part, fitted_on)
+            tell(*lines)
+            softmax = True
+        yield part
+    if fitted_on is not None and not softmax:
+        raise UsageError("a temperature is of a softmax; name a metric that has one: --metric brier,log-score,ece")
 
 
 def _print_multiverse(runs: Sequence[Run], json: bool) -> None:
@@ -249,6 +342,40 @@ def _print_agreement(runs: Sequence[Run], json: bool) -> None:
         print_parts(Group(*agreement_tables(folder, pairs)) for folder, pairs in agreements.items())
 
 
+def _print_extractors(runs: Sequence[Run], output: options.Output) -> None:
+    from choicewise.report.extractors import MOST, extractor_tables
+    from choicewise.results.extractors import extractors
+
+    reports = {str(run.folder): extractors(run) for run in runs}
+    if output.json:
+        print_json([{"run": folder, **asdict(each)} for folder, own in reports.items() for each in own])
+        return
+    for folder, own in reports.items():
+        print_parts(extractor_tables(folder, own, output.every))
+    if not output.every and any(len(each.disputed) > MOST for own in reports.values() for each in own):
+        tell("every item in dispute: --all")
+
+
+def _print_together(runs: Sequence[Summary], audit: bool, output: options.Output) -> None:
+    """Which items are bad, else signal and noise."""
+    from choicewise.report.several import MOST, audit_tables, signal_tables
+    from choicewise.results.audit import audit as audit_items
+    from choicewise.results.signal import signals
+
+    audits, known = (audit_items(runs), []) if audit else ([], signals(runs))
+    if output.json:
+        print_json([*(each.as_json() for each in audits), *(each.as_json() for each in known)])
+        return
+    for audited in audits:
+        print_parts(audit_tables(audited, output.every))
+    for each in known:
+        print_parts(signal_tables(each, output.every))
+    if not output.every and any(len(each.bad) > MOST for each in audits):
+        tell("every item: --all")
+    if not output.every and any(len(each.rows) > MOST for each in known):
+        tell("every protocol: --all")
+
+
 def _print_distribution(runs: Sequence[Run], temperature: float, condition: str | None, json: bool) -> None:
     from choicewise.report.comparison import distribution_table
     from choicewise.results.multiverse import distributions
@@ -270,6 +397,7 @@ def compare(
         list[str] | None,
         typer.Option("--protocol", help="Only this one; or twice, that of A against that of B. Repeatable."),
     ] = None,
+    metric: options.Metrics = None,
     value: Annotated[
         float | None, typer.Option("--value", help="A number published under protocol B, as a share of 1.")
     ] = None,
@@ -286,11 +414,20 @@ def compare(
     published = None if right is None else _published(right)
     if published is None:
         options.refuse_without_use("a comparison of runs has", value=value)
-        _compare_runs(list(_pairs(left, right)), protocol or [], json)
+        pairs = _pairs(left, right)
+        if metric is not None:
+            pairs = ((_measured(one, metric), other and _measured(other, metric)) for one, other in pairs)
+        _compare_runs(list(pairs), protocol or [], json)
         return
+    options.refuse_without_use("a published number has", metric=metric)
     if value is not None and not 0 <= value <= 1:
         raise UsageError(f"--value is {value:g}; write it as a share of 1, such as 0.637")
     _compare_published(open_run(one_run(left)).choose(protocol), published, value, json)
+
+
+def _measured(run: Run, metrics: Sequence[str]) -> Run:
+    (part,) = _parts(run, metrics, None, together=True)
+    return part
 
 
 def _published(name: str) -> dict[str, Protocol] | None:

@@ -170,11 +170,12 @@ def sweep(
     run the same command again to resume; what is complete is not opened again. Exit code 7: something is missing.
 
     PLAN.toml has `models` and `protocols`, lists of names, and may have `data`, a list of paths, and `shots`, `score`,
-    `subjects`, `limit`, `on_bad_item`, `dtype`, `device`, `window`, `batch_tokens`, `tokenizer`, `memory`. A model may
-    be a table with `name`, `revisions` (folders inside, or revisions on the Hub), `chat`, `system`, `adapter` and its
-    own `dtype`, `device`, `window`, `batch_tokens`, `tokenizer`, `memory`; data a table with `path`, `benchmark` (whose
-    place it takes) and `mapping` (a file or a table). `memory` is what a copy of the model takes of GPUs, or of main
-    memory on a CPU, as in "12 GB"; left out, it is known from the model's files. Only Ray asks for it.
+    `subjects`, `limit`, `sample`, `seed`, `on_bad_item`, `dtype`, `device`, `window`, `batch_tokens`, `tokenizer`,
+    `memory`. A model may be a table with `name`, `revisions` (folders inside, or revisions on the Hub), `chat`,
+    `system`, `adapter` and its own `dtype`, `device`, `window`, `batch_tokens`, `tokenizer`, `memory`; data a table
+    with `path`, `benchmark` (whose place it takes) and `mapping` (a file or a table). `memory` is what a copy of the
+    model takes of GPUs, or of main memory on a CPU, as in "12 GB"; left out, it is known from the model's files. Only
+    Ray asks for it.
     """
     if out is None:
         raise UsageError("--out is missing: the folder of all runs")
@@ -231,7 +232,7 @@ def do_sweep(
 
 def _tell_notes(source: OpenedSource, job: Job) -> None:
     tell_reading(source.data, source.source.notes, source.without)
-    tell_notes(source.data, source.protocols, job.subjects, job.limit)
+    tell_notes(source.data, source.protocols, job.selection)
 
 
 def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:

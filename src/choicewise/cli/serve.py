@@ -38,6 +38,8 @@ class Submitting:
         typer.Option("--data", help="On which data; those of the runs there where no protocol is named. Repeatable."),
     ] = None
     limit: options.Limit = None
+    sample: options.Sample = None
+    seed: options.Seed = None
     allow: Annotated[
         list[str] | None,
         typer.Option("--allow", help="Pattern of models that are taken; bundled:* and */* (on the Hub). Repeatable."),
@@ -162,8 +164,10 @@ def open_submissions(board: Path, loopback: bool, given: Submitting) -> tuple[Su
     bundled = () if given.protocol or given.data or there.runs else (PREFIX + BENCHMARK.name,)
     policy = Policy(tuple(given.allow or ALLOW), LARGEST if given.largest is None else parse_size(given.largest))
     protocols = tuple(given.protocol or there.protocols or ("mmlu",))
-    limit = there.limit if given.limit is None else given.limit
-    asked = Asked(protocols, tuple(given.data or there.data or bundled), limit, policy)
+    part = {"limit": given.limit, "sample": given.sample, "seed": given.seed}
+    if part == dict.fromkeys(part):
+        part = {name: getattr(there, name) for name in part}
+    asked = Asked(protocols, tuple(given.data or there.data or bundled), policy=policy, **part)
     if not (given.protocol or given.data):
         what = f"{listed(asked.protocols)}{f' on {listed(asked.data)}' if asked.data else ''}"
         as_there = ", as the runs there were" * bool(there.runs)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.data.files import read_toml
-from choicewise.data.items import _NO_FIELDS, Item, _checked_item, categories_of, content_fields
+from choicewise.data.items import _NO_FIELDS, Item, _checked_item, categories_of, content_fields, draw_hash
 from choicewise.errors import DataError, UsageError, did_you_mean
 from choicewise.records import ITEMS, SkippedRow
 from choicewise.util.jsonio import exact_json, lines_digest
@@ -148,7 +148,7 @@ class Dataset:
 
     @cached_property
     def drawn(self) -> dict[tuple[Any, ...], Any]:
-        """What samplers of few-shot examples drew from it, by all that they go by, so that no block draws it again."""
+        """What was drawn from it at random, by all that the draw goes by, so that nobody draws it again."""
         return {}
 
     def subjects(self, split: str) -> tuple[str, ...]:
@@ -193,6 +193,24 @@ class Dataset:
                 raise UsageError(f"{self.name} has no subject {subject!r} in split {split!r}; {hint}")
         return tuple(subject for subject in known if subjects is None or subject in subjects)
 
+    def sample(
+        self, split: str, count: int, seed: int, subjects: Sequence[str] | None = None
+    ) -> dict[str, tuple[int, ...]]:
+        """Subject → positions of its items in a sample of ``count`` items of the split, or of the named subjects.
+
+        Every subject has its share (:func:`shares`), of the items whose hashes with ``seed`` are the smallest: so
+        neither the order of the files nor another library changes the draw, and with a greater share the same items
+        are drawn and more.  Raises as :meth:`choose`.
+        """
+        chosen = self.choose(split, subjects)
+        key = "sample", split, count, seed, chosen
+        if (drawn := self.drawn.get(key)) is None:
+            sizes = {subject: len(self.rows(split, subject)) for subject in chosen}
+            own = shares(sizes, count, seed)
+            drawn = {subject: _smallest(self.rows(split, subject), subject, own[subject], seed) for subject in chosen}
+            self.drawn[key] = drawn
+        return dict(drawn)
+
     @cached_property
     def _by_subject(self) -> dict[str, dict[str, Items]]:
         return {split: Items.of(items).by_subject() for split, items in self.splits.items()}
@@ -200,6 +218,28 @@ class Dataset:
     def rows(self, split: str, subject: str) -> Items:
         """The items of one subject in one split, in file order; empty when there are none."""
         return self._by_subject.get(split, {}).get(subject, Items.of(()))
+
+
+def shares(sizes: Mapping[str, int], count: int, seed: int) -> dict[str, int]:
+    """How many of ``count`` items each subject of these ``sizes`` gets: in proportion, by largest remainder.
+
+    Of equal remainders those come first whose subjects have the smaller hashes with ``seed``.
+    """
+    total = sum(sizes.values())
+    if count >= total:
+        return dict(sizes)
+    parts = {subject: divmod(count * size, total) for subject, size in sizes.items()}
+    left = count - sum(whole for whole, _ in parts.values())
+    order = sorted(parts, key=lambda subject: (-parts[subject][1], draw_hash(seed, subject)))
+    return {subject: parts[subject][0] + (subject in order[:left]) for subject in sizes}
+
+
+def _smallest(items: Items, subject: str, count: int, seed: int) -> tuple[int, ...]:
+    if count >= len(items):
+        return tuple(range(len(items)))
+    names = items.table()["item"].to_pylist()
+    order = sorted(range(len(names)), key=lambda place: (draw_hash(seed, subject, names[place]), place))
+    return tuple(sorted(order[:count]))
 
 
 def read_mapping(path: Path) -> Columns:

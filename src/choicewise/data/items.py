@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import tomllib
@@ -28,6 +29,11 @@ def has_half_character(text: str) -> bool:
     except UnicodeEncodeError:
         return True
     return False
+
+
+def draw_hash(seed: int, *names: str) -> bytes:
+    """What stands for chance where something is drawn by ``seed``: of the things so named, the smallest are drawn."""
+    return hashlib.blake2b("|".join((str(seed), *names)).encode(errors="surrogatepass"), digest_size=8).digest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,16 +17,20 @@ import numpy.typing as npt
 
 from choicewise.models.model import Recipe, SelfCheck
 from choicewise.questions import (
+    EOS,
     KINDS,
+    LENGTH,
     Answers,
     Blanks,
     Cosine,
+    Ended,
     Generation,
     Ids,
     MaskedLoss,
     Mass,
     Question,
     Rendition,
+    SetSpan,
     Span,
     TokenScores,
 )
@@ -77,7 +81,7 @@ class _Fake(ABC):
                     yield index, self._score(question)
 
     @abstractmethod
-    def _score(self, question: Span | Mass | Blanks | Rendition) -> TokenScores: ...
+    def _score(self, question: Span | Mass | Blanks | Rendition | SetSpan) -> TokenScores: ...
 
     @abstractmethod
     def _generate(self, generation: Generation) -> TokenScores: ...
@@ -97,7 +101,7 @@ class HashModel(_Fake):
         super().__init__("fake:hash" if seed == 0 else f"fake:hash:{seed}")
         self._seed = seed.to_bytes(8, "little", signed=True)
 
-    def _score(self, question: Span | Mass | Blanks | Rendition) -> TokenScores:
+    def _score(self, question: Span | Mass | Blanks | Rendition | SetSpan) -> TokenScores:
         match question:
             case Mass(context, members):
                 weights, ids = self._weights(self._after(context)), members.ids
@@ -106,6 +110,10 @@ class HashModel(_Fake):
                 return TokenScores.of([token], [math.log(share)], [np.count_nonzero(weights > weights[token])])
             case Blanks():
                 return TokenScores.joined([*map(self._fill, question.rows(), question.places, question.continuation)])
+            case SetSpan():  # as if the options stood in the order of their tokens
+                options = question.options
+                ordered = question.in_order(sorted(range(len(options)), key=lambda place: options[place].tolist()))
+                return self._score(Span(ordered.context, ordered.continuation))
             case Rendition(before, continuation) | Span(before, continuation):
                 wanted = continuation.tolist()
                 return self._read(before, len(wanted), lambda tokens, weights: wanted[len(tokens)])
@@ -125,7 +133,9 @@ class HashModel(_Fake):
             ended = (sampling is not None and not table[token]) or generation.stopped([*tokens, token], table)
             return None if ended else token
 
-        return self._read(generation.context, generation.limit, choose)
+        scores = self._read(generation.context, generation.limit, choose)
+        scores.ended = Ended(generation.finish(scores.tokens.tolist(), table, ()))
+        return scores
 
     def _cosine(self, question: Cosine) -> float:
         """A number from -1 to 1 drawn from a hash of both texts."""
@@ -174,7 +184,7 @@ class Oracle(_Fake):
     def __init__(self) -> None:
         super().__init__("fake:oracle" if self._prefers else "fake:anti-oracle")
 
-    def _score(self, question: Span | Mass | Blanks | Rendition) -> TokenScores:
+    def _score(self, question: Span | Mass | Blanks | Rendition | SetSpan) -> TokenScores:
         nats = UNSURE if question.gold is None else SURE if question.gold == self._prefers else REFUSED
         tokens = question.members.ids[:1] if isinstance(question, Mass) else question.continuation
         return TokenScores.of(tokens, [nats] * len(tokens), [int(nats != SURE)] * len(tokens))
@@ -182,9 +192,12 @@ class Oracle(_Fake):
     def _generate(self, generation: Generation) -> TokenScores:
         """The preferred answer's tokens, up to limit and stops; none where no answer is named."""
         preferred = generation.right if self._prefers else generation.wrong
-        tokens = [] if preferred is None else preferred[: generation.limit].tolist()
+        every = [] if preferred is None else preferred.tolist()
+        tokens = every[: generation.limit]
         tokens = tokens[: generation.before_stop(tokens, self.tokenizer.token_bytes)]
-        return TokenScores.of(tokens, [SURE] * len(tokens), [0] * len(tokens))
+        scores = TokenScores.of(tokens, [SURE] * len(tokens), [0] * len(tokens))
+        scores.ended = Ended(LENGTH if len(tokens) == generation.limit < len(every) else EOS)
+        return scores
 
     def _cosine(self, question: Cosine) -> float:
         """1 for the preferred texts, -1 for others, 0 where it is not said."""

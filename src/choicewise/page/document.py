@@ -18,7 +18,9 @@ from choicewise import __version__
 from choicewise.errors import UsageError
 from choicewise.page import item_views, sections
 from choicewise.page import study as study_data
-from choicewise.page.charts import bump, lanes, strip
+from choicewise.page.charts import bump, calibration, lanes, steps, strip
+from choicewise.page.charts import chain as chain_chart
+from choicewise.page.charts.steps import Trained
 from choicewise.page.embed import (
     Embedded,
     Record,
@@ -31,6 +33,18 @@ from choicewise.page.embed import (
     static_text,
 )
 from choicewise.page.item_views import FEW, details, index_data, study_warnings
+from choicewise.page.probabilities import (
+    BIN_COLUMNS,
+    CALIBRATION_COLUMNS,
+    Believed,
+    MetricTable,
+    believed,
+    bin_rows,
+    calibration_rows,
+    chain_table,
+    metric_tables,
+    told,
+)
 from choicewise.page.sections import Order
 from choicewise.page.study import MOST_RUNS, Study, downloads, file_address, read_study, recipe
 from choicewise.report.findings import sentences
@@ -116,7 +130,7 @@ def document(
 def about(study: Study, day: str) -> str:
     """What was measured, in a line."""
     datasets = list(dict.fromkeys(run.manifest.dataset.name for run in study.runs))
-    least, most = (extreme(len(run.rows) for run in study.runs) for extreme in (min, max))
+    least, most = (extreme(len(run.rows) + len(run.other_metrics) for run in study.runs) for extreme in (min, max))
     asked = [run.items for run in study.runs]
     several = len(study.runs) > 1
     models = dict.fromkeys(run.manifest.model.name for run in study.runs)
@@ -244,6 +258,21 @@ class Content:
         return sections.orders(self.study, self.compared)
 
     @cached_property
+    def trained(self) -> list[Trained]:
+        """Numbers over checkpoints: one per dataset with a training run."""
+        return steps.trained(self.study)
+
+    @cached_property
+    def metrics(self) -> list[MetricTable]:
+        """Numbers that are no shares of 1."""
+        return metric_tables(self.study)
+
+    @cached_property
+    def believed(self) -> list[Believed]:
+        """The chain of metrics and the calibration, of every dataset."""
+        return believed(self.study)
+
+    @cached_property
     def sheets(self) -> list[sections.Sheet]:
         """F: what each protocol asks."""
         return sections.sheets(self.study)
@@ -293,6 +322,7 @@ def _check(out: Path, beside: Path) -> None:
 
 _SCRIPTS = (
     *("dom.js", "state.js", "charts.js", "strip.js", "ladder.js", "order.js", "pairs.js", "item.js", "items.js"),
+    "training.js",
     "protocol.js",
     "start.js",
 )
@@ -352,7 +382,12 @@ def _shown(content: Content) -> dict[str, Any]:
         "range_columns": sections.RANGE_COLUMNS,
         "compared": [_compared(content, each) for each in content.compared[:1]],
         "pair_columns": sections.PAIR_COLUMNS,
+        "trained": [(each, drawing(_SPECS["steps"], each.first)) for each in content.trained],
+        "trained_columns": steps.COLUMNS,
         "most_pairs": MOST_RUNS,
+        "metrics": content.metrics,
+        "chains": [_chain(each) for each in content.believed if each.chains],
+        "calibrations": [_calibration(each) for each in content.believed if each.calibrated],
         "listed": content.listed,
         "item_rows": [item_views.first_rows(each) for each in content.listed],
         "sheets": content.sheets,
@@ -367,14 +402,39 @@ def _contents(content: Content) -> list[tuple[str, str, bool]]:
     """The sections by id, each with its title and whether it has something to show."""
     return [
         ("numbers", "All numbers", True),
+        ("metrics", "Other metrics", bool(content.metrics)),
         ("why", "Why do they differ?", any(content.ways) or any(content.effects)),
         ("order", "Does the order hold?", bool(content.orders)),
         ("pair", "Two models", bool(content.compared)),
+        ("training", "Over training", bool(content.trained)),
+        ("chain", "From probability to accuracy", any(each.chains for each in content.believed)),
+        ("calibration", "Is it calibrated?", any(each.calibrated for each in content.believed)),
         ("items", "Items", any(each.index.ids for each in content.listed)),
         ("protocols", "Protocols", bool(content.study.protocols)),
         ("warnings", "Warnings", True),
         ("again", "Get this again", True),
     ]
+
+
+def _chain(each: Believed) -> dict[str, Any]:
+    """The chart of a dataset with its caption and its table."""
+    values = chain_chart.values(each.chains)
+    columns, rows = chain_table(each.chains)
+    about = {"dataset": each.dataset, "drawing": drawing(_SPECS["chain"], values), "caption": _caption("chain", values)}
+    return about | {"columns": columns, "rows": rows}
+
+
+def _calibration(each: Believed) -> dict[str, Any]:
+    """The diagrams of a dataset, one for each of so few models, what they do not show, and the tables."""
+    shown = each.calibrated if len(each.calibrated) <= MOST_DIAGRAMS else ()
+    diagrams = [(own, drawing(_SPECS["calibration"], calibration.values(own)).slim, told(own)) for own in shown]
+    about = {"dataset": each.dataset, "protocol": each.calibrated[0].protocol, "diagrams": diagrams}
+    about |= {"columns": CALIBRATION_COLUMNS, "rows": calibration_rows(each.calibrated)}
+    return about | {"caption": calibration.CAPTION, "bin_columns": BIN_COLUMNS, "bins": bin_rows(each.calibrated)}
+
+
+MOST_DIAGRAMS = 4
+"""Models of a dataset that have a reliability diagram each; of more there is the table."""
 
 
 def _compared(content: Content, pair: study_data.Pair) -> tuple[dict[str, Any], Any, list[Record]]:
@@ -409,6 +469,7 @@ def _script_data(content: Content, inside: FullItems, parts: Sequence[Part], fol
     compared = [embedded(f"pairs-{place}", each) for place, each in _pairs(content, specs).items()]
     orders = [embedded(f"order-{place}", _order(each, specs)) for place, each in enumerate(content.orders)]
     names = list(content.numbers)
+    trained = [embedded(f"steps-{place}", _trained(each, specs)) for place, each in enumerate(content.trained)]
     lists = [embedded(f"items-{place}", index_data(each, names)) for place, each in enumerate(content.listed)]
     core = {
         "runs": [_about(content, place) for place in range(len(study.runs))],
@@ -427,7 +488,7 @@ def _script_data(content: Content, inside: FullItems, parts: Sequence[Part], fol
         ],
         "specs": specs.known,
     }
-    return [embedded("data", core), *runs, *compared, *orders, *lists, *inside.elements]
+    return [embedded("data", core), *runs, *compared, *orders, *trained, *lists, *inside.elements]
 
 
 def _sheet_places(content: Content) -> list[int]:
@@ -441,6 +502,10 @@ def _order(shown: Order, specs: Specifications) -> dict[str, Any]:
         return {}
     drawn = {name: _state(specs, name, shown.values) for name in ("rank", "score")}
     return drawn | {"ranks": _state(specs, "ranks", shown.rank_values)}
+
+
+def _trained(shown: Trained, specs: Specifications) -> dict[str, Any]:
+    return {"charts": {name: _state(specs, "steps", own) for name, own in shown.values.items()}, "rows": shown.rows}
 
 
 def _about(content: Content, place: int) -> dict[str, Any]:
@@ -511,6 +576,9 @@ _SPECS: Mapping[str, Spec] = {
     "score": lambda values, width: bump.spec(values, rank=False, width=width),
     "ranks": lambda values, width: lanes.ranks_spec(values, width=width),
     "pair": lambda values, width: lanes.pair_spec(values, width=width),
+    "chain": lambda values, width: chain_chart.spec(values, width=width),
+    "calibration": lambda values, width: calibration.spec(values, calibration.SIDE),
+    "steps": lambda values, width: steps.spec(values, width=width),
 }
 """The charts of a page."""
 
@@ -522,5 +590,7 @@ _CAPTIONS: Mapping[str, Callable[[Sequence[Record]], str]] = {
     "score": lambda values: bump.caption(values, rank=False),
     "ranks": lambda values: lanes.RANKS_CAPTION,
     "pair": lanes.pair_caption,
+    "chain": chain_chart.caption,
+    "steps": steps.caption,
 }
 """What stands below them."""

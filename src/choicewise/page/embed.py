@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from choicewise.page.charts.chart import Chart
+from choicewise.report.tables import plain
 from choicewise.util import text
 from choicewise.util.jsonio import page_json
 from choicewise.util.text import disarmed, percent, quoted, shown
@@ -44,6 +45,7 @@ def environment() -> Environment:
     )
     templates.filters |= {
         "percent": percent,
+        "plain": plain,
         "error": text.error,
         "points": text.points,
         "count": text.counted,
@@ -53,7 +55,7 @@ def environment() -> Environment:
         "shell": quoted,
         "pair_with": lambda value, other: (value, other),
     }
-    templates.globals |= {"interval": text.interval, "ranks": text.ranks}
+    templates.globals |= {"interval": text.interval, "ranks": text.ranks, "plain": plain}
     templates.tests |= {"address": is_address}
     return templates
 

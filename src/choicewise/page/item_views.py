@@ -27,6 +27,11 @@ MEANINGS = {
         "items could not be scored",
         "The number is a mean over the others. The reasons stand below; compare it only over items that both have.",
     ),
+    "cut": (
+        "answers were cut before their end",
+        "Of these nobody knows what the model would have answered: the range of the number holds whatever it is. Give "
+        "the answers more tokens, or the thought a limit of its own.",
+    ),
     "invalid": (
         "answers name no option",
         "They count as wrong, whatever the model knows. Read some of them under Items.",
@@ -69,6 +74,7 @@ ADVICE = {
     "placeholder": "Distrust the log or the server: it had no number there. Check it with choicewise check.",
     "margins": "The number is the tie rule's. Look whether log-probabilities came at all: read one under Items.",
     "many-missing": "The number is about the others. Run the same command again: it asks what had no answer.",
+    "cut": "The number may lie anywhere in its range. Give the answers more tokens, or the thought a limit of its own.",
     "many-unparsed": "They count as wrong, whatever the model knows. Read some of the texts under Items.",
     "many-tied": "The tie rule decides them: take a protocol that splits ties, or run the model in float32.",
     "chance": "Don't rank models by it: guessing could give the same.",
@@ -131,7 +137,8 @@ def study_warnings(study: Study) -> StudyWarnings:
 def words(row: Row) -> str:
     """The warnings about one number, as short as a table needs them."""
     unused = [f"does not show {', '.join(row.unused)}"] if row.unused else []
-    causes = " and ".join(filter(None, ("unlisted answers" * bool(row.unlisted), "rounding" * bool(row.noise))))
+    told = ("unlisted answers" * bool(row.unlisted), "cut answers" * bool(row.cut))
+    causes = " and ".join(filter(None, (*told, "rounding" * bool(row.noise and not row.cut))))
     rounding = [f"{interval(row.low, row.high)} by {causes or 'rounding'}"] if row.low < row.high else []
     return ", ".join([*row.diagnosis.warnings, *unused, *row.counts, *rounding])
 

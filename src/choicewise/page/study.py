@@ -24,7 +24,7 @@ from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import Manifest
 from choicewise.results.measurement import same_items, shared_items
 from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, Summary, alike, bounded, ranked
-from choicewise.results.rows import Row, run_id
+from choicewise.results.rows import Row, chosen_part, run_id
 from choicewise.results.run import Run
 from choicewise.results.summary import read_summary, summarize
 from choicewise.results.sweep import Average, averages, run_folders, sweeps
@@ -153,7 +153,7 @@ class ShownRun:
     @property
     def items(self) -> int:
         """The most items that one of its numbers is about."""
-        return max((row.n + row.missing for row in self.rows), default=0)
+        return max((row.n + row.missing for row in (*self.rows, *self.other_metrics)), default=0)
 
 
 @dataclass(frozen=True)
@@ -279,18 +279,12 @@ class _Credits:
 _ADDITIONS: Sequence[Callable[[Summary], str]] = (
     lambda each: f" on {each.manifest.dataset.name}",
     lambda each: f" #D{each.manifest.dataset.digest[:6]}",
-    lambda each: f", {_selected(each)}" if _selected(each) else "",
+    lambda each: f", {part}" if (part := chosen_part(each.manifest.selection)) else "",
     lambda each: f", {each.manifest.model.dtype}",
     lambda each: f" {run_id(each.manifest)}",
     lambda each: f" in {each.folder.name}",
 )
 """What is added to the names of models until no two runs are called the same."""
-
-
-def _selected(summary: Summary) -> str:
-    subjects, limit = summary.manifest.selection.subjects, summary.manifest.selection.limit
-    named = [] if subjects is None else [", ".join(subjects) if len(subjects) < 3 else f"{len(subjects)} subjects"]
-    return ", ".join([*named, *([] if limit is None else [f"first {limit} of each subject"])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,8 +297,8 @@ class Download:
 
 
 def downloads(study: Study) -> list[Download]:
-    """The rows of all runs as CSV, without the signatures, and as Parquet."""
-    table = rows_table(study.rows)
+    """The rows of all runs, of other metrics too, as CSV, without the signatures, and as Parquet."""
+    table = rows_table([*study.rows, *study.other_metrics])
     text = table_csv([name for name in _COLUMNS if name != "signature"], table.to_pylist())
     named = ("choicewise.csv", "CSV"), ("choicewise.parquet", "Parquet, with the signatures")
     inside = text if len(text) <= _LONGEST_CSV else ""
@@ -376,6 +370,8 @@ def run_line(manifest: Manifest, protocols: Sequence[str], folder: str | Path) -
         "score": [job.get("score")],
         "subject": job.get("subjects"),
         "limit": [job.get("limit")],
+        "sample": [job.get("sample")],
+        "seed": [None if (seed := job.get("seed")) is None else str(seed)],
         "mapping": [_MAPPING if isinstance(mapping := data.get("mapping"), dict) else mapping],
         "on-bad-item": [job.get("on_bad_item")],
         **{name: [model.get(name)] for name in ("dtype", "device", "window", "adapter", "tokenizer", "chat", "system")},
@@ -408,7 +404,7 @@ def spreadsheet_text(value: str) -> str:
 
 
 def rows_table(rows: Sequence[Row]) -> pa.Table:
-    """The rows as a table: shares of 1, null for what is not known, flags in one text."""
+    """The rows as a table: shares of 1 or in the unit of the metric, null for what is not known, flags in one text."""
     content = [each.as_json() for each in rows]
     for each in content:
         each["flags"] = " ".join(each["flags"])
@@ -427,7 +423,7 @@ _LONGEST_CSV = 1_000_000
 
 _COLUMNS = (
     *("model", "dataset", "data", "selection", "subject", "family", "protocol", "id", "i", "t", "r", "metric"),
-    *("value", "se", "interval", "ci_low", "ci_high", "low", "high", "n", "missing", "chance"),
+    *("value", "se", "interval", "ci_low", "ci_high", "low", "high", "n", "missing", "chance", "calibrated"),
     *("rank", "rank_low", "rank_high", "flags", "invalid", "ties", "near_ties", "noise", "skipped"),
     *("shots_dropped", "truncated", "merged", "noncanonical", "lossy", "unknown"),
     *("model_source", "dataset_source", "signature"),
@@ -481,7 +477,7 @@ def _described(manifest: Manifest) -> dict[str, Any]:
         "models": [{"name": model.asked, **own}],
         "data": [{"path": data}] if data else [],
         "subjects": selection.subjects,
-        "limit": selection.limit,
+        **{name: getattr(selection, name) for name in ("limit", "sample", "seed")},
     }
 
 

@@ -13,7 +13,9 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
-from choicewise.errors import ProtocolError
+from choicewise.errors import ProtocolError, UsageError, did_you_mean
+from choicewise.protocols.metrics import METRIC_NAMES, METRICS
+from choicewise.protocols.preparations import OPTIONS, changed_options
 from choicewise.protocols.protocol import AXES, Protocol, read_axis
 
 MARK = ".."  # between the two ends, as in ``mmlu/original..mmlu/helm``
@@ -100,7 +102,8 @@ def split_changes(selector: str) -> tuple[str, str]:
 def change_axes(protocols: Mapping[str, Protocol], changes: str) -> dict[str, Protocol]:
     """The protocols with the axes that ``changes`` spells, each under its name with them.
 
-    One that has these axes already keeps its name; changes that its name has before stay but for these axes.  Raises
+    One that has these axes already keeps its name; changes that its name has before stay but for these axes.  A change
+    of the options (:data:`choicewise.protocols.preparations.OPTIONS`) comes after a protocol's own preparation.  Raises
     ProtocolError for what is no change, or with all protocols that it does not fit.
     """
     values: dict[str, Any] = {}
@@ -109,11 +112,13 @@ def change_axes(protocols: Mapping[str, Protocol], changes: str) -> dict[str, Pr
         if not equals:
             raise ProtocolError(f"{change!r} changes no axis; write NAME{CHANGES}AXIS=VALUE, such as shots=5")
         values[axis] = read_axis(axis, spelled)
+    adds = values.get("prepare") in OPTIONS  # beside what the source does to the texts
     changed: dict[str, Protocol] = {}
     refused: dict[str, list[str]] = {}
     for name, protocol in protocols.items():
         try:
-            other = replace(protocol, **values)
+            options = {"prepare": changed_options(protocol.prepare, values["prepare"])} if adds else {}
+            other = replace(protocol, **{**values, **options})
         except ProtocolError as error:
             refused.setdefault(str(error), []).append(name)
         else:
@@ -134,6 +139,52 @@ def merge_changes(name: str, changes: str) -> str:
     axes = {change.partition("=")[0] for change in changes.split(",")}
     kept = [change for change in before.split(",") if change and change.partition("=")[0] not in axes]
     return f"{plain}{CHANGES}{','.join([*kept, changes])}"
+
+
+def under_metrics(protocols: Mapping[str, Protocol], metrics: Sequence[str]) -> dict[str, Protocol]:
+    """Everything that ``metrics``, names here or elsewhere, can be made of under ``protocols``; each once.
+
+    Where a metric is made of certain scores alone, a protocol with another one stands for all with its prompt.  Raises
+    UsageError for a name that nobody knows, or for a metric that no protocol has, and says why.
+    """
+    made: dict[Protocol, str] = {protocol: name for name, protocol in protocols.items()}
+    chosen: dict[str, Protocol] = {}
+    for wanted in metrics:
+        if wanted not in METRICS and wanted not in METRIC_NAMES:
+            known = [*METRICS, *METRIC_NAMES]
+            raise UsageError(f"no metric is called {wanted!r}; {did_you_mean(wanted, known)}")
+        axes = METRIC_NAMES[wanted].axes if wanted in METRIC_NAMES else {"metric": wanted}
+        reasons = []
+        for name, protocol in protocols.items():
+            try:
+                own, other = _measured(protocol, axes)
+            except ProtocolError as error:
+                reasons.append(f"{name}: {error}")
+                continue
+            base = made.get(replace(other, metric=protocol.metric, aggregation=protocol.aggregation))
+            told = own if base is None else ("metric", "aggregation")  # the rest is what the other name says
+            spelled = [f"{axis}={value}" for axis, value in own.items() if axis in told]
+            named = merge_changes(base or name, ",".join(spelled)) if spelled else base or name
+            chosen.setdefault(made.setdefault(other, named), other)
+        if len(reasons) == len(protocols):
+            raise UsageError(f"none of {len(protocols)} protocols has the metric {wanted}", reasons[:3])
+    return chosen
+
+
+def _measured(protocol: Protocol, axes: Mapping[str, str]) -> tuple[dict[str, Any], Protocol]:
+    """The axes that give ``protocol`` the metric in ``axes``, as they are spelled, and what it is with them."""
+    metric = METRICS[axes["metric"]]
+    values: dict[str, Any] = dict(axes)
+    if metric.likelihood and protocol.null is not None:
+        raise ProtocolError(f"score {protocol.score} is a difference of two log-likelihoods")
+    if metric.scores and values.get("score", protocol.score) not in metric.scores:
+        values["score"] = metric.scores[0]
+    if metric.likelihood:
+        values["outside"] = "keep"
+    if metric.pooled and protocol.aggregation == "macro":
+        values["aggregation"] = "micro"
+    other = replace(protocol, **values)
+    return {axis: getattr(other, axis) or "-" for axis in values if axis in differing(protocol, other)}, other
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
-"""Published text preparations, a function or a row of the table each.
+"""Published text preparations, a function or a row of the table each, and changes of the list of options.
 
-A preparation changes texts and adds fields; how many choices an item has, their order and which are right stay.
+A preparation changes texts and adds fields; how many choices an item has, their order and which are right stay.  A
+change of the options is made after it, and is named behind it: ``copa+dont-know``, or ``dont-know`` alone.
 
 Rows of HellaSwag as released have an activity label, a context in two parts and raw endings; rows that others have
 cleaned have one text (``query``) and no parts.  Such a text and its endings are taken as they stand, for cleaning twice
@@ -17,7 +18,7 @@ from functools import cache, partial
 from importlib.resources import files
 
 from choicewise.data.files import read_list
-from choicewise.data.items import Item
+from choicewise.data.items import Item, draw_hash
 from choicewise.errors import DataError, UnusableRow, did_you_mean
 
 _CONNECTIVES = {"cause": "because", "effect": "therefore"}  # what is asked for → the word that leads to it
@@ -192,6 +193,100 @@ PREPARATIONS: Mapping[str, Preparation] = {
     "bbh": partial(_named_subject, field="description", table="bbh", section="descriptions"),
 }
 """Every preparation; a preparation whose source changes gets a second name."""
+
+DONT_KNOW = "I don't know"
+"""The option that the change ``dont-know`` appends, which is never right (2510.04302)."""
+
+NONE = "None of the other answers"
+"""The option that stands in place of another one (2502.12896)."""
+
+_REFERS = re.compile(
+    r"""(?ix) \W* (?: \(? [a-z0-9] \)? [.):] \s+ )?              # a label
+    (?: none | all | neither | both | any | not \s any ) \s+ (?: of \s+ )? (?:
+        (?: the \s+ )? (?: \w+ \s+ )? above \b .*               # none of the (answers) above (is right)
+      # all of these (answers) (are right)
+      | (?: these | those | them | (?: the \s+ )? (?: others? | rest ) | the \s+ (?: preceding | foregoing ) )
+        (?: \s+ (?: answers | options | choices | alternatives | statements | responses ) )?
+        (?: \s+ (?: is | are | was | were | apply | applies | will | would | can | do | does ) \b .* )? \W*
+      | (?: the \s+ )? (?: given \s+ | listed \s+ | other \s+ )? (?: answers | options | choices | alternatives )
+        (?: \s+ (?: given | listed | here ) )? (?: \s+ (?: is | are ) \b .* )? \W*
+    )"""
+)
+
+
+def refers_to_others(text: str) -> bool:
+    """Whether an option says "none of the above", "all of these", or the like, and so nothing by itself.
+
+    "Both A and B" does not count: it names what it is about.
+    """
+    return _REFERS.fullmatch(text.strip()) is not None
+
+
+def dont_know(item: Item) -> Item:
+    """The item with one more option, the last one.  DataError where it has no list of options."""
+    if len(item.choices) < 2:
+        raise DataError(f"item {item.id} has no options to choose from, so none can be added; skip bad items")
+    return replace(item, choices=(*item.choices, DONT_KNOW))
+
+
+def _with_none(item: Item, control: bool) -> Item:
+    """The item with ``NONE`` in place of its right option, or for ``control`` of a wrong one, by the hash of its id.
+
+    DataError for items that have not one right option and a wrong one, or an option that refers to the others already.
+    """
+    wrong = [place for place in range(len(item.choices)) if place not in item.gold]
+    if len(item.gold) != 1 or not wrong:
+        problem = f"has {len(item.gold)} right and {len(wrong)} wrong options, not one that is right and others wrong"
+    elif any(map(refers_to_others, item.choices)):
+        problem = "has an option that refers to the others already (none of the above, all of these, ...)"
+    else:
+        place = wrong[int.from_bytes(draw_hash(0, item.id), "big") % len(wrong)] if control else item.gold[0]
+        return replace(item, choices=(*item.choices[:place], NONE, *item.choices[place + 1 :]))
+    raise DataError(f"item {item.id} {problem}, so it does not count under none-of-the-others; skip bad items")
+
+
+OPTIONS: Mapping[str, Preparation] = {
+    "dont-know": dont_know,
+    "none-of-the-others": partial(_with_none, control=False),
+    "none-of-the-others-control": partial(_with_none, control=True),
+}
+"""Every change of the list of options."""
+
+NAMES = (*PREPARATIONS, *OPTIONS, *(f"{own}+{change}" for own in PREPARATIONS if own != "none" for change in OPTIONS))
+"""Every value of the axis ``prepare``."""
+
+
+def prepare(name: str, item: Item, shot: bool = False) -> Item:
+    """The item as the axis ``prepare`` has it; ``shot``: as an example, which stays right and so has no ``NONE``.
+
+    Raises DataError for an item that lacks what it needs, or does not count.
+    """
+    own, change = _parts(name)
+    item = PREPARATIONS[own](item)
+    return item if not change or (shot and change != "dont-know") else OPTIONS[change](item)
+
+
+def changed_options(name: str, change: str) -> str:
+    """The value of the axis ``prepare`` that makes this ``change`` of the options, and prepares as ``name`` does."""
+    own, _ = _parts(name)
+    return change if own == "none" else f"{own}+{change}"
+
+
+def abstains(name: str) -> bool:
+    """Whether the last option of every item is ``DONT_KNOW``: a row more than the item has in the data."""
+    return _parts(name)[1] == "dont-know"
+
+
+def fields_shown(name: str) -> tuple[str, ...]:
+    """The item's fields that the preparation puts into the question, or into fields that templates show."""
+    return SHOWS.get(_parts(name)[0], ())
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """The preparation of the source, and the change of the options, empty for none."""
+    own, _, change = name.rpartition("+")
+    return (own or "none", change) if change in OPTIONS else (name, "")
+
 
 SHOWS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -15,7 +16,9 @@ from urllib.parse import quote, unquote
 
 from choicewise.data.items import BLANK, has_half_character
 from choicewise.errors import ProtocolError, did_you_mean
-from choicewise.protocols.preparations import PREPARATIONS, SHOWS
+from choicewise.protocols.metrics import ABSTAINING, METRICS
+from choicewise.protocols.preparations import NAMES as PREPARATIONS
+from choicewise.protocols.preparations import abstains, fields_shown
 from choicewise.protocols.readings import (
     CALIBRATIONS,
     CHOOSING,
@@ -25,12 +28,14 @@ from choicewise.protocols.readings import (
     MOST,
     NUMBERS,
     OVER_CHAINS,
+    PERMUTED,
     READINGS,
     SCORES,
     SELECT,
     STREAMS,
     VIEWS,
     Reading,
+    template_arguments,
 )
 from choicewise.util.jsonio import json_digest
 
@@ -39,24 +44,6 @@ _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}%]")
 _PLAIN = {"{{": "{", "}}": "}", "%": "%%"}  # what stands for itself, in a text with places %s
 SEEDED = ("helm", *STREAMS)  # samplers that draw at random
 FORMS = ("turns", "message")  # shots as turns of the chat, or everything in one message of the user (axis ``chat``)
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """What is made of the scores of all items.
-
-    ``predicted``: whether an item's credit says that the predicted choice is right, and nothing else.
-    ``counted``: whether an item's credit is 0, 1 or a part of a tie, so that the number is a proportion of the items.
-    ``share``: whether the number is a share of 1 of which more is better.  Else the credits are log-likelihoods in nats
-    and the number is exp(-mean), of which less is better.
-    ``likelihood``: whether the scores must be the log-likelihoods of the choices.
-    """
-
-    about: str
-    predicted: bool = False
-    counted: bool = True
-    share: bool = True
-    likelihood: bool = False
 
 
 SAMPLERS = (
@@ -73,7 +60,9 @@ def _axis(default: Any, stage: dict[str, str], *allowed: str) -> Any:
     return field(default=default, metadata={**stage, "allowed": allowed})
 
 
-_LATER = frozenset({"prepare", "chat", "system", "stop"})
+_LATER = frozenset(
+    ["prepare", "chat", "system", "stop", "golds", "temperature", "template", "thought", "thought_tokens", "cut"]
+)
 """Axes that signatures and digests of before they existed leave out: they mean the default, which never changes."""
 
 
@@ -81,27 +70,6 @@ CORRECTED = ("heal", "word", "bytes")
 """Policies that correct the tokens of a continuation to the probability of its text, or of its words."""
 
 BOUNDARIES = ("joint", "moved-space", "separate", "count", "lcp", "last-token", *CORRECTED)  # every policy
-
-METRICS: Mapping[str, Metric] = {
-    "acc": Metric("the share of items with the right choice", predicted=True),
-    "exact_match": Metric("the share of items whose text is the right one", predicted=True),
-    "mc1": Metric(
-        "the share of items whose first right choice beats every wrong one; other right choices are not asked"
-    ),
-    "mc2": Metric(
-        "the mean share that the right choices have of the probability of all", counted=False, likelihood=True
-    ),
-    "mc2-split": Metric(
-        "the same, but the choices before the first wrong one are the right ones", counted=False, likelihood=True
-    ),
-    "perplexity": Metric(
-        "exp of the mean negative log-likelihood of each item's only choice, in nats, whatever tokens it has",
-        counted=False,
-        share=False,
-        likelihood=True,
-    ),
-}
-"""Every metric by the name it has on the axis ``metric``."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +86,9 @@ class Protocol:
     ``chain-of-thought`` puts a sampled text before the proposal, which ends before ``separator``.
 
     ``stop`` holds the texts before the first of which generated text ends, one a line; one that begins with a line
-    break stands alone.
+    break stands alone.  ``template``: what the chat template is told by name, ``NAME=VALUE`` a line.  ``thought``: what
+    becomes of a thought that the template leaves open, and ``thought_tokens`` the most tokens of one, after which it is
+    closed; then ``new_tokens`` are those of the answer.  ``cut``: what a text counts that was cut before its end.
 
     ``requests`` is the digest of requests that were rendered elsewhere; the templates then stand for nothing and are
     :data:`~choicewise.protocols.protocol.NEUTRAL`.
@@ -147,12 +117,15 @@ class Protocol:
     seed: int | None = _axis(None, _REQUEST)
     chat: str = _axis("none", _REQUEST, "none", "turns", "message")
     system: str | None = _axis(None, _REQUEST)
+    template: str | None = _axis(None, _REQUEST)
+    thought: str = _axis("keep", _REQUEST, "keep", "close")
     fit: str = _axis("drop-last-shot", _REQUEST, "drop-last-shot", "drop-last-shot-then-cut-end", "cut-start", "refuse")
     limit: int | None = _axis(None, _REQUEST)
     bos: str = _axis("default", _REQUEST, "default", "none")
     boundary: str = _axis("joint", _REQUEST, *BOUNDARIES)
     reading: str = _axis("loglikelihood", _REQUEST, *READINGS)
     views: str = _axis("given", _REQUEST, *VIEWS)
+    thought_tokens: int | None = _axis(None, _REQUEST)
     new_tokens: int | None = _axis(None, _REQUEST)
     stop: str | None = _axis(None, _REQUEST)
     chains: int | None = _axis(None, _REQUEST)
@@ -161,9 +134,12 @@ class Protocol:
     outside: str = _axis("keep", _SCORE, "keep", "top100=-100")
     calibration: str = _axis("none", _SCORE, *CALIBRATIONS)
     decision: str = _axis("argmax", _SCORE, *CHOOSING, "letter-match", "option-match", *EXTRACTIONS, *NUMBERS)
+    cut: str = _axis("read", _SCORE, "read", "wrong", "missing")
     ties: str = _axis("first", _SCORE, "first", "split", "wrong", "none")
     metric: str = _axis("acc", _SCORE, *METRICS)
-    aggregation: str = _axis("micro", _SCORE, "micro", "macro", "categories", "subcategories")
+    golds: str = _axis("sum", _SCORE, "sum", "max", "first")
+    temperature: str = _axis("1", _SCORE)
+    aggregation: str = _axis("micro", _SCORE, "micro", "macro", "categories", "subcategories", "bytes")
     rev: int = _axis(1, _SCORE)
 
     def __post_init__(self) -> None:
@@ -187,6 +163,13 @@ class Protocol:
     def prompt_digest(self) -> str:
         """sha256 (64 hex) over the axes that decide what the model is shown and asked; sharing it shares requests."""
         return self._digest("request")
+
+    @property
+    def labels(self) -> str:
+        """The letters of the options that are shown: ``letters``, and the next one for an option that is added."""
+        last = self.letters[-1:]
+        more = chr(ord(last) + 1) if last and abstains(self.prepare) else ""
+        return self.letters + more if more.isalnum() and more not in self.letters else self.letters
 
     def _digest(self, *stages: str) -> str:
         axes = {
@@ -371,7 +354,7 @@ def unused(protocol: Protocol, content: Iterable[str]) -> tuple[str, ...]:
     not fill it.  A protocol that leaves out the question itself does so on purpose, and of requests that were rendered
     elsewhere nothing is known.
     """
-    shown = holes(protocol.question).union(SHOWS.get(protocol.prepare, ()))
+    shown = holes(protocol.question).union(fields_shown(protocol.prepare))
     if protocol.requests is not None or "question" not in shown:
         return ()
     fills = "choice" not in holes(protocol.continuation) | holes(protocol.proposal)
@@ -407,7 +390,7 @@ def _problem(annotation: str, allowed: tuple[str, ...], value: object) -> str | 
     if isinstance(value, int) and value < 0:
         return f"is {value}; it can't be negative"
     if allowed and value not in allowed:
-        return f"is {value!r}; it must be one of {', '.join(allowed)}"
+        return f"is {value!r}; it must be one of {', '.join(each for each in allowed if '+' not in each)}"
     return None
 
 
@@ -435,6 +418,8 @@ def _asked(protocol: Protocol, reading: Reading) -> Iterator[str]:
         yield f"reading {name} takes fit {' or '.join(reading.fits)}, not {protocol.fit}"
     if reading.boundaries and protocol.boundary not in reading.boundaries:
         yield f"reading {name} takes boundary {' or '.join(reading.boundaries)}, not {protocol.boundary}"
+    if reading.unordered:
+        yield from _without_order(protocol)
     few, many = reading.lines
     if reading.several and not (few <= len(set(lines)) == len(lines) <= many):
         yield (
@@ -453,6 +438,19 @@ def _asked(protocol: Protocol, reading: Reading) -> Iterator[str]:
         yield f"reading {name} has proposal {proposal!r}; it needs one text that ends every chain and names no option"
 
 
+def _without_order(protocol: Protocol) -> Iterator[str]:
+    # what would tell the options' order, or leave it open where they stand
+    name = protocol.reading
+    for axis, text in (("option", '"{choice}" '), ("continuation", " {choice}")):
+        if "letter" in holes(getattr(protocol, axis)):
+            yield f"reading {name} shows options in no order; axis {axis} has {{letter}}: use text alone, as {text!r}"
+    if _positions(protocol.question)[1].count("options") != 1 or protocol.question.endswith("{options}"):
+        yield f"reading {name} needs {{options}} once in the axis question, and text after it: {protocol.question!r}"
+    for axis, neutral in (("proposal", ""), ("chat", "none"), ("requests", None)):
+        if (stated := getattr(protocol, axis)) != neutral:
+            yield f"reading {name} finds the options in the text of the question alone: axis {axis} is {stated!r}"
+
+
 def _decided(protocol: Protocol, reading: Reading) -> Iterator[str]:
     decision = protocol.decision
     if reading.text == (decision in CHOOSING):
@@ -469,18 +467,41 @@ def _decided(protocol: Protocol, reading: Reading) -> Iterator[str]:
             f"decision {decision} with score {protocol.score}: option-match scores the option's generated "
             "tokens, the other rules that read text have score none"
         )
+    yield from _measured(protocol, reading)
+
+
+def _measured(protocol: Protocol, reading: Reading) -> Iterator[str]:
     # metrics of scores that are compared in another way, or that are no log-likelihoods
-    name = protocol.metric
-    if METRICS[name].predicted:
-        return
-    if protocol.decision != "argmax":
+    name, metric = protocol.metric, METRICS[protocol.metric]
+    if not metric.predicted and protocol.decision != "argmax":
         yield f"metric {name} is made of scores, with decision argmax, not {protocol.decision}"
-    if METRICS[name].likelihood and not (
-        reading.one_likelihood and (protocol.score, protocol.calibration) == ("sum", "none")
-    ):
-        yield f"metric {name} needs log-likelihoods: a reading that gives them, score sum and calibration none"
-    if not METRICS[name].share and protocol.choices != 1 and protocol.requests is None:
+    if metric.likelihood and not (reading.one_likelihood and protocol.calibration == "none"):
+        yield f"metric {name} needs log-likelihoods: a reading that gives them, and calibration none"
+    if metric.probable and metric.likelihood and protocol.outside != "keep":
+        yield f"metric {name} needs the model's own probabilities: outside keep, not {protocol.outside}"
+    if metric.scores and protocol.score not in metric.scores:
+        yield f"metric {name} needs score {' or '.join(metric.scores)}, not {protocol.score}"
+    if metric.exponential and protocol.choices != 1 and protocol.requests is None:
         yield f"metric {name} is about items with one choice: it needs choices 1"
+    if metric.orders and (protocol.views not in PERMUTED or protocol.calibration != "none"):
+        yield f"metric {name} compares orders of the options: views {' or '.join(PERMUTED)} and calibration none"
+    if name in ABSTAINING and not abstains(protocol.prepare):
+        yield f'metric {name} needs the option "I don\'t know", which prepare dont-know adds'
+    if protocol.golds != "sum" and not metric.probable:
+        yield f"golds {protocol.golds} says which right choices count in a probability; metric {name} is none"
+    if protocol.temperature != "1":
+        try:
+            known = 0 < float(protocol.temperature) < math.inf
+        except ValueError:
+            known = False
+        if not known:
+            yield f"temperature is {protocol.temperature!r}; it must be a number above 0, such as 1.5"
+        if not metric.softmax:
+            yield f"temperature {protocol.temperature} is of the softmax of scores; metric {name} has none"
+    if metric.pooled and protocol.aggregation == "macro":
+        yield f"metric {name} is a number of all items together, no mean over subjects: aggregation micro"
+    if protocol.aggregation == "bytes" and name != "bpb":
+        yield f"aggregation bytes weighs bits by the bytes of the answers; metric {name} has none"
 
 
 def _stated(protocol: Protocol, reading: Reading) -> Iterator[str]:
@@ -496,15 +517,28 @@ def _stated(protocol: Protocol, reading: Reading) -> Iterator[str]:
         yield f"axis stop is {protocol.stop!r}; reading {name} generates nothing"
     if not all(stop_texts(protocol.stop)):
         yield f"axis stop is {protocol.stop!r}; it holds a text a line, none of them empty"
+    if protocol.cut != "read" and not reading.text:
+        yield f"axis cut is {protocol.cut}; reading {name} reads no text that could be cut"
+    if protocol.thought_tokens is not None and not reading.text:
+        yield f"axis thought_tokens is {protocol.thought_tokens}; reading {name} generates no thought and answer"
+    if protocol.thought_tokens == 0:
+        yield "axis thought_tokens is 0, which leaves no thought; write thought=close for that"
     if "shots" not in takes and protocol.shots:
         yield f"reading {name} scores the question itself; it takes no shots"
     if "outside" not in takes and protocol.outside != "keep":
         yield f"outside {protocol.outside} is about the tokens of reading loglikelihood, not {name}"
     # what has no place among the messages of a chat, or would be the same answer twice
     if protocol.chat == "none":
-        if protocol.system is not None:
-            yield f"axis system is {protocol.system!r}, but chat is none; use chat turns or message"
+        for axis, neutral in (("system", None), ("template", None), ("thought", "keep"), ("thought_tokens", None)):
+            if (stated := getattr(protocol, axis)) != neutral:
+                yield f"axis {axis} is {stated!r}, but chat is none; use chat turns or message"
         return
+    try:
+        template_arguments(protocol.template)
+    except ProtocolError as error:
+        yield error.message
+    if protocol.thought == "close" and protocol.thought_tokens is not None:
+        yield f"thought is close and thought_tokens {protocol.thought_tokens}; one that is closed at once has none"
     if protocol.requests is not None:
         yield f"chat is {protocol.chat}, but the requests were rendered elsewhere; it must be none"
     if "shots" not in reading.takes:

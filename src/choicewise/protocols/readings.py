@@ -6,13 +6,16 @@ are combined by :mod:`choicewise.scoring.combine`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
-from typing import NamedTuple
+from math import isfinite
+from typing import Any, NamedTuple
 
-from choicewise.questions import Blanks, Cosine, Generation, MaskedLoss, Mass, Rendition, Sampling, Span
+from choicewise.errors import ProtocolError
+from choicewise.questions import Blanks, Cosine, Generation, MaskedLoss, Mass, Rendition, Sampling, SetSpan, Span
 
 Order = tuple[int, ...]  # for every label the option that stands under it
 MOST = 4  # options at most that are shown in every order: there are 24 of 4, and 120 of 5
@@ -39,8 +42,9 @@ class Reading:
     ``proposal``: whether the axis of that name must name the option, because the continuations don't.
     ``one_likelihood``: whether it observes one log-likelihood of each choice and nothing else, so that numeric noise
     has a known effect.  ``text``: whether a rule reads its answer from generated text.  ``renormalised``: whether it
-    changes the model's probabilities before they are scored.  ``family``: what it asks for
-    (:mod:`choicewise.protocols.protocol`), empty where the continuation says it.
+    changes the model's probabilities before they are scored.  ``unordered``: whether the list of options is shown as a
+    set, so that nothing may name their places.  ``family``: what it asks for (:mod:`choicewise.protocols.protocol`),
+    empty where the continuation says it.
     """
 
     about: str
@@ -55,6 +59,7 @@ class Reading:
     one_likelihood: bool = False
     text: bool = False
     renormalised: bool = False
+    unordered: bool = False
     family: str = ""
 
     @property
@@ -171,6 +176,15 @@ READINGS: Mapping[str, Reading] = {
         enclosed=True,
         one_likelihood=True,
     ),
+    "set-based": Reading(
+        "log P(continuation | context), the listed options read without each other and from one position on",
+        (*SUMS, *TOKENWISE),
+        needs=(SetSpan,),
+        fits=("drop-last-shot", "refuse"),
+        boundaries=("separate",),
+        one_likelihood=True,
+        unordered=True,
+    ),
     "embedding": Reading(
         "cosine of the last token's last hidden states of context and continuation",
         ("none",),
@@ -193,6 +207,8 @@ CORRECTION_NEEDS = (Mass,)
 EXTRACTIONS = (
     *("simple-evals@f517a91", "simple-evals-multilingual@f517a91", "opencompass@14ca958"),
     *("harness-letter@4e7e0d4", "inspect@0.3.42", "inspect@0.3.121", "inspect@0.3.221", "inspect@0.3.264"),
+    *("inspect@499e615", "mmlu-pro@f418b11", "harness-answer-is@4e7e0d4", "helm-gpqa@63754d0", "evalscope@1.14.1"),
+    *("olmo-eval-gpqa@e8b88f1", "lighteval-indices@3fd1526", "opencompass@a5acc4b"),
 )
 """Published rules that find an option's letter in generated text, by the commit or the release they were read at."""
 
@@ -254,3 +270,31 @@ CALIBRATIONS: Mapping[str, tuple[str, ...]] = {
     "permutation": PERMUTED,
 }
 """What is made of the labels' probabilities → the views that it can be made of."""
+
+
+_TAKEN = (
+    *("messages", "tools", "documents", "conversations", "chat_template", "add_generation_prompt"),
+    *("continue_final_message", "return_assistant_tokens_mask"),
+)
+"""Names that a template is told anyway."""
+
+
+def template_arguments(template: str | None) -> dict[str, Any]:
+    """What the axis says by name: values of JSON, and texts where they are none.  ProtocolError for what is no name."""
+    told: dict[str, Any] = {}
+    for line in () if template is None else template.split("\n"):
+        name, equals, value = line.partition("=")
+        if not (equals and name.isidentifier()) or name in _TAKEN or name in told:
+            raise ProtocolError(f"template {line!r} says nothing by a name of its own; write NAME=VALUE, one a line")
+        try:
+            told[name] = json.loads(value, parse_constant=_finite, parse_float=_finite)
+        except (ValueError, RecursionError):
+            told[name] = value
+    return told
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(text)  # which no JSON has, and so is a text
+    return number

@@ -7,7 +7,6 @@ new name.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.data.dataset import Dataset, Items
-from choicewise.data.items import Item
+from choicewise.data.items import Item, draw_hash
 from choicewise.errors import DataError, did_you_mean
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import STREAMS, Stream
@@ -39,11 +38,11 @@ _KEYS = ("id", "question", "choices", "answer", "subject")
 FRESH = tuple(STREAMS)  # samplers that draw other shots for every item
 
 
-def sample(protocol: Protocol, dataset: Dataset, subject: str, asked: range | None = None) -> list[Shots]:
+def sample(protocol: Protocol, dataset: Dataset, subject: str, asked: Sequence[int] | None = None) -> list[Shots]:
     """The shots of the items of ``subject`` in the protocol's split, in file order, or of those at positions ``asked``.
 
-    They are drawn for all items of the subject, so that a limit on the items changes no item's shots.  Raises DataError
-    when the subject has no items, too few rows to draw shots from, or no such curated set.
+    They are drawn for all items of the subject, so that no item's shots change when only a part is asked.  Raises
+    DataError when the subject has no items, too few rows to draw shots from, or no such curated set.
     """
     items = dataset.rows(protocol.split or dataset.evaluated, subject)
     if not items:
@@ -68,7 +67,8 @@ def sample(protocol: Protocol, dataset: Dataset, subject: str, asked: range | No
         dataset.drawn[key] = drawn
     if stream is None:
         return [tuple(pool.take(drawn))] * len(asked)
-    return _drawn(items[asked.start : asked.stop], pool, drawn[asked.start : asked.stop], count)
+    positions = np.fromiter(asked, dtype=np.int64, count=len(asked))
+    return _drawn(items.take(positions), pool, drawn[positions], count)
 
 
 def has_examples(protocol: Protocol, dataset: Dataset) -> bool:
@@ -87,9 +87,9 @@ def has_examples(protocol: Protocol, dataset: Dataset) -> bool:
 
 
 def shown_to_themselves(
-    protocol: Protocol, dataset: Dataset, subject: str, items: Sequence[Item], start: int
+    protocol: Protocol, dataset: Dataset, subject: str, items: Sequence[Item], positions: Sequence[int]
 ) -> Iterator[Item]:
-    """Those of ``items``, which begin at position ``start`` of the subject, that are among their own shots.
+    """Those of ``items``, which stand at these ``positions`` of the subject, that are among their own shots.
 
     Only where a question stands in the pool as well are shots looked at.  Raises DataError as :func:`sample`.
     """
@@ -100,7 +100,7 @@ def shown_to_themselves(
         pool = Items.of(sample(protocol, dataset, subject, range(1))[0])
     asked, shown = Items.of(items).table()["question"], pool.table()["question"]
     for place in np.flatnonzero(pc.is_in(asked, value_set=shown.combine_chunks())).tolist():
-        (shots,) = sample(protocol, dataset, subject, range(start + place, start + place + 1))
+        (shots,) = sample(protocol, dataset, subject, positions[place : place + 1])
         if any(is_same(items[place], shot) for shot in shots):
             yield items[place]
 
@@ -134,8 +134,7 @@ def drawn_items(data: Dataset, split: str, seed: int) -> frozenset[str]:
     if (latest := _drawn_last.get(key)) is None:
         hashes: dict[int, list[tuple[bytes, str]]] = {}
         for item in data.splits.get(split, ()):
-            text = f"{seed}|{item.id}".encode(errors="surrogatepass")
-            hashes.setdefault(len(item.choices), []).append((hashlib.blake2b(text, digest_size=8).digest(), item.id))
+            hashes.setdefault(len(item.choices), []).append((draw_hash(seed, item.id), item.id))
         drawn = (sorted(kind)[: max(1, math.floor(_SHARE * len(kind)))] for kind in hashes.values())
         latest = frozenset(id_ for kind in drawn for _, id_ in kind)
         _drawn_last.put(key, latest)

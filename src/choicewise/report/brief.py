@@ -8,8 +8,9 @@ from operator import attrgetter
 from statistics import median
 from textwrap import shorten
 
+from choicewise.protocols.metrics import METRICS
 from choicewise.report.findings import gaps, lead_sentences
-from choicewise.report.tables import IN_SHORT, plain, raised
+from choicewise.report.tables import IN_SHORT, by_metric, described, plain, raised
 from choicewise.results.compare import published
 from choicewise.results.finding import Reversal, enough, finding, guess
 from choicewise.results.headline import Matrix, headline, matrix
@@ -57,7 +58,12 @@ def first_lines(
     if len(runs) == len(parts) == 1:
         return _run(numbered, without, gaps(shown), most)
     leads = lead_sentences(shown) if len(shown.datasets) == 1 else []
-    table = [] if averaged else _matrix(matrix(rows, outcomes), rows)
+    if averaged:
+        table = []
+    elif any(row.share for row in rows):
+        table = _matrix(matrix(rows, outcomes), rows)
+    else:
+        table = _metric_matrix(rows)
     lacking = [f"there is no number in {without:,} of {len(rows):,} rows"] if without else []
     said = [*map(safe, wrapped(" ".join(leads), WIDTH)), *_missing([*gaps(shown), *lacking])]
     return [*table, *said, *warning_lines(numbered)]
@@ -79,7 +85,7 @@ def _run(rows: Sequence[Row], without: int, lacking: Sequence[str], most: int) -
     known = [row for row in rows if row.share and not math.isnan(row.value)]
     warned = bool(warning_lines(rows, 1))
     after = [*_against_guessing(known), *_missing(lacking)][: most - 2 - warned]
-    numbers = [*_numbers(rows, known, min(_EACH, most - 1 - len(after) - warned))]
+    numbers = [*_numbers(rows, known, min(_EACH if known else most, most - 1 - len(after) - warned))]
     lines = [_title(rows, without), *numbers, *after]
     return [*map(safe, lines), *warning_lines(rows, min(2, most - len(lines)))]
 
@@ -95,6 +101,9 @@ def warning_lines(rows: Sequence[Row], most: int = 2) -> list[str]:
     for title, serious in (("alarms: ", True), ("warnings: ", False)):
         names = [name for name in counts if counts[name] and (name in SERIOUS) == serious]
         parts = [f"{IN_SHORT[name]} ({counts[name]} of {len(rows)})" for name in names]
+        if names == ["cut"] and counts["cut"] == 1:
+            said = next(row.cut_text for row in rows if "cut" in _warnings(row))
+            parts = [said] if said and len(title) + len(said) <= WIDTH else parts
         lines += [[title + parts[0], *parts[1:]]] if parts else []
     if len(lines) > most:
         lines = [[part for line in lines for part in line]]
@@ -166,6 +175,30 @@ def _matrix(table: Matrix, rows: Sequence[Row]) -> list[str]:
     return [*lines, *wrapped("; ".join(asked), WIDTH)]
 
 
+def _metric_matrix(rows: Sequence[Row]) -> list[str]:
+    """Models by metrics that are no accuracies, on each dataset, each under the protocol that stands for the others."""
+    several = len({row.data for row in rows}) > 1
+    models, columns = [*dict.fromkeys(row.model for row in rows)], dict[str, str]()
+    cells = [list[str]() for _ in models]
+    for data in dict.fromkeys(row.data for row in rows):
+        for metric, own in by_metric([row for row in rows if row.data == data]).items():
+            first = _stands_for(own)
+            title = f"{described(metric)}, {first.dataset}" if several else described(metric)
+            columns[title] = f"{metric}: {short(first.protocol.split('@')[0], _WORD)}"
+            values = {row.model: row.value for row in own if row.signature == first.signature}
+            for line, model in zip(cells, models, strict=True):
+                line.append(plain(values.get(model, math.nan)))
+    lines = [*_blocks([*map(safe, models)], [*map(safe, columns)], cells)]
+    return [*lines, *wrapped("; ".join(dict.fromkeys(columns.values())), WIDTH)]
+
+
+def _stands_for(rows: Sequence[Row]) -> Row:
+    """The row of one metric that stands for the others: of labels where it looks at a softmax, else of texts."""
+    families = LETTERS + TEXTS if METRICS[rows[0].metric].softmax else TEXTS + LETTERS
+    known = [row for row in rows if not math.isnan(row.value)] or rows
+    return min(known, key=lambda row: families.index(row.family) if row.family in families else len(families))
+
+
 def _missing(lacking: Sequence[str]) -> list[str]:
     """What is missing, on one line."""
     return [shorten(safe(sentence(lacking)), WIDTH, placeholder=" …")] if lacking else []
@@ -187,6 +220,8 @@ def _title(rows: Sequence[Row], without: int) -> str:
     asked = [row.n + row.missing for row in rows if row.subject == first.subject]
     groups = len({row.subject for row in rows})
     count = counted(max(asked), "question") if groups == 1 else f"{groups} groups of questions"
+    if groups == 1 and first.population is not None:
+        count = f"{max(asked):,} of {counted(first.population, 'question')}"
     more = f"; {without:,} more {'has' if without == 1 else 'have'} no number" if without else ""
     way = f"under {short(first.protocol, _WORD)}" if ways == 1 else f"asked in {ways:,} ways (protocols)"
     names = [f"{short(first.model, most)} on {short(first.dataset, most)}" for most in (NAME, _WORD, 30, 20)]
@@ -204,7 +239,7 @@ def _part(selection: str, most: int) -> str:
 def _numbers(rows: Sequence[Row], known: Sequence[Row], most: int) -> Iterator[str]:
     """A line for each number where they are no more than ``most``, else for one of labels, one of texts, and all.
 
-    Of groups of items for the lowest and the highest.  Numbers that are no shares of 1 have one line.
+    Of groups of items for the lowest and the highest.  Numbers that are no shares of 1 have a line for each metric.
     """
     others = [row for row in rows if not row.share] if most > 1 or not known else []
     grouped = len({row.subject for row in known}) > 1
@@ -233,13 +268,30 @@ def _numbers(rows: Sequence[Row], known: Sequence[Row], most: int) -> Iterator[s
         middle, about = percent(median(row.value for row in known)), f"lowest and highest of {len(known)}"
         yield f"  {about}: {' – '.join(percent(row.value) for row in ends)} %, median {middle} %"
     if others:
-        values = [row.value for row in others if not math.isnan(row.value)]
-        metrics = " and ".join(dict.fromkeys(row.metric for row in others))
-        if len(others) == 1:
-            yield f"  {metrics} {plain(others[0].value)} under {short(others[0].protocol, _WORD)}"
-        else:
-            span = f": {plain(min(values))} to {plain(max(values))}" if values else ""
-            yield f"  {counted(len(others), 'number')} of {metrics}{span}"
+        yield from _metrics(by_metric(others), max(1, most - len(chosen) - (len(known) > len(chosen))))
+
+
+def _metrics(numbers: Mapping[str, Sequence[Row]], most: int) -> Iterator[str]:
+    """A line for each metric that is no accuracy: one number with its interval, and the least and the greatest."""
+    shown = [*numbers.items()][: most if len(numbers) <= most else most - 1]
+    width = max(map(len, numbers))
+    for metric, rows in shown:
+        known = [row for row in rows if not math.isnan(row.value)]
+        first = _stands_for(rows)
+        line = f"  {metric:<{width}}  {plain(first.value)}"
+        line += "" if math.isnan(first.ci_low) else f"  [{interval(first.ci_low, first.ci_high, plain)}]"
+        line += f" {METRICS[metric].unit}" if METRICS[metric].unit else ""
+        more = [f"  {short(first.protocol.split('@')[0], _WORD)}"]
+        if len(known) > 1:
+            low, high = (plain(pick(row.value for row in known)) for pick in (min, max))
+            more.append(f"; {low} – {high} in {len(known)} ways")
+        elif not math.isnan(first.chance):
+            more.append(f"; uniform {plain(first.chance)}")
+        for part in more:
+            line += part if len(line) + len(part) <= WIDTH else ""
+        yield line
+    if len(shown) < len(numbers):
+        yield f"  {counted(len(numbers) - len(shown), 'further metric')}: {', '.join([*numbers][len(shown) :])}"
 
 
 def _against_guessing(known: Sequence[Row]) -> list[str]:

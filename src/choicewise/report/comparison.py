@@ -12,6 +12,7 @@ from rich.console import Group
 from rich.text import Text
 
 from choicewise.bundled import PUBLISHED_MMLU
+from choicewise.protocols.metrics import METRICS
 from choicewise.report.tables import console, plain, rank_table, table, titled
 from choicewise.results.agreement import CAUSES, Agreement, Divergence
 from choicewise.results.compare import VERDICTS, Comparison, PublishedComparison, PublishedNumber, Side
@@ -71,11 +72,13 @@ def comparison_sentence(compared: Comparison) -> str:
     if math.isnan(difference.value):
         return "A and B can't be compared: no item was scored on both sides."
     on = f"on {counted(difference.n, 'item')}"
-    points = f"{percent(abs(difference.value))} points"
-    if not compared.left.share:
-        points = f"{abs(difference.value):.2f} nats of log-likelihood"
+    factor, unit = _unit(compared.left)
+    digits = 1 if compared.left.share else 3
+    points = f"{factor * abs(difference.value):.{digits}f} {unit}"
     higher, lower = ("A", "B") if difference.value > 0 else ("B", "A")
     scores = f"{higher} scores {points} more than {lower} {on}" if difference.value else f"A and B score the same {on}"
+    credited = METRICS[compared.left.metric].credited
+    scores += "" if credited else " (less is better)"
     if compared.verdict == "same measurement":
         return f"A and B are the same measurement: {scores}."
     if compared.verdict != "comparable":
@@ -86,8 +89,17 @@ def comparison_sentence(compared: Comparison) -> str:
         return f"{scores}, which says nothing about the models alone: their {reason} differ."
     if not difference.value:
         return f"{scores}."
+    if compared.test.p < SIGNIFICANT and compared.open:
+        sides = zip(("A", "B"), compared.cut, strict=True)
+        cut = " and ".join(f"{count:,} of {side}" for side, count in sides if count)
+        low, high = factor * compared.low, factor * compared.high
+        return (
+            f"Not shown: {scores} that both answered to the end, but answers were cut ({cut}), and over all items the "
+            f"difference lies between {low:+.{digits}f} and {high:+.{digits}f} {unit}."
+        )
     if compared.test.p < SIGNIFICANT:
-        return f"{higher} is better than {lower} by {points} {on} ({probability(compared.test.p)})."
+        better, worse = (higher, lower) if credited else (lower, higher)
+        return f"{better} is better than {worse} by {points} {on} ({probability(compared.test.p)})."
     return f"These items can't tell A and B apart: {scores} ({probability(compared.test.p)})."
 
 
@@ -423,6 +435,14 @@ def _number(side: Side, value: float) -> str:
     return f"{percent(value)} %" if side.share else plain(value)
 
 
+def _unit(side: Side) -> tuple[int, str]:
+    """By what a difference of credits is multiplied, and in what it is then told."""
+    metric = METRICS[side.metric]
+    if side.share:
+        return 100, "points"
+    return 1, "nats of log-likelihood" if metric.exponential else metric.unit or side.metric
+
+
 def _meaning(compared: Comparison) -> str:
     """What follows from the verdict."""
     if compared.verdict == "not comparable" and compared.agree.r:
@@ -473,13 +493,18 @@ def _difference(compared: Comparison) -> Iterator[str]:
     if math.isnan(difference.value):
         yield "no item was scored on both sides: there is no difference to test"
         return
-    unit, what = (100, "points") if compared.left.share else (1, "nats of log-likelihood")
+    unit, what = _unit(compared.left)
     line = f"A - B = {unit * difference.value:+.2f} {what} over {counted(difference.n, 'item')}"
     if not math.isnan(difference.se):
         line += f", 95 % interval {unit * difference.ci_low:+.2f} to {unit * difference.ci_high:+.2f}"
     if compared.clusters and not math.isnan(difference.se):
         line += f", clustered by {compared.clusters} subjects"
     yield from _wrapped(line + (f" ({difference.missing} missing on a side excluded)" if difference.missing else ""))
+    if any(compared.cut):
+        low, high = unit * compared.low, unit * compared.high
+        cut = f"answers of {compared.cut[0]:,} items were cut in A, of {compared.cut[1]:,} in B"
+        bounds = f"over all items the difference lies between {low:+.2f} and {high:+.2f} {what}"
+        yield from _wrapped(f"{cut}: they are in no test, and {bounds}")
     if compared.test.differing:
         yield from _wrapped(_test(compared.test))
     line = f"these items would show a difference of {unit * compared.detectable:.2f} {what} with probability 0.8"

@@ -218,11 +218,14 @@ def _lead(lead: Lead, best: str) -> str:
     every, all_ = protocols(lead.contests, lead.grouped), _all(lead)
     rivals = short(lead.models[1], NAME) if len(lead.models) == 2 else f"the {len(lead.models) - 1} other models"
     alone = lead.first - lead.tied
+    if not alone and lead.open:
+        return f"answers that were cut leave open which model is ahead under {all_ if lead.contests == 1 else every}"
     if not alone and len(lead.models) == 2 and lead.tied == lead.contests:
         return f"both models score exactly the same under {all_}"
     if not alone:
         return f"no model is ahead of all others under {all_ if lead.contests == 1 else f'any of {every}'}"
-    ties = f" (tied under {lead.tied})" if lead.tied else ""
+    ties = f" (tied under {lead.tied})" if lead.tied > lead.open else ""
+    ties = f" (open under {lead.open}, as answers were cut)" if lead.open else ties
     if lead.leader is None:
         names = [short(each, NAME) for each in (lead.models[0], *lead.level)]
         shown = " and ".join(names) if len(names) <= SEVERAL else f"{len(names)} models"

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from choicewise.data.items import BLANK
+from choicewise.protocols.metrics import METRICS
 from choicewise.results.evidence import MissingReason
 from choicewise.results.finding import guess
 from choicewise.results.outcomes import measured_as
@@ -33,6 +34,7 @@ IN_SHORT = {
     "placeholder": "log-probabilities that nobody measured",
     "margins": "no score tells the choices apart",
     "many-missing": "many items are missing",
+    "cut": "answers were cut",
     "many-unparsed": "many texts name no option",
     "many-tied": "many items are tied",
     "gold-constant": "the tie rule makes the number",
@@ -129,14 +131,28 @@ def report_tables(rows: Sequence[Row], *, ids: bool = False, width: int | None =
     shares, others = [row for row in rows if row.share], [row for row in rows if not row.share]
     tables = [
         _run_table(f"{model} on {dataset}", own, several, ids, width)
-        for part in (shares, others)
+        for part in (shares, *by_metric(others).values())
         for (model, dataset), own in _by_run(part, ids)
     ]
     if several and shares:
         tables.append(rank_table("accuracy in % and rank", _cells(shares), width))
-    if several and others:
-        tables.append(rank_table("perplexity and rank, the least the best", _cells(others), width, plain))
+    for metric, own in by_metric(others).items() if several else ():
+        tables.append(rank_table(f"{described(metric)} and rank", _cells(own), width, plain))
     return tables
+
+
+def by_metric(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of every metric, in the order in which they come."""
+    metrics: dict[str, list[Row]] = {}
+    for row in rows:
+        metrics.setdefault(row.metric, []).append(row)
+    return metrics
+
+
+def described(metric: str) -> str:
+    """A metric that is no accuracy, with its unit and which way is better."""
+    known = METRICS[metric]
+    return f"{metric} ({known.unit}{', ' * bool(known.unit)}{'more' if known.higher else 'less'} is better)"
 
 
 def legend(rows: Sequence[Row], ids: bool = False) -> list[str]:
@@ -148,7 +164,8 @@ def legend(rows: Sequence[Row], ids: bool = False) -> list[str]:
     if unused := {name for row in rows for name in row.unused}:
         blank = "; _ is a blank in the question, which the choices should fill" if BLANK in unused else ""
         lines.append(f"unused: fields of the data that the protocol does not show{blank}")
-    noises, dashes = [row.noise or 0.0 for row in rows if row.low < row.high], any(map(_unbounded, rows))
+    noises = [row.noise or 0.0 for row in rows if row.low < row.high and not row.cut]
+    dashes = any(map(_unbounded, rows))
     if ids and (any(noises) or dashes):
         most = max(noises, default=0.0)
         differ = f"two ways of computing a token differ by up to {most:.2g} nats, n tokens by √n times that"
@@ -160,10 +177,14 @@ def legend(rows: Sequence[Row], ids: bool = False) -> list[str]:
             "unlisted answers: the server lists only the likeliest next tokens; of these only an upper bound "
             "is known; numeric is the range of whatever they are, and holds the items that they leave undecided"
         )
+    if any(row.cut for row in rows):
+        lines.append("cut answers: numeric is the range of whatever would have stood there without a limit")
     if any(row.interval == "clustered" and row.n and math.isnan(row.ci_low) for row in rows):
         lines.append(f"95 % interval: none where there are fewer than {FEWEST} subjects: it would come out too small")
     if any(row.rank_low is not None for row in rows):
         lines.append("rank: in brackets, the ranks in 95 % of 2000 draws of items")
+    if any(row.population is not None for row in rows):
+        lines.append("sample: errors and intervals are for all questions that it was drawn from, √(1 - n / all) wide")
     lines += [*reasons(rows), *_sources(rows), *([IDS] if ids else [])]
     return [part for line in lines for part in wrapped(line, console().width)]
 
@@ -253,8 +274,13 @@ def table(*columns: str) -> Table:
 
 
 def plain(number: float) -> str:
-    """A number that is no share of 1, with two decimals or, of a million and more, as a power of ten."""
-    return "-" if math.isnan(number) else f"{number:,.2f}" if number < 1e6 else f"{number:.3g}"
+    """A number that is no share of 1: with three decimals, from 10 on with two, below 0.1 with four, or as a power."""
+    size = abs(number)
+    if math.isnan(number):
+        return "-"
+    if number and not 1e-3 <= size < 1e6:
+        return f"{number:.3g}"
+    return f"{number:,.2f}" if size >= 10 else f"{number:.4f}" if 0 < size < 0.1 else f"{number:.3f}"
 
 
 def console() -> Console:
@@ -438,6 +464,8 @@ _EXPLAINED = {
 def raised(row: Row) -> set[str]:
     """The warnings of a row, but those that follow from another of them."""
     own = set(row.diagnosis.warnings)
+    if "cut" in own and row.answers is not None and row.missing <= row.cut + row.answers.empty:
+        own -= {"many-missing"}
     return own - {follows for warning in own for follows in _EXPLAINED.get(warning, ())}
 
 
@@ -447,6 +475,8 @@ def _explained(warning: str, row: Row) -> str:
             f"{row.ties} of {row.n} items are tied and the right choice stands in the same place in all of them, so "
             "the tie rule decides the accuracy; shuffle the choices"
         )
+    if warning == "cut":
+        return row.cut_text
     return WARNINGS[warning] + (f" ({safe(row.server_changed)})" if warning == "served-model" else "")
 
 
@@ -474,6 +504,8 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, ids: bool, width:
         value: [spelled(row.value) for row in rows],
         "95 % interval": [interval(row.ci_low, row.ci_high, spelled) for row in rows],
         "numeric": [(interval(row.low, row.high) if row.low < row.high or _unbounded(row) else "") for row in rows],
+        "uniform": ["" if row.share else plain(row.chance) for row in rows],
+        "if calibrated": ["" if row.share else plain(row.calibrated) for row in rows],
         "n": [str(row.n) for row in rows],
         "rank": [f"{row.rank or ''}" + (f" [{row.rank_low}-{row.rank_high}]" if row.rank_low else "") for row in rows],
         "warnings": [", ".join(_warnings(row)) for row in rows],
@@ -481,7 +513,12 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, ids: bool, width:
     }
     for name in ("metric",) if ids else ("metric", "n"):
         if len(set(columns[name])) == 1:
-            title = f"{title}, {columns.pop(name)[0]}{' questions' if name == 'n' else ''}"
+            told = columns.pop(name)[0]
+            about = f"{told} questions" if name == "n" else told if rows[0].share else described(told)
+            title = f"{title}, {about}"
+    for name in ("uniform", "if calibrated"):
+        if {*columns[name]} <= {"", "-"}:
+            columns.pop(name)
     shown_if = {"group": len(set(columns["group"])) > 1, "rank": several, "ids": ids}
     shown_if |= {"warnings": any(columns["warnings"]), "numeric": ids and any(columns["numeric"])}
     columns = {name: cells for name, cells in columns.items() if shown_if.get(name, True)}
@@ -522,7 +559,7 @@ def _stacked(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
 
 def _unbounded(row: Row) -> bool:
     """Whether what rounding does to the value is not known."""
-    return row.n > 0 and math.isnan(row.low)
+    return row.n > 0 and (math.isnan(row.low) or (row.answers is not None and not row.cut))
 
 
 def _warnings(row: Row) -> list[str]:

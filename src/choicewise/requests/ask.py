@@ -5,7 +5,7 @@ A form is what is asked about scored tokens: a span, the model's own loss, blank
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -16,7 +16,18 @@ import numpy as np
 from choicewise.errors import ModelError, ProtocolError
 from choicewise.protocols.protocol import COUNTING, Protocol, stop_texts
 from choicewise.protocols.readings import READINGS
-from choicewise.questions import Blanks, Conclusion, Cosine, Generation, Ids, MaskedLoss, Rendition, Sampling, Span
+from choicewise.questions import (
+    Blanks,
+    Conclusion,
+    Cosine,
+    Generation,
+    Ids,
+    MaskedLoss,
+    Rendition,
+    Sampling,
+    SetSpan,
+    Span,
+)
 from choicewise.records import GENERATED
 from choicewise.requests.request import (
     Answerer,
@@ -29,6 +40,7 @@ from choicewise.requests.request import (
     fit_requests,
     one_context,
 )
+from choicewise.thoughts import left_open
 from choicewise.tokens.boundary import (
     ChoiceQuestion,
     char_spans,
@@ -40,10 +52,26 @@ from choicewise.tokens.boundary import (
     select_spans,
 )
 from choicewise.tokens.encode import Encodings
-from choicewise.tokens.tokenizer import Tokenizer, common_prefix
+from choicewise.tokens.tokenizer import Tokenizer, common_prefix, thought_marks
 
 OTHER_TEXT = "a token straddles the end of the context or of the null context, so that they have other text scored"
 _EMPTY = "an empty choice has no hidden state of its own to compare"
+
+
+def inside_thought(opened: str) -> str:
+    """Why nothing is scored after a prompt that ends in the thought which ``opened`` begins."""
+    return (
+        f"ends in an open thought ({opened}), inside which nothing is scored; close it (thought=close), tell the "
+        "template not to think (template=enable_thinking=false), or use a protocol that generates an answer"
+    )
+
+
+def _refused_inside(prompt: PromptRows, each: FittedRequest, contexts: Iterable[str]) -> bool:
+    """Whether one of the ``contexts`` of a request ends in an open thought, so that it is refused."""
+    opened = next(filter(None, map(left_open, contexts)), "")
+    if opened:
+        prompt.block.refuse(prompt.protocol, each.request.item, f"the prompt {inside_thought(opened)}")
+    return bool(opened)
 
 
 class Asker:
@@ -74,6 +102,7 @@ class _ChainOfThoughtAsker(Asker):
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """Part r of a choice is the choice after chain r; the chains are the parts of no choice."""
         encodings, protocol = prompt.encodings, prompt.protocol
+        fitted = [each for each in fitted if not _refused_inside(prompt, each, [each.context])]
         prompt_tokens = encodings.contexts([each.context for each in fitted])
         contexts = [each.context + each.request.proposals[0] for each in fitted]
         texts, gold = [each.request.continuations for each in fitted], [each.request.gold for each in fitted]
@@ -84,7 +113,8 @@ class _ChainOfThoughtAsker(Asker):
             item, own = each.request.item.id, each.request.proposals[0]  # the choices' own context lacks the chain
             for number in range(protocol.chains or 0):
                 sampling = Sampling.of(protocol.seed or 0, item, number)
-                chain = Generation(tokens, protocol.new_tokens or 0, (protocol.separator.encode(),), sampling)
+                stops = (protocol.separator.encode(),)
+                chain = Generation(tokens, protocol.new_tokens or 0, stops, sampling, **_thinking(prompt, each.request))
                 prompt.add_span(item, (GENERATED, number), chain)
                 for index, (text, choice) in enumerate(zip(each.request.continuations, after_prompt, strict=True)):
                     question = Conclusion(chain, choice.span) if isinstance(choice.span, Span) else None
@@ -194,6 +224,12 @@ class ChoiceAsker(Asker):
             for each in fitted
         ]
         grouped = [self.groups(request, each.context) for request, each in zip(chosen, fitted, strict=True)]
+        kept = [
+            place
+            for place, (each, groups) in enumerate(zip(fitted, grouped, strict=True))
+            if not _refused_inside(prompt, each, {group.context for group in groups})
+        ]
+        fitted, grouped = [fitted[place] for place in kept], [grouped[place] for place in kept]
         policy = prompt.protocol.boundary
         located = iter(self._locate(prompt, [group for groups in grouped for group in groups], policy))
         for each, groups in zip(fitted, grouped, strict=True):
@@ -374,9 +410,64 @@ class _EmbeddingAsker(Asker):
                 prompt.add_span(item.id, (choice, 0), cosine, continuation=text, choice=asked)
 
 
+class _SetAsker(Asker):
+    def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
+        return [tokens - 1 for tokens in _longest_after_query(prompt.encodings, requests)]
+
+    def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
+        """What stands before the options, each option and what stands after them is encoded by itself."""
+        encodings, limit = prompt.encodings, prompt.limit
+        fitted = [each for each in fitted if not _refused_inside(prompt, each, [each.context])]
+        befores = [_before_set(each.request, each.context) for each in fitted]
+        encodings.add_plain(text for each in fitted for text in (*each.request.listed, each.request.after))
+        texts, gold = [each.request.continuations for each in fitted], [each.request.gold for each in fitted]
+        contexts = [each.context for each in fitted]
+        located = choice_questions_batch(encodings, prompt.protocol.boundary, contexts, texts, gold)
+        for each, before, choices in zip(fitted, encodings.contexts(befores), located, strict=True):
+            options = [encodings.plain[text] for text in each.request.listed]
+            context = np.concatenate([before, *options, encodings.plain[each.request.after]]).astype(np.int32)
+            edges = (len(before) + np.cumsum([0, *map(len, options)])).astype(np.int32)
+            other = not np.array_equal(context, encodings.context(each.context))
+            prompt.add_request(each)
+            for index, (text, choice) in enumerate(zip(each.request.continuations, choices, strict=True)):
+                question = None
+                if isinstance(choice.span, Span):
+                    question = SetSpan(context, choice.span.continuation, edges, choice.span.gold)
+                    choice = choice._replace(noncanonical=choice.noncanonical or other)
+                    if edges[-1] == len(context):
+                        question, choice = None, choice.refused("no token follows the options, so none sees them all")
+                    elif question.inputs > limit:
+                        too_long = f"{question.inputs + 1} tokens do not fit the window of {limit}"
+                        question, choice = None, choice.refused(too_long)
+                prompt.add_span(each.request.item.id, (index, 0), question, continuation=text, choice=choice)
+
+
+def _before_set(request: Request, context: str) -> str:
+    """The ``context`` up to the first of the listed options."""
+    return context[: len(context) - len(request.after) - sum(map(len, request.listed))]
+
+
+def _thinking(prompt: PromptRows, request: Request, context: str = "") -> dict[str, Any]:
+    """What a generation after ``context`` is told of thoughts (:class:`~choicewise.questions.Generation`)."""
+    tokenizer, opened = prompt.encodings.tokenizer, left_open(context)
+    template = None if request.chat is None else request.chat.template
+    thinks = bool(opened) or (template is not None and template.may_think)
+    return {"opened": opened if thinks else None, "marks": thought_marks(tokenizer)}
+
+
 class _GenerateAsker(Asker):
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
-        return [prompt.protocol.new_tokens or 0] * len(requests)
+        """What the answer takes, and before it the thought and what closes it."""
+        own = (prompt.protocol.new_tokens or 0) + (prompt.protocol.thought_tokens or 0)
+        closings = (self._closing(prompt, request) for request in requests)
+        return [own + (0 if each is None else len(each)) for each in closings]
+
+    def _closing(self, prompt: PromptRows, request: Request) -> Ids | None:
+        """The tokens that close a thought at its limit; None where it has none, or where a server closes it."""
+        chat = request.chat
+        if prompt.protocol.thought_tokens is None or chat is None or chat.template is None or not chat.template.text:
+            return None
+        return prompt.encodings.tokenizer.encode([chat.template.closing(chat.told)], special=False)[0]
 
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """The oracle gets the stripped texts of the right choice and of the one before it."""
@@ -385,12 +476,16 @@ class _GenerateAsker(Asker):
         contexts = prompt.encodings.contexts([each.context for each in fitted])
         for each, tokens in zip(fitted, contexts, strict=True):
             context, dropped = tokens, 0
+            closing, thought = self._closing(prompt, each.request), protocol.thought_tokens
             if each.cut_end or protocol.fit == "cut-start":
-                context, dropped = cut(tokens, limit - new_tokens, start=not each.cut_end)
+                after = new_tokens + (thought or 0) + (0 if closing is None else len(closing))
+                context, dropped = cut(tokens, limit - after, start=not each.cut_end)
             item, texts = each.request.item, each.request.continuations
             choices = [texts[index].strip() for index in (item.gold[0], item.gold[0] - 1)]
             right, wrong = prompt.encodings.tokenizer.encode(choices, special=False)
-            question = Generation(context, new_tokens, stops, right=right, wrong=wrong)
+            told = _thinking(prompt, each.request, each.context)
+            told |= {"thought": thought, "closing": closing}
+            question = Generation(context, new_tokens, stops, right=right, wrong=wrong, **told)
             prompt.add_request(each, dropped)
             prompt.add_span(item.id, (GENERATED, 0), question, choice=ChoiceQuestion(None, tokens_dropped=dropped))
 
@@ -410,6 +505,7 @@ ASKERS: dict[str, Asker] = {
         check=_refuse_overlap,
     ),
     "select": ChoiceAsker(locate=select_spans, parts=_select_parts),
+    "set-based": _SetAsker(),
     "spellings": ChoiceAsker(),
     "surprisal": ChoiceAsker(locate=char_spans),
     "surprisal-package": ChoiceAsker(locate=package_spans, parts=_package_parts),
@@ -439,7 +535,8 @@ def rendered_line(request: Request, reading: str) -> dict[str, Any]:
     """A request as a line of :func:`read_rendered`: the texts that ``reading`` sends, before they are fitted.
 
     Where a choice has several texts, ``choices``, parallel to ``continuations``, says which choice each is of, and
-    ``gold`` counts choices.  ``proposal`` follows every chain of thought, and the continuations follow it.
+    ``gold`` counts choices.  ``proposal`` follows every chain of thought, and the continuations follow it.  ``set``:
+    the options that the context shows in no order, and what it ends with after them.
     """
     groups = ASKERS[reading].texts(request)
     contexts = [group.context for group in groups for _ in group.continuations]
@@ -451,4 +548,6 @@ def rendered_line(request: Request, reading: str) -> dict[str, Any]:
         line["choices"] = [choice for choice, _ in places]
     if "chains" in READINGS[reading].takes:
         line["proposal"] = request.proposals[0]
+    if READINGS[reading].unordered:
+        line["set"] = {"options": list(request.listed), "after": request.after}
     return line

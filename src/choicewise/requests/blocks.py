@@ -14,15 +14,15 @@ import numpy as np
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
-from choicewise.errors import ChoicewiseError, DataError, ProtocolError, UsageError
+from choicewise.errors import ChoicewiseError, DataError, ProtocolError
 from choicewise.protocols.between import change_axes
 from choicewise.protocols.catalogue import entries
-from choicewise.protocols.protocol import CORRECTED, Protocol
-from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS
+from choicewise.protocols.protocol import CORRECTED, Protocol, begins
+from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS, template_arguments
 from choicewise.protocols.shots import FRESH, has_examples, sample
 from choicewise.questions import Span
-from choicewise.records import Place
-from choicewise.requests.ask import add_null, add_requests
+from choicewise.records import Place, Selection
+from choicewise.requests.ask import add_null, add_requests, inside_thought
 from choicewise.requests.render import Refusal, RenderedRequests, TemplateSource
 from choicewise.requests.request import Answerer, PreparedBlock, Request
 from choicewise.tokens.chat_template import ChatTemplate
@@ -51,7 +51,7 @@ def prepare_block(
             template = None if ask.protocol.chat == "none" else model.tokenizer.chat
             source = request_source(ask.protocol, data, rendered, template)
             requests[digest] = []
-            for request in source.requests(block.subject, items, block.start):
+            for request in source.requests(block.subject, items, block.positions):
                 if isinstance(request, Request):
                     requests[digest].append(request)
                 elif not skip_bad_items:
@@ -73,11 +73,19 @@ def prepare_block(
 
 @dataclass(frozen=True)
 class Section:
-    """The selected items of one subject."""
+    """The selected items of one subject.
+
+    ``drawn``: which positions of the subject they have; the first ones where nothing was drawn.
+    """
 
     split: str
     subject: str
     items: Sequence[Item]
+    drawn: tuple[int, ...] | None = None
+
+    def positions(self, start: int, stop: int) -> Sequence[int]:
+        """The positions of its items ``start`` to ``stop`` (exclusive) in the subject, by which shots are drawn."""
+        return range(start, stop) if self.drawn is None else self.drawn[start:stop]
 
 
 @dataclass(frozen=True)
@@ -99,9 +107,9 @@ class Ask:
 
 @dataclass(frozen=True)
 class Block:
-    """Items of one subject, from position ``start`` of the subject on, and the ways of asking about them.
+    """Items of one subject, from position ``start`` of its section on, and the ways of asking about them.
 
-    ``work`` grows with what is computed for them: about the characters that are computed.
+    ``work`` grows with what is computed for them: about the characters that are computed.  ``drawn``: as of a section.
     """
 
     split: str
@@ -110,27 +118,68 @@ class Block:
     items: Sequence[Item]
     asks: Sequence[Ask]
     work: int
+    drawn: tuple[int, ...] | None = None
 
     @property
     def place(self) -> Place:
         """Split, subject, start and stop: where the run folder keeps what was observed of it."""
         return self.split, self.subject, self.start, self.start + len(self.items)
 
+    @property
+    def positions(self) -> Sequence[int]:
+        """The positions of its items in the subject, by which shots are drawn."""
+        return range(self.start, self.start + len(self.items)) if self.drawn is None else self.drawn
 
-def list_sections(
-    data: Dataset, protocols: Mapping[str, Protocol], subjects: Sequence[str] | None, limit: int | None
-) -> list[Section]:
-    """The items of every split that the protocols test, or of the named subjects, or the first ``limit`` of each.
 
-    Raises DataError when there is no such split, and UsageError when there is no such subject or the limit is below 1.
+ALL = Selection()
+"""All of the data."""
+
+
+def list_sections(data: Dataset, protocols: Mapping[str, Protocol], selection: Selection = ALL) -> list[Section]:
+    """The items of every split that the protocols test, as far as they are selected; no subject without any.
+
+    Raises DataError when there is no such split, and UsageError when there is no such subject.
     """
-    if limit is not None and limit < 1:
-        raise UsageError(f"limit is {limit}; it must be at least 1, or left out for all questions")
-    return [
-        Section(split, subject, data.rows(split, subject)[:limit])
-        for split in dict.fromkeys(each.split or data.evaluated for each in protocols.values())
-        for subject in data.choose(split, subjects)
-    ]
+    return [each for split in tested_splits(data, protocols) for each in _selected(data, split, selection)]
+
+
+def _selected(data: Dataset, split: str, selection: Selection) -> Iterator[Section]:
+    if selection.sample is None or selection.seed is None:
+        for subject in data.choose(split, selection.subjects):
+            yield Section(split, subject, data.rows(split, subject)[: selection.limit])
+        return
+    for subject, drawn in data.sample(split, selection.sample, selection.seed, selection.subjects).items():
+        if drawn:
+            items = data.rows(split, subject).take(np.array(drawn, dtype=np.int64))
+            yield Section(split, subject, items, drawn)
+
+
+def tested_splits(data: Dataset, protocols: Mapping[str, Protocol]) -> list[str]:
+    """The splits that the protocols test, each once.  Raises DataError where nothing says which that is."""
+    return list(dict.fromkeys(each.split or data.evaluated for each in protocols.values()))
+
+
+def settled(data: Dataset, protocols: Mapping[str, Protocol], selection: Selection) -> tuple[Selection, str]:
+    """``selection`` with what its sample is drawn from, and what to say about it in words, mostly nothing.
+
+    A sample of as many items as there are is no sample.  Raises as :func:`list_sections`.
+    """
+    if selection.sample is None or selection.seed is None:
+        return selection, ""
+    sizes = {
+        split: {subject: len(data.rows(split, subject)) for subject in data.choose(split, selection.subjects)}
+        for split in tested_splits(data, protocols)
+    }
+    most = max((sum(own.values()) for own in sizes.values()), default=0)
+    asked = f"sample of {selection.sample:,} of {data.name}"
+    if selection.sample >= most:
+        whole = replace(selection, sample=None, seed=None)
+        return whole, f"{asked}: all {most:,} questions are asked" if sizes else ""
+    split, own = next(iter(sizes.items()))
+    shares = data.sample(split, selection.sample, selection.seed, selection.subjects)
+    empty = [subject for subject, drawn in shares.items() if not drawn]
+    said = f"{asked}: no question of {len(empty)} of the {len(own)} subjects, as {empty[0]}" if empty else ""
+    return replace(selection, drawn_from=sizes), said
 
 
 BLOCK_TOKENS = 16_000_000
@@ -153,7 +202,8 @@ def cut_blocks(
     for first, end in pairwise(edges):
         of_items = contexts * int(texts[first:end].sum()) + nulls * int(choices[first:end].sum())
         work = shared + fresh * (end - first) + of_items
-        yield Block(section.split, section.subject, start + first, items[first:end], asks, work)
+        drawn = None if section.drawn is None else section.drawn[start + first : start + end]
+        yield Block(section.split, section.subject, start + first, items[first:end], asks, work, drawn)
 
 
 def askable(dataset: Dataset, items: Sequence[Item]) -> dict[str, str]:
@@ -235,7 +285,8 @@ def refuse_problems(
     for section, start, stop, asks in stretches:
         items, subject = section.items[start:stop], section.subject
         for digest, protocol in {ask.protocol.prompt_digest: ask.protocol for ask in asks}.items():
-            for name, error in request_source(protocol, data, rendered).problems(subject, items, start):
+            positions = section.positions(start, stop)
+            for name, error in request_source(protocol, data, rendered).problems(subject, items, positions):
                 text = str(error)
                 kind = text.replace(name, "").replace(repr(subject), "")
                 counts.setdefault(kind, Counter())[digest] += 1
@@ -271,6 +322,22 @@ def no_chat(protocol: Protocol, model: str, template: ChatTemplate | None) -> st
     )
 
 
+def open_thought(protocol: Protocol, model: str, template: ChatTemplate | None) -> str | None:
+    """Why ``model`` can't be asked under ``protocol``: options would be scored inside a thought; None where it can.
+
+    Raises ModelError where its ``template`` fails, or where it can't close a thought that is to be closed.
+    """
+    if protocol.chat == "none" or template is None:
+        return None
+    told = template_arguments(protocol.template)
+    opened = template.opens(told, "The answer is" if begins(protocol) else "")
+    if protocol.thought == "close" and (opened or not template.text):
+        template.closing(told)
+    elif opened and not READINGS[protocol.reading].text:
+        return f"the chat template of {model} {inside_thought(opened)}"
+    return None
+
+
 def request_source(
     protocol: Protocol, data: Dataset, rendered: Sequence[RenderedRequests], template: ChatTemplate | None = None
 ) -> TemplateSource | RenderedRequests:
@@ -300,7 +367,8 @@ def _cost(
     held, held_by_character, shared, fresh, contexts, nulls = 1.0, 0.0, 0, 0, 0, 0
     for ask in asks:
         source = request_source(ask.protocol, data, rendered)
-        for request in source.requests(section.subject, section.items[start : start + 1], start):
+        item, position = section.items[start : start + 1], section.positions(start, start + 1)
+        for request in source.requests(section.subject, item, position):
             if not isinstance(request, Request):
                 continue
             rows = sum(map(len, request.parts)) + sum(len(view.continuations) for view in request.views)

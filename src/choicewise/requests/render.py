@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.files import read_text
 from choicewise.data.items import Item
 from choicewise.errors import DataError
-from choicewise.protocols.preparations import PREPARATIONS
+from choicewise.protocols.preparations import abstains, prepare
 from choicewise.protocols.protocol import NEUTRAL, Protocol, begins, fill, names_choice, said
-from choicewise.protocols.readings import CONTENT_FREE, DRAWING, MOST, READINGS, VIEWS, Order
+from choicewise.protocols.readings import CONTENT_FREE, DRAWING, MOST, READINGS, VIEWS, Order, template_arguments
 from choicewise.protocols.shots import drawn_items, is_same, sample, shown_to_themselves
 from choicewise.requests.request import Chat, Request, View, joined
 from choicewise.tokens.chat_template import ChatTemplate
@@ -50,12 +50,16 @@ class RenderedRequests:
         """A protocol that asks these requests; ``axes``: what does not render, such as ``reading`` and ``score``."""
         return Protocol(benchmark=benchmark, split="test", requests=self.digest, **{**NEUTRAL, **axes})
 
-    def problems(self, subject: str, items: Sequence[Item], start: int = 0) -> Iterator[tuple[str, DataError]]:
+    def problems(
+        self, subject: str, items: Sequence[Item], positions: Sequence[int] | None = None
+    ) -> Iterator[tuple[str, DataError]]:
         """Every item without a request."""
         given = self.requests(subject, items)
         return ((each.item.id, each.reason) for each in given if isinstance(each, Refusal))
 
-    def requests(self, subject: str, items: Sequence[Item], start: int = 0) -> Iterator[Request | Refusal]:
+    def requests(
+        self, subject: str, items: Sequence[Item], positions: Sequence[int] | None = None
+    ) -> Iterator[Request | Refusal]:
         """The request of each item, or a refusal."""
         for item in items:
             problem = f"{self.name} has no request for item {item.id!r}; render it too, or use the same dataset"
@@ -67,7 +71,7 @@ def read_rendered(path: str | Path) -> RenderedRequests:
 
     A line: ``{"item", "subject", "context", "continuations", "gold"}``, or ``contexts``, parallel to ``continuations``,
     in place of ``context``.  ``gold`` is an index or a list of them.  Raises DataError naming the line, also for one
-    that has several texts of a choice or a chain of thought.
+    that has several texts of a choice, a chain of thought or a set of options.
     """
     return rendered_requests(Path(path).stem, _rows(Path(path)))
 
@@ -100,34 +104,39 @@ class Refusal:
 class TemplateSource:
     """Requests rendered from the templates of ``protocol``, with shots from ``data``, in chats with ``template``.
 
-    Items are those of one subject from position ``start`` of it on.
+    Items are those at ``positions`` of one subject, the first ones unless they are named.
     """
 
     protocol: Protocol
     data: Dataset
     template: ChatTemplate | None = None
 
-    def problems(self, subject: str, items: Sequence[Item], start: int = 0) -> Iterator[tuple[str, DataError]]:
+    def problems(
+        self, subject: str, items: Sequence[Item], positions: Sequence[int] | None = None
+    ) -> Iterator[tuple[str, DataError]]:
         """What :meth:`requests` would refuse, after the name of the item or subject that it is about; cheaper.
 
         Too few rows for shots, and every item that is its own shot, has the wrong choices or can't be prepared.
         """
         try:
             sample(self.protocol, self.data, subject, range(0))
-            for item in shown_to_themselves(self.protocol, self.data, subject, items, start):
+            places = range(len(items)) if positions is None else positions
+            for item in shown_to_themselves(self.protocol, self.data, subject, items, places):
                 yield item.id, self._shown_to_itself(item)
         except DataError as problem:
             yield subject, problem
         for item in items:
             try:
                 _check_choices(self.protocol, item)
-                PREPARATIONS[self.protocol.prepare](item)
+                prepare(self.protocol.prepare, item)
             except DataError as problem:
                 yield item.id, problem
 
-    def requests(self, subject: str, items: Sequence[Item], start: int = 0) -> Iterator[Request | Refusal]:
+    def requests(
+        self, subject: str, items: Sequence[Item], positions: Sequence[int] | None = None
+    ) -> Iterator[Request | Refusal]:
         """A request or a refusal for each item."""
-        shots = sample(self.protocol, self.data, subject, range(start, start + len(items)))
+        shots = sample(self.protocol, self.data, subject, range(len(items)) if positions is None else positions)
         drawn: frozenset[str] = frozenset()
         if self.protocol.views in DRAWING:
             drawn = drawn_items(self.data, self.protocol.split or self.data.evaluated, self.protocol.seed or 0)
@@ -167,7 +176,8 @@ def render(
     if protocol.chat != "none":
         turns = tuple(_turn(protocol, shot) for shot in shots) if protocol.chat == "turns" else None
         system = joined(protocol.system, header, protocol.separator)
-        chat = Chat(system, turns, begins(protocol), template)
+        told = template_arguments(protocol.template)
+        chat = Chat(system, turns, begins(protocol), template, told, protocol.thought == "close")
     return Request(
         item=item,
         header=header,
@@ -181,6 +191,7 @@ def render(
         proposals=tuple(fill(protocol.proposal, holes, axis="proposal") for holes in labelled if protocol.proposal),
         views=tuple(_views(protocol, item, question, options, drawn)),
         chat=chat,
+        **(_set(protocol, item, question, options) if READINGS[protocol.reading].unordered else {}),
     )
 
 
@@ -197,7 +208,8 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _request(row: dict[str, Any], number: int) -> Request:
-    for key, meaning in (("choices", "several texts of a choice"), ("proposal", "a sampled chain of thought")):
+    told = {"choices": "several texts of a choice", "proposal": "a sampled chain of thought", "set": "options as a set"}
+    for key, meaning in told.items():
         if key in row:
             raise ValueError(f"its key {key} says that it is asked with {meaning}; render it with another protocol")
     continuations = _texts(row["continuations"])
@@ -242,7 +254,7 @@ def _ordered(protocol: Protocol, item: Item, question: str, options: tuple[str, 
 @lru_cache(maxsize=1024)
 def _shot(protocol: Protocol, item: Item) -> str:
     """A solved example; remembered, as the items of a subject mostly show the same ones."""
-    item, question, options = _shown(protocol, item)
+    item, question, options = _shown(protocol, item, shot=True)
     holes = _labelled(protocol, item, options)[item.gold[0]]
     return _query(protocol, item, question, options) + fill(protocol.answer, holes, axis="answer")
 
@@ -250,7 +262,7 @@ def _shot(protocol: Protocol, item: Item) -> str:
 @lru_cache(maxsize=1024)
 def _turn(protocol: Protocol, item: Item) -> tuple[str, str]:
     """A solved example as a turn of a chat."""
-    item, question, options = _shown(protocol, item)
+    item, question, options = _shown(protocol, item, shot=True)
     holes = _labelled(protocol, item, options)[item.gold[0]]
     asked, answer = _query(protocol, item, question, options), fill(protocol.answer, holes, axis="answer")
     proposal = fill(protocol.proposal, holes, axis="proposal") if names_choice(protocol.proposal) else ""
@@ -260,15 +272,31 @@ def _turn(protocol: Protocol, item: Item) -> tuple[str, str]:
 
 
 def _query(protocol: Protocol, item: Item, question: str, options: Sequence[str]) -> str:
-    listed = _labelled(protocol, item, options) if "{options}" in protocol.question else []
-    lines = [fill(protocol.option, holes, axis="option") for holes in listed]
-    own = {"question": question, "options": "".join(lines), "subject": _spoken(item.subject)}
-    return fill(protocol.question, {**item.fields, **own}, axis="question")
+    return fill(protocol.question, _asked(protocol, item, question, options), axis="question")
+
+
+def _asked(protocol: Protocol, item: Item, question: str, options: Sequence[str]) -> dict[str, str]:
+    """What fills the holes of the axis ``question``."""
+    lines = _lines(protocol, item, options) if "{options}" in protocol.question else []
+    return {**item.fields, "question": question, "options": "".join(lines), "subject": _spoken(item.subject)}
+
+
+def _lines(protocol: Protocol, item: Item, options: Sequence[str]) -> list[str]:
+    return [fill(protocol.option, holes, axis="option") for holes in _labelled(protocol, item, options)]
+
+
+def _set(protocol: Protocol, item: Item, question: str, options: Sequence[str]) -> dict[str, Any]:
+    """The listed options and the end of the query after them, by which they are found in a context."""
+    holes = _asked(protocol, item, question, options)
+    query = fill(protocol.question, holes, axis="question")
+    mark = next(char for char in map(chr, count()) if char not in query)
+    _, _, after = fill(protocol.question, {**holes, "options": mark}, axis="question").partition(mark)
+    return {"listed": tuple(_lines(protocol, item, options)), "after": after}
 
 
 def _labelled(protocol: Protocol, item: Item, options: Sequence[str]) -> list[dict[str, str]]:
     """The holes of every option; those beyond the letters have no letter, and no template that would show one."""
-    letters = chain(({"letter": letter} for letter in protocol.letters), repeat({}))
+    letters = chain(({"letter": letter} for letter in protocol.labels), repeat({}))
     return [{**item.fields, **letter, "choice": option} for letter, option in zip(letters, options, strict=False)]
 
 
@@ -281,9 +309,9 @@ PANDAS_NA = frozenset(
 """Fields that ``pandas.read_csv`` (2.0 and later) reads as missing by default, and that then print as ``nan``."""
 
 
-def _shown(protocol: Protocol, item: Item) -> tuple[Item, str, tuple[str, ...]]:
+def _shown(protocol: Protocol, item: Item, shot: bool = False) -> tuple[Item, str, tuple[str, ...]]:
     _check_choices(protocol, item)
-    item = PREPARATIONS[protocol.prepare](item)
+    item = prepare(protocol.prepare, item, shot)
     question, options = item.question, item.choices
     if protocol.quirk == "pandas-na":
         question, *rest = ("nan" if text in PANDAS_NA else text for text in (question, *options))
@@ -296,14 +324,15 @@ def _shown(protocol: Protocol, item: Item) -> tuple[Item, str, tuple[str, ...]]:
 
 
 def _check_choices(protocol: Protocol, item: Item) -> None:
-    number, letters = len(item.choices), protocol.letters
+    number, letters = len(item.choices), protocol.labels
+    shown = number + abstains(protocol.prepare)
     if protocol.choices not in (None, number):
         problem = f"the protocol asks for {protocol.choices}"
         remedy = 'a protocol file with choices = "any"'
-    elif protocol.views == "full" and number > MOST:
+    elif protocol.views == "full" and shown > MOST:
         problem = f"and views full shows every order of at most {MOST}"
         remedy = "views cyclic"
-    elif number > len(letters) and _needs_letters(protocol):
+    elif shown > len(letters) and _needs_letters(protocol):
         problem = f"the protocol has {len(letters)} letters"
         remedy = f"a protocol file with more letters than {letters!r}"
     else:

@@ -13,9 +13,10 @@ from choicewise.protocols.protocol import APART, COUNTING, Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Blanks, Conclusion, Cosine, Generation, Ids, MaskedLoss, Rendition, Span
 from choicewise.records import RequestRow, SpanRow
+from choicewise.thoughts import left_open
 from choicewise.tokens.boundary import ChoiceQuestion
 from choicewise.tokens.byte_coverings import TokenQuestion
-from choicewise.tokens.chat_template import ChatTemplate, Message
+from choicewise.tokens.chat_template import Arguments, ChatTemplate, Message
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
 
@@ -39,6 +40,7 @@ class Chat:
     ``system``: the system text, with the header.  ``turns``: of every shot what the user says and what the assistant
     answers, or None where the shots stand in the message of the query.  ``begins``: whether a proposal is what the
     assistant has begun to say, and else a part of what the user says.  ``template``: the model's; None for no model.
+    ``told``: what it is told by name.  ``close``: whether a thought that it leaves open is closed by its own bytes.
 
     As ``fewshot_context`` of lm-evaluation-harness does it, with ``fewshot_as_multiturn`` or without
     (lm_eval/api/task.py at 4e7e0d4).
@@ -48,6 +50,8 @@ class Chat:
     turns: tuple[tuple[str, str], ...] | None
     begins: bool
     template: ChatTemplate | None
+    told: Arguments = field(default_factory=dict, hash=False)
+    close: bool = False
 
     def text(self, shots: Sequence[str], separator: str, query: str, proposal: str) -> str:
         """What the model reads before it continues; ModelError without a template, or where that fails.
@@ -63,7 +67,8 @@ class Chat:
         messages.append(Message("user", asked if self.turns is not None else separator.join([*shots, asked])))
         if self.begins and proposal:
             messages.append(Message("assistant", proposal.lstrip()))
-        return self.template.render(messages)
+        text = self.template.render(messages, self.told)
+        return text + self.template.closing(self.told) if self.close and left_open(text) else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,7 @@ class Request:
     Where a reading scores several texts of a choice, ``parts`` holds them and ``continuations`` has them one a line.
     ``proposals`` follow the query, one per choice; empty where all choices share the context.  ``views`` are the
     versions of the query after the first, which is ``query``.  ``chat``: how these texts become a chat, if they do.
+    ``listed``: the lines of the options, where the query shows them as a set, and ``after`` what it ends with then.
     """
 
     item: Item
@@ -88,6 +94,8 @@ class Request:
     proposals: tuple[str, ...] = ()
     views: tuple[View, ...] = ()
     chat: Chat | None = None
+    listed: tuple[str, ...] = ()
+    after: str = ""
 
     def text(self, shots: int | None = None) -> str:
         """Header, the first ``shots`` shots (all of them when None) and the query, joined by the separator."""

@@ -24,8 +24,9 @@ from choicewise.results.outcomes import Axis, Outcome, Outcomes
 from choicewise.results.rows import TEXTS, TOLD, Row, engine_path, read_texts, run_id, selection, text_id, token_id
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion, row_bytes, row_digests
+from choicewise.scoring.answers import is_cut
 from choicewise.scoring.intervals import FEWEST
-from choicewise.scoring.observed import Floats
+from choicewise.scoring.observed import Floats, Integers
 from choicewise.scoring.significance import (
     Difference,
     SignFlip,
@@ -83,8 +84,9 @@ class Side:
 
     ``p``, ``i``, ``t`` and ``r`` are those of :mod:`choicewise.results.rows`, of all its ``items``, which
     ``selection`` describes, as ``value`` is; ``paired`` is the number over the items that both sides scored.
-    ``share``: whether the two are shares of 1, of which more is better.  ``logged``: whether they are of another tool's
-    log, which does not say which tokens were scored; ``texts``: whether all texts of the choices are there.
+    ``share``: whether the two are shares of 1 that can stand beside accuracies; ``metric``: what they are.
+    ``logged``: whether they are of another tool's log, which does not say which tokens were scored; ``texts``: whether
+    all texts of the choices are there.
     """
 
     folder: str
@@ -101,6 +103,7 @@ class Side:
     share: bool
     logged: bool = False
     texts: bool = True
+    metric: str = "acc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,8 @@ class Comparison:
     them; ``test``: of the credits, item by item; ``detectable``: the difference that this many items would show with
     probability 0.8, NaN where they do not vary; ``furthest``: the largest difference of a score, where both protocols
     are the same and have scores, and ``moved``: the shared items of which any score differs.
+    ``cut``: how many of the shared items have an answer in text that was cut, left and right; they are in no test, and
+    ``low`` and ``high`` bound the difference over all shared items, whatever stands behind them; NaN where none was.
     """
 
     verdict: str
@@ -141,6 +146,14 @@ class Comparison:
     flips: Flips
     furthest: float
     moved: int | None
+    cut: tuple[int, int] = (0, 0)
+    low: float = math.nan
+    high: float = math.nan
+
+    @property
+    def open(self) -> bool:
+        """Whether answers that were cut could turn the difference round, so that no side is shown to be better."""
+        return self.low <= 0 <= self.high
 
 
 def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[Comparison]:
@@ -335,16 +348,18 @@ def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: 
     pair = (left_measured, right_measured)
     _, places = shared_items(pair)
     subjects, credits = paired_credits(pair)
+    credits, cut, low, high = _without_cut(pair, places, credits)
     scored = credits[:, ~np.isnan(credits).any(axis=0)]
     paired = [float(own.mean()) if len(own) else math.nan for own in scored]
-    if left_measured.metric.share != right_measured.metric.share:
+    metrics = {each.protocol.metric for each in pair}
+    if len(metrics) > 1 and not all(each.metric.share for each in pair):
         raise UsageError(
             f"{left_measured.name} and {right_measured.name} are numbers of two kinds, "
             f"{left_measured.protocol.metric} and {right_measured.protocol.metric}; compare two of one kind"
         )
     sides = _side(left, left_measured, paired[0]), _side(right, right_measured, paired[1])
     clusters = len(set(subjects)) if len(set(subjects)) >= FEWEST else None
-    most = 1.0 if left_measured.metric.share else math.inf
+    most = 1.0 if left_measured.metric.share else left_measured.metric.high - left_measured.metric.low
     difference = paired_difference(credits[0], credits[1], subjects if clusters else None, most)
     detectable = math.nan
     if not math.isnan(difference.se):
@@ -363,7 +378,29 @@ def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: 
     return Comparison(
         *(_verdict(agree, len(places[0])), agree, *sides, tuple(axes), parting, difference, clusters),
         *(sign_flip(*credits), detectable, flips(pair), *movement(pair)),
+        cut=cut,
+        low=low,
+        high=high,
     )
+
+
+def _without_cut(
+    pair: tuple[Measurement, Measurement], places: Sequence[Integers], credits: Floats
+) -> tuple[Floats, tuple[int, int], float, float]:
+    """The credits of shared items, NaN where an answer was cut; how many were, and the bounds of the difference."""
+    cut = np.stack(
+        [
+            np.zeros(len(place), dtype=np.bool_) if each.statuses is None else is_cut(each.statuses)[place]
+            for each, place in zip(pair, places, strict=True)
+        ]
+    )
+    if not cut.any():
+        return credits, (0, 0), math.nan, math.nan
+    low, high = np.where(cut, 0.0, credits), np.where(cut, 1.0, credits)
+    least, most = low[0] - high[1], high[0] - low[1]
+    known = ~np.isnan(least)
+    counts = int(cut[0].sum()), int(cut[1].sum())
+    return np.where(cut.any(axis=0), np.nan, credits), counts, float(least[known].mean()), float(most[known].mean())
 
 
 def _differ_in_rendering(left: Protocol, right: Protocol) -> bool:
@@ -385,10 +422,12 @@ def _verdict(agree: Agreeing, shared: int) -> str:
 def _side(run: Run, measured: Measurement, paired: float) -> Side:
     protocol, evidence, manifest = measured.protocol, measured.evidence, run.manifest
     ids = short_signature(protocol), text_id(evidence, protocol), token_id(evidence, protocol), run_id(manifest)
-    number = paired if measured.metric.share else math.exp(-paired)
+    number = math.exp(-paired) if measured.metric.exponential else paired
     about = measured.overall, len(evidence.items), selection(manifest, measured), number
     seen = manifest.imported is not None, not bool(np.isnan(evidence.lengths).any())
-    return Side(str(run.folder), manifest.model.name, measured.name, *ids, *about, measured.metric.share, *seen)
+    return Side(
+        str(run.folder), manifest.model.name, measured.name, *ids, *about, measured.metric.share, *seen, protocol.metric
+    )
 
 
 def _identity(left: Run, right: Run) -> list[Axis]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property, partial
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 from warnings import warn
@@ -16,7 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.metrics import METRICS
+from choicewise.protocols.preparations import abstains
+from choicewise.protocols.protocol import Protocol, parse_signature
 from choicewise.protocols.readings import PERMUTED, READINGS
 from choicewise.records import OBSERVATIONS, REQUESTS, SPANS, BlockRecord, Manifest
 from choicewise.requests.blocks import list_asks
@@ -36,6 +38,7 @@ from choicewise.results.tables import (
 from choicewise.scoring.combine import COMBINERS
 from choicewise.scoring.decide import Decisions
 from choicewise.scoring.observed import Floats, Integers, Lows, Mask, row_of
+from choicewise.scoring.scores import bytes_bare, token_bytes
 from choicewise.store.tables import (
     SCHEMAS,
     Damage,
@@ -65,7 +68,11 @@ def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Red
     for null in dict.fromkeys((None, protocol.null)):
         wanted[tokens_column(null)] = partial(_token_digests, null=null)
     if protocol.calibration == "none":
-        wanted["decision", protocol] = lambda portion: COMBINERS[protocol.reading].decision(protocol, portion)
+        deciding = deciding_protocol(protocol)
+        wanted["decision", deciding] = lambda portion: COMBINERS[protocol.reading].decision(deciding, portion)
+    if protocol.aggregation == "bytes":
+        length = bytes_bare if protocol.score == "byte_mean_bare" else token_bytes
+        wanted[bytes_column(protocol)] = lambda portion: length(portion.continuations())
     if protocol.calibration != "none" or protocol.views in PERMUTED:
         wanted["part sums",] = lambda portion: np.array(portion.part_sums)
         wanted["part lows",] = lambda portion: np.array(portion.part_lows)
@@ -76,6 +83,17 @@ def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Red
             axes = (protocol.score, protocol.null, protocol.outside)
             wanted["sensitivity", *axes] = lambda portion: portion.sensitivity(*axes)
     return wanted
+
+
+@lru_cache(maxsize=4096)
+def deciding_protocol(protocol: Protocol) -> Protocol:
+    """The protocol whose scores and predictions a metric of probabilities looks at; ``protocol`` itself for others.
+
+    So all such metrics of one score share what is kept of it.
+    """
+    if not METRICS[protocol.metric].probable:
+        return protocol
+    return replace(protocol, metric="acc", golds="sum", temperature="1", aggregation="micro")
 
 
 class RunEvidence:
@@ -97,7 +115,7 @@ class RunEvidence:
     @cached_property
     def tables(self) -> RunTables:
         """The four tables of the folder in full, which can take gigabytes.  StoreError where a block is damaged."""
-        return _read_run_tables(self.folder, self.manifest)
+        return _read_run_tables(self.folder, self.manifest, self._adding)
 
     @cached_property
     def items(self) -> pa.Table:
@@ -150,14 +168,17 @@ class RunEvidence:
             if self.only is not None:
                 yield self._alone
             elif texts:
-                yield _read_portion_requests(self.folder, portion, self.items)
+                yield _read_portion_requests(self.folder, portion, self.items, self._adding)
             else:
-                yield _read_portion_tables(self.folder, portion, self.items, self._elsewhere, texts=False)
+                yield self._read(portion, texts=False)
 
     def whole_portions(self) -> Iterator[RunTables]:
         """The tables of the run by portions, observations and texts together, in the order of every evidence."""
         for portion in self._portions:
-            yield _read_portion_tables(self.folder, portion, self.items, self._elsewhere, texts=True)
+            yield self._read(portion, texts=True)
+
+    def _read(self, portion: Portion, texts: bool) -> RunTables:
+        return _read_portion_tables(self.folder, portion, self.items, self._elsewhere, self._adding, texts)
 
     def _reduce(self, lacking: Mapping[str, Reductions], texts: bool) -> None:
         items: dict[str, list[Integers]] = {prompt: [] for prompt in lacking}
@@ -175,11 +196,18 @@ class RunEvidence:
             del tables  # before the next portion is read
         for prompt, columns in chunks.items():
             if not items[prompt]:
-                reduce(prompt, _nothing(self.items))
+                reduce(prompt, _nothing(self.items, self._adding))
             if prompt not in self._by_prompt:
-                self._by_prompt[prompt] = Evidence(self.folder, np.concatenate(items[prompt]), self.items)
+                more = prompt in self._adding
+                self._by_prompt[prompt] = Evidence(self.folder, np.concatenate(items[prompt]), self.items, more)
             for name in list(columns):
                 self._by_prompt[prompt].columns[name] = _joined(columns.pop(name))
+
+    @cached_property
+    def _adding(self) -> frozenset[str]:
+        """The prompts of the run that show one option more than the items have."""
+        spelled = [text for text in self.manifest.protocols.values() if abstains(_prepare_of(text))]
+        return frozenset(parse_signature(text).prompt_digest for text in spelled)
 
     @cached_property
     def _blocks(self) -> list[BlockRecord]:
@@ -205,7 +233,7 @@ class RunEvidence:
     @cached_property
     def _alone(self) -> RunTables:
         """Everything about these items alone, observations and texts."""
-        return _read_portion_tables(self.folder, self._portions[0], self.items, self._elsewhere, texts=True)
+        return self._read(self._portions[0], texts=True)
 
     def _around(self, blocks: list[BlockRecord] | tuple[BlockRecord, ...]) -> Portion:
         return covering_portion(blocks, self._places, self.only or ())
@@ -214,13 +242,14 @@ class RunEvidence:
 class Evidence:
     """What was observed under one prompt of every item that was asked under it, in the order of the item table.
 
-    Every item has one row per choice, whether or not it could be scored.  ``items``: rows of the run's item table.
+    Every item has one row per choice, whether or not it could be scored, and ``more`` for options that the prompt adds.
+    ``items``: rows of the run's item table.
     """
 
-    def __init__(self, folder: Path, items: Integers, table: pa.Table) -> None:
-        self.items, self._folder = items, folder
+    def __init__(self, folder: Path, items: Integers, table: pa.Table, more: int = 0) -> None:
+        self.items, self._folder, self.more = items, folder, more
         self.about = table if len(items) == len(table) else table.take(pa.array(items))
-        self.item_offsets: Integers = offsets_of(self.about["choices"])
+        self.item_offsets: Integers = offsets_of(self.about["choices"], more)
         self.columns: dict[Name, Column] = {}
         """Arrays by the name of the reduction that made them."""
 
@@ -316,6 +345,11 @@ class Evidence:
 def tokens_column(null: str | None) -> Name:
     """The name of the column with :func:`_token_digests` after the request's own context, or the ``null`` context."""
     return ("tokens", null)
+
+
+def bytes_column(protocol: Protocol) -> Name:
+    """The name of the column with the bytes of every choice, as the score of ``protocol`` counts them."""
+    return ("bytes", protocol.score)
 
 
 Name = tuple[Any, ...]
@@ -439,16 +473,21 @@ def _widened(low: str, high: str, value: str) -> tuple[str, str]:
     return (value if float(value) < float(low) else low), (value if float(value) > float(high) else high)
 
 
-def _read_run_tables(folder: Path, manifest: Manifest) -> RunTables:
+def _prepare_of(signature: str) -> str:
+    """The axis ``prepare`` of a protocol that is spelled so; empty where it was not known yet."""
+    return next((part.removeprefix("prepare:") for part in signature.split("|") if part.startswith("prepare:")), "")
+
+
+def _read_run_tables(folder: Path, manifest: Manifest, adding: frozenset[str]) -> RunTables:
     """The tables of the run folder that ``manifest`` describes.  Raises StoreError when one is missing or damaged."""
     requests, spans, observations = (
         read_blocks(folder, manifest.blocks, table) for table in ("requests", "spans", "observations")
     )
-    return RunTables(read_items(folder, manifest), requests, spans, observations.combine_chunks())
+    return RunTables(read_items(folder, manifest), requests, spans, observations.combine_chunks(), adding)
 
 
 def _read_portion_tables(
-    folder: Path, portion: Portion, items: pa.Table, elsewhere: pa.Table, texts: bool
+    folder: Path, portion: Portion, items: pa.Table, elsewhere: pa.Table, adding: frozenset[str], texts: bool
 ) -> RunTables:
     """The tables of a ``portion`` of the run whose ``items`` (:mod:`choicewise.results.tables`) are given.
 
@@ -463,14 +502,14 @@ def _read_portion_tables(
     if len(elsewhere):
         lacking = keys.filter(pc.invert(pc.is_in(keys, observations["key"])))
         observations = pa.concat_tables([observations, elsewhere.filter(pc.is_in(elsewhere["key"], lacking))])
-    return RunTables(own, requests, spans, observations.combine_chunks())
+    return RunTables(own, requests, spans, observations.combine_chunks(), adding)
 
 
-def _read_portion_requests(folder: Path, portion: Portion, items: pa.Table) -> RunTables:
+def _read_portion_requests(folder: Path, portion: Portion, items: pa.Table, adding: frozenset[str]) -> RunTables:
     """The same with the requests and their texts alone, and nothing that was observed."""
     own = items.take(pa.array(portion.items))
     requests = _rows(folder, portion, "requests", "item", own["item"])
-    return RunTables(own, requests, SPANS.empty_table(), OBSERVATIONS.empty_table())
+    return RunTables(own, requests, SPANS.empty_table(), OBSERVATIONS.empty_table(), adding)
 
 
 def _rows(
@@ -495,6 +534,7 @@ def _rows(
     return pa.concat_tables(tables[1:] or tables)
 
 
-def _nothing(items: pa.Table) -> RunTables:
+def _nothing(items: pa.Table, adding: frozenset[str]) -> RunTables:
     """No items of a run with such ``items``, and nothing observed."""
-    return RunTables(items.slice(0, 0), *(schema.empty_table() for schema in (REQUESTS, SPANS, OBSERVATIONS)))
+    requests, spans, observations = (schema.empty_table() for schema in (REQUESTS, SPANS, OBSERVATIONS))
+    return RunTables(items.slice(0, 0), requests, spans, observations, adding)

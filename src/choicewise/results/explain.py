@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.errors import UsageError, did_you_mean
+from choicewise.protocols.preparations import DONT_KNOW, abstains
 from choicewise.protocols.protocol import Protocol, unused
 from choicewise.protocols.readings import READINGS
 from choicewise.records import GENERATED, KEYS
@@ -236,7 +237,8 @@ def _explanation(
             asked.append(replace(told, boundary=boundary, unused=lacks))
     decisions = (each.decision(about["item"]) for each in decided)
     names = about["item"], about["subject"], about["question"]
-    choices, gold = tuple(about["choices"]), tuple(about["gold"])
+    added = any(abstains(each.protocol.prepare) for each in decided)
+    choices, gold = (*about["choices"], *([DONT_KNOW] if added else [])), tuple(about["gold"])
     model, known = run.manifest.model.name, tuple(each for each in decisions if each is not None)
     return Explanation(*names, choices, gold, model, tuple(asked), known)
 

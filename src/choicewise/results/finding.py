@@ -16,7 +16,7 @@ import numpy as np
 
 from choicewise.protocols.protocol import signature
 from choicewise.results.measurement import of_items, shared_items
-from choicewise.results.outcomes import Outcome, Outcomes, distinct, measured_as
+from choicewise.results.outcomes import Outcome, Outcomes, distinct, left_open, measured_as
 from choicewise.results.rows import Row
 from choicewise.scoring.intervals import ranks
 from choicewise.scoring.significance import LEVEL, SignFlip, holm, sign_flip
@@ -152,7 +152,8 @@ class Lead:
 
     ``models``: the best first, by how often each is first alone, then by its median.  ``contests``: numbers (a
     protocol each, or a protocol and group where ``grouped``) that at least two models have.  The best model is
-    ``first`` under so many of them, ``tied`` of which with others at exactly the same value; ``level``: further models
+    ``first`` under so many of them, ``tied`` of which with others at exactly the same value, or ``open`` of which as
+    answers were cut that could turn the order round; ``level``: further models
     that are first alone as often.  ``behind``: the protocols where another leads.  ``same_order``: no two models change
     places anywhere.
     """
@@ -168,6 +169,7 @@ class Lead:
     behind: tuple[str, ...]
     same_order: bool
     turn: Turn | None
+    open: int = 0
 
     @property
     def leader(self) -> str | None:
@@ -288,6 +290,7 @@ def lead(rows: Sequence[Row]) -> Lead | None:
         behind=tuple(contest[best].protocol for contest in lost),
         same_order=_same_order(contests),
         turn=_turn([contest[best] for contest in own], ahead) if len(lost) > NAMED else None,
+        open=sum(len(_leaders(each)) > list(_ranks(each).values()).count(1) for each in own),
     )
 
 
@@ -299,7 +302,8 @@ def _reversal_contests(one: Measured, other: Measured) -> list[ReversalContest]:
     """One per protocol whose values are shares of 1 and that sent both models the same texts; p is not corrected."""
     theirs = {each.protocol.digest: each for each in other.outcomes.shares.outcomes}
     own, others = ({(row.signature, row.i): row for row in each.rows} for each in (one, other))
-    guessed = {key[0]: guess(own[key]) and guess(others[key]) for key in own.keys() & others.keys()}
+    shown = [key for key in own.keys() & others.keys() if not left_open(own[key], others[key])]
+    guessed = {key[0]: guess(own[key]) and guess(others[key]) for key in shown}
     firsts = {each.protocol.prompt_digest: each.name for each in reversed(one.outcomes.outcomes)}
     contests = [
         _contest(
@@ -373,7 +377,11 @@ def _ranks(contest: _LeadContest) -> dict[str, int]:
 
 
 def _leaders(contest: _LeadContest) -> list[str]:
-    return [model for model, rank in _ranks(contest).items() if rank == 1]
+    """Those with the greatest value, and those that may have it as answers were cut."""
+    first = [model for model, rank in _ranks(contest).items() if rank == 1]
+    return [
+        model for model in contest if model in first or any(left_open(contest[model], contest[own]) for own in first)
+    ]
 
 
 def _same_order(contests: Sequence[_LeadContest]) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from choicewise.protocols.catalogue import is_headline
 from choicewise.protocols.protocol import short_signature
 from choicewise.results.measurement import paired_credits, same_items
-from choicewise.results.outcomes import Outcome, Outcomes, distinct, mean_bounds, measured_as, ranks_among
+from choicewise.results.outcomes import Outcome, Outcomes, distinct, left_open, mean_bounds, measured_as, ranks_among
 from choicewise.results.rows import Row
 from choicewise.scoring.significance import LEVEL, holm, sign_flip
 
@@ -141,8 +141,8 @@ def against_best(table: Matrix, outcomes: Sequence[Outcomes]) -> AgainstBest:
         rows = [standing.rows[column] for standing in table.standings]
         best = max((row for row in rows if row is not None), key=lambda row: row.value)
         for place, row in enumerate(rows):
-            if row is not None and row.value == best.value:
-                level[place][column] = True
+            if row is not None and (row.value == best.value or left_open(row, best)):
+                level[place][column] = True  # the best, or cut so that it may be
             elif row is not None and _key(row) in known and _key(best) in known:
                 difference, p = _test(best, row, known)
                 if not math.isnan(p):

@@ -17,15 +17,27 @@ import pyarrow.compute as pc
 
 from choicewise.data.items import Categories
 from choicewise.errors import DataError, UsageError
-from choicewise.protocols.protocol import METRICS, Metric, Protocol
+from choicewise.protocols.metrics import METRICS, SOFT, Metric
+from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
-from choicewise.results.evidence import Evidence, MissingReason, Reasons, Reductions, RunEvidence, reductions
-from choicewise.scoring.calibrate import NOISE, calibrated, calibrated_range
+from choicewise.results.evidence import (
+    Evidence,
+    MissingReason,
+    Reasons,
+    Reductions,
+    RunEvidence,
+    bytes_column,
+    deciding_protocol,
+    reductions,
+)
+from choicewise.scoring.answers import UNSAID, WHY, Statuses, cut_range, is_cut
+from choicewise.scoring.calibrate import NOISE, answer_places, calibrated, calibrated_range, order_predictions
 from choicewise.scoring.combine import Decision
 from choicewise.scoring.decide import Decisions, choice_distribution, decided, decided_between, guess
 from choicewise.scoring.intervals import (
     AGGREGATIONS,
     FEWEST,
+    GROUPS,
     Value,
     clustered_error,
     credit_range,
@@ -37,6 +49,7 @@ from choicewise.scoring.intervals import (
     wilson,
 )
 from choicewise.scoring.observed import Floats, Integers, Lows, Mask, reduce_rows, row_of
+from choicewise.scoring.probabilities import Judged, credits, if_calibrated, pooled, uniform
 from choicewise.scoring.scores import LACKS
 
 
@@ -74,13 +87,15 @@ def choice_probabilities(measured: Measurement, temperature: float) -> pa.Table:
 def human_counts(evidence: Evidence) -> Floats | None:
     """How many people chose each choice, float64 [rows], NaN for items without counts; None when no item has any.
 
-    Raises DataError naming the item whose counts do not match its choices.
+    Shares of people stand for counts.  Nobody chose an option that a prompt adds.  Raises DataError naming the item
+    whose counts do not match its choices, or whose shares do not sum to 1.
     """
     people = np.full(int(evidence.item_offsets[-1]), np.nan)
     for place, (item, fields) in enumerate(zip(evidence.ids, item_fields(evidence), strict=True)):
         if _FIELD in fields:
             start, end = evidence.item_offsets[place], evidence.item_offsets[place + 1]
-            people[start:end] = _counts(item, fields[_FIELD], int(end - start))
+            people[start:end] = 0.0
+            people[start : end - evidence.more] = _counts(item, fields[_FIELD], int(end - start) - evidence.more)
     return None if np.isnan(people).all() else people
 
 
@@ -91,7 +106,7 @@ def item_fields(evidence: Evidence) -> list[dict[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Flips:
-    """Shared items by whose credit is greater, and by whether the predictions differ at all.
+    """Shared items by whose credit is better, and by whether the predictions differ at all.
 
     ``near_ties``: items predicted differently that numeric noise leaves open on either side; None: not known.
     """
@@ -112,7 +127,8 @@ def flips(pair: tuple[Measurement, Measurement]) -> Flips:
     _, credits = paired_credits(pair)
     different = (left >= 0) & (right >= 0) & (left != right)
     noisy = pair[0].near_ties[places[0]] | pair[1].near_ties[places[1]]
-    masks = (credits[0] > credits[1], credits[0] < credits[1], different, different & noisy)
+    better = credits if pair[0].metric.credited else -credits
+    masks = (better[0] > better[1], better[0] < better[1], different, different & noisy)
     bounded = all(side.bounded[place].all() for side, place in zip(pair, places, strict=True))
     left_better, right_better, changed, near_ties = (int(mask.sum()) for mask in masks)
     left_only, right_only = (len(side.ids) - len(ids) for side in pair)
@@ -155,8 +171,9 @@ class Measurement:
 
     ``scores``: float64, one per row of the evidence (item by item, choice by choice), or None where the protocol reads
     generated text.  ``noise``: the greatest difference between two ways of computing a log-likelihood on this model, in
-    nats; None where it was not measured.  ``categories``: the dataset's.  ``reasons``: the run's, by number.
-    ``asked``: how many items were asked, and how many the run has to ask.
+    nats; None where it was not measured.  ``judged``: what a metric of probabilities looks at.  ``categories``: the
+    dataset's.  ``reasons``: the run's, by number.  ``asked``: how many items were asked, and how many the run has to
+    ask.  ``statuses``: what became of every text; None where none is read.
     """
 
     name: str
@@ -165,10 +182,12 @@ class Measurement:
     scores: Floats | None
     decisions: Decisions
     lows: Lows | None = None
+    judged: Judged | None = None
     noise: float | None = None
     categories: Categories = field(default_factory=dict)
     reasons: Reasons = field(default_factory=Reasons)
     asked: tuple[int, int] = (0, 0)
+    statuses: Statuses | None = None
 
     @property
     def ids(self) -> pa.ChunkedArray:
@@ -209,9 +228,11 @@ class Measurement:
     def extremes(self, aggregation: str | None = None) -> dict[str, tuple[float, float]]:
         """Group name → the lowest and highest value that numeric noise and answers known as upper bounds allow.
 
-        NaN where the noise of an item is not known, unless there are such answers: then it is what they allow.  Items
-        that they leave undecided count here, though no value has them.
+        NaN where the noise of an item is not known, unless there are such answers: then it is what they allow, as it is
+        of answers in text that were cut.  Items that they leave undecided count here, though no value has them.
         """
+        if self.judged is not None:
+            return dict.fromkeys(self._values(self.decisions, aggregation), (math.nan, math.nan))
         low, high, _ = self._range
         credits = (low, high, np.where(self.decisions.missing, np.nan, np.isnan(low)))
         lows, highs, unknown = (self._values(replace(self.decisions, credit=each), aggregation) for each in credits)
@@ -224,9 +245,20 @@ class Measurement:
 
     def chances(self, aggregation: str | None = None) -> dict[str, float]:
         """Group name → the value that guessing evenly is expected to have; NaN where no item is scored."""
-        share = guess(self.evidence.item_offsets, self.evidence.right, self.protocol.metric)
-        expected = replace(self.decisions, credit=np.where(self.decisions.missing, np.nan, share))
-        return {group: each.value for group, each in self._values(expected, aggregation).items()}
+        expected = replace(self.decisions, credit=np.where(self.decisions.missing, np.nan, self.guesses))
+        means = self._means(expected, aggregation or self.protocol.aggregation)
+        return {group: each.value for group, each in means.items()}
+
+    @cached_property
+    def guesses(self) -> Floats:
+        """The credit of every item that is expected of guessing evenly, float64 [items]; NaN where nothing is."""
+        if self.judged is not None:
+            return uniform(self.protocol.metric, self.judged)
+        return guess(self.evidence.item_offsets, self.evidence.right, self.protocol.metric)
+
+    def if_calibrated(self, among: Mask) -> float:
+        """The value of items ``among`` if each answer were right as often as its probability says; NaN if unknown."""
+        return math.nan if self.judged is None else if_calibrated(self.protocol.metric, self.judged, among)
 
     @property
     def likelihoods(self) -> bool:
@@ -238,7 +270,7 @@ class Measurement:
         """Items of several choices whose generated text names none, and which count as wrong, bool [items]."""
         several = np.diff(self.evidence.item_offsets) > 1
         no_option = (self.decisions.prediction < 0) & ~self.decisions.missing & several
-        return no_option if READINGS[self.protocol.reading].text else np.zeros_like(no_option)
+        return np.zeros_like(no_option) if self.statuses is None else no_option & ~is_cut(self.statuses)
 
     @property
     def near_ties(self) -> Mask:
@@ -279,11 +311,14 @@ class Measurement:
             numbers = np.where(numbers < 0, -1 - lacks[places].astype(np.int64), numbers)
         unlisted = self.evidence.unlisted(self.protocol.null)[places].astype(np.int64)
         numbers = np.where((numbers == -1) & (unlisted > 0), -1 - len(LACKS) - unlisted, numbers)
+        if self.statuses is not None:
+            told = -1 - len(LACKS) - len(UNLISTED) - self.statuses[places].astype(np.int64) % UNSAID
+            numbers = np.where(numbers == -1, told, numbers)
         known, first, counts = np.unique(numbers, return_index=True, return_counts=True)
         ids = self.evidence.about["item"]
         reasons = [
             MissingReason(
-                self.reasons.text(number) if number >= 0 else (*LACKS, *UNLISTED)[-1 - number] or self._no_reason,
+                self.reasons.text(number) if number >= 0 else (*LACKS, *UNLISTED, *WHY)[-1 - number] or self._no_reason,
                 count,
                 ids[int(places[place])].as_py(),
             )
@@ -296,6 +331,8 @@ class Measurement:
         """Why an item is missing of which everything was observed."""
         if self.asked[0] < self.asked[1]:
             return "not asked in full yet; run the same command again to resume"
+        if self.protocol.metric in SOFT:
+            return f"the data says of no person what they chose (field {_FIELD})"
         if self.protocol.decision == "option-match":
             return "the generated text begins with no option"
         return f"what was observed gives no number for score {self.protocol.score}"
@@ -306,6 +343,8 @@ class Measurement:
 
     @cached_property
     def _range(self) -> tuple[Floats, Floats, Mask]:
+        if self.statuses is not None:
+            return *cut_range(self.statuses, self.credit), np.zeros(len(self.statuses), dtype=np.bool_)
         bounds = self.lows is not None and len(self.lows.places) > 0 and self.metric.predicted
         if self.scores is None or not (self._noise_known or bounds):
             unknown = np.full(len(self.decisions.credit), np.nan)
@@ -324,9 +363,21 @@ class Measurement:
         return np.asarray(epsilon, dtype=np.float64)
 
     def _values(self, decisions: Decisions, aggregation: str | None) -> dict[str, Value]:
-        aggregate = AGGREGATIONS[aggregation or self.protocol.aggregation]
-        means = aggregate(decisions, self.evidence.subjects, self.categories, self.metric.counted)
+        name = aggregation or self.protocol.aggregation
+        if self.judged is not None and (self.metric.pooled or self.judged.bytes is not None):
+            return self._pooled(self.judged, name)
+        return self._means(decisions, name)
+
+    def _means(self, decisions: Decisions, aggregation: str) -> dict[str, Value]:
+        means = AGGREGATIONS[aggregation](decisions, self.evidence.subjects, self.categories, self.metric.counted)
         return {group: number(mean, self.metric) for group, mean in means.items()}
+
+    def _pooled(self, judged: Judged, aggregation: str) -> dict[str, Value]:
+        """The numbers that groups of items have together."""
+        groups = [GROUPS[aggregation](name, self.categories) for name in self.evidence.subjects]
+        names = np.array(groups, dtype=object)
+        values = {name: pooled(self.protocol.metric, judged, names == name) for name in dict.fromkeys(groups)}
+        return {group: number(value, self.metric) for group, value in values.items()}
 
 
 def measure(
@@ -338,20 +389,14 @@ def measure(
         digest = protocol.prompt_digest
         wanted[digest] = {**wanted.get(digest, {}), **reductions(protocol, noise, evidence.reasons)}
     observed = evidence.gather(wanted)
-    return {
-        name: Measurement(
-            name,
-            protocol,
-            read,
-            *_decision(protocol, read),
-            noise,
-            categories,
-            evidence.reasons,
-            evidence.asked(protocol),
-        )
-        for name, protocol in protocols.items()
-        for read in (observed[protocol.prompt_digest],)
-    }
+    measured = {}
+    for name, protocol in protocols.items():
+        read = observed[protocol.prompt_digest]
+        scores, decisions, lows, statuses = _decision(protocol, read)
+        decisions, judged = _judged(protocol, read, scores, decisions, lows)
+        about = noise, categories, evidence.reasons, evidence.asked(protocol)
+        measured[name] = Measurement(name, protocol, read, scores, decisions, lows, judged, *about, statuses)
+    return measured
 
 
 def interval(name: str, credit: Floats, subjects: Sequence[str], macro: bool) -> _Bounds:
@@ -445,6 +490,9 @@ def paired_predictions(measured: Sequence[Decided]) -> Integers:
     return np.array(predictions).reshape(len(measured), -1)
 
 
+_ROUNDED = 1e-3
+"""By how much the shares of people may miss a sum of 1."""
+
 _FIELD = "human_counts"
 """The field of an item that holds the counts, a JSON list in the order of the choices."""
 
@@ -465,6 +513,10 @@ def _counts(item: str, text: str, choices: int) -> list[float]:
         raise DataError(f"{where}; it must be a list of counts, none below 0, as in [3, 7]")
     if len(counts) != choices:
         raise DataError(f"{where}: {len(counts)} counts for {choices} choices; give one count per choice")
+    total = math.fsum(counts)
+    shares = max(counts) <= 1 and not all(float(count).is_integer() for count in counts)
+    if shares and abs(total - 1) > _ROUNDED + 1e-9:
+        raise DataError(f"{where}, which looks like shares and sums to {total:.4g}, not 1; correct it, or give counts")
     return [float(count) for count in counts]
 
 
@@ -475,13 +527,34 @@ def _rows(starts: Integers, counts: Integers) -> Integers:
 
 def _decision(protocol: Protocol, read: Evidence) -> Decision:
     if protocol.calibration == "none":
-        return cast(Decision, read.columns["decision", protocol])
+        return cast(Decision, read.columns["decision", deciding_protocol(protocol)])
     how, offsets = (protocol.calibration, protocol.views), read.item_offsets
     if not read.unlisted(protocol.null).any():
         scores = calibrated(*how, read.part_sums, offsets)
-        return scores, decided(protocol, scores, offsets, read.right), Lows.of(scores, scores)
+        return scores, decided(protocol, scores, offsets, read.right), Lows.of(scores, scores), None
     low, high = calibrated_range(*how, (read.part_lows, read.part_sums), offsets)
-    return high, decided_between(protocol, (low, high), offsets, read.right), Lows.of(low, high)
+    return high, decided_between(protocol, (low, high), offsets, read.right), Lows.of(low, high), None
+
+
+def _judged(
+    protocol: Protocol, read: Evidence, scores: Floats | None, decisions: Decisions, lows: Lows | None
+) -> tuple[Decisions, Judged | None]:
+    """The decisions with the credits of the metric, and what it looks at, where it is one of probabilities."""
+    if scores is None or not METRICS[protocol.metric].probable:
+        return decisions, None
+    known = scores if lows is None else np.where(lows.filled(scores) < scores, np.nan, scores)
+    orders = letters = None
+    if METRICS[protocol.metric].orders:
+        orders = order_predictions(protocol.views, read.part_sums, read.item_offsets, read.part_lows)
+        letters = answer_places(protocol.views, orders, read.item_offsets)
+    judged = Judged(
+        *(known, read.item_offsets, read.right, decisions.prediction, decisions.credit),
+        *(protocol.golds, float(protocol.temperature)),
+        human_counts(read) if protocol.metric in SOFT else None,
+        *(orders, letters),
+        np.asarray(read.columns[bytes_column(protocol)]) if protocol.aggregation == "bytes" else None,
+    )
+    return replace(decisions, credit=credits(protocol.metric, judged)), judged
 
 
 _Bounds = tuple[float, float]

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.data.items import Categories
-from choicewise.protocols.protocol import CORRECTED, METRICS, Protocol
+from choicewise.protocols.metrics import METRICS
+from choicewise.protocols.protocol import CORRECTED, Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.records import Manifest
 from choicewise.results.evidence import Reductions, RunEvidence
@@ -30,10 +31,30 @@ from choicewise.scoring.observed import Floats, Integers, reduce_rows
 
 
 def ranked(rows: Sequence[Row]) -> list[Row]:
-    """The same rows with the rank of each model among those measured the same way; equal values share a rank."""
-    merits = [row.value if row.share else -row.value for row in rows]  # the greater the better
-    placed = iter(ranks_among(merits, [measured_as(row) for row in rows]))
-    return [replace(row, rank=next(placed)) for row in rows]
+    """The same rows with the rank of each model among those measured the same way; equal values share a rank.
+
+    Where answers were cut, the ranks that the models could have without that bound each rank.
+    """
+    merits, alike = [row.merit for row in rows], [measured_as(row) for row in rows]
+    placed = [replace(row, rank=rank) for row, rank in zip(rows, ranks_among(merits, alike), strict=True)]
+    rivals: dict[Hashable, list[Row]] = {}
+    for row, key in zip(placed, alike, strict=True):
+        rivals.setdefault(key, []).append(row)
+    return [_open_ranks(row, rivals[key]) for row, key in zip(placed, alike, strict=True)]
+
+
+def left_open(one: Row, other: Row) -> bool:
+    """Whether answers that were cut could turn the order of two values round."""
+    return bool(one.cut or other.cut) and one.low <= other.high and other.low <= one.high
+
+
+def _open_ranks(row: Row, rivals: Sequence[Row]) -> Row:
+    if row.rank is None or not any(left_open(each, row) for each in rivals if each is not row):
+        return row
+    others = [each for each in rivals if each is not row and each.rank is not None]
+    above = sum(each.merit > row.merit and not left_open(each, row) for each in others)
+    below = sum(each.merit < row.merit and not left_open(each, row) for each in others)
+    return replace(row, rank_low=1 + above, rank_high=1 + len(others) - below)
 
 
 def ranks_among(values: Sequence[float], groups: Sequence[Hashable]) -> list[int | None]:
@@ -65,10 +86,14 @@ def bounded(rows: Sequence[Row], runs: Sequence[Outcomes], by: str | None = None
                 for (model, _), *edges in zip(group, low, high, strict=True):
                     bounds[model, f"#D{data}", part, digest[:6], subject] = (edges[0], edges[1])
     keys = [(row.model, row.data, row.selection, row.id[2:], row.subject) for row in rows]
-    return [
-        replace(row, rank_low=bounds[key][0], rank_high=bounds[key][1]) if key in bounds else row
-        for row, key in zip(rows, keys, strict=True)
-    ]
+    return [_wider(row, *bounds[key]) if key in bounds else row for row, key in zip(rows, keys, strict=True)]
+
+
+def _wider(row: Row, low: int, high: int) -> Row:
+    """The row with these bounds of its rank, or those that it has where they are wider."""
+    if row.rank_low is not None and row.rank_high is not None:
+        low, high = min(low, row.rank_low), max(high, row.rank_high)
+    return replace(row, rank_low=low, rank_high=high)
 
 
 def mean_bounds(parts: Sequence[Sequence[Outcome]]) -> list[tuple[int, int]]:
@@ -365,6 +390,7 @@ def _bounds(measured: Sequence[Outcome], by: str | None) -> list[tuple[str, list
     """(group, lowest ranks, highest ranks), a rank per measurement."""
     aggregation = by or measured[0].protocol.aggregation
     subjects, weighted = _weighted(measured, aggregation)
+    weighted = weighted if METRICS[measured[0].protocol.metric].credited else -weighted
     groups = np.array([GROUPS[aggregation](subject, measured[0].categories) for subject in subjects], dtype=object)
     bounds = []
     for group in dict.fromkeys(groups.tolist()):

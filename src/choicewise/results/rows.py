@@ -17,15 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from choicewise.protocols.protocol import (
-    METRICS,
-    Protocol,
-    axis_differences,
-    family,
-    short_signature,
-    signature,
-    unused,
-)
+from choicewise.protocols.metrics import METRICS
+from choicewise.protocols.protocol import Protocol, axis_differences, family, short_signature, signature, unused
 from choicewise.protocols.readings import DRAWING, PERMUTED
 from choicewise.records import DatasetRecord, Manifest, Selection, SkippedRow
 from choicewise.results.evidence import Evidence, MissingReason, Name, Reductions, RunEvidence, counted, tokens_column
@@ -37,10 +30,12 @@ from choicewise.results.measurement import (
     same_items,
 )
 from choicewise.results.spans import PLACEHOLDER, POSITIVE, ObservedPortion, row_bytes, row_digests
+from choicewise.scoring.answers import AnswerCounts, answer_counts, is_cut
 from choicewise.scoring.calibrate import order_predictions
 from choicewise.scoring.decide import Decisions, guess
 from choicewise.scoring.intervals import GROUPS, Value, micro
 from choicewise.scoring.observed import Integers, Mask, row_of
+from choicewise.scoring.sampling import unseen
 from choicewise.scoring.significance import (
     SIGNIFICANT,
     guessing_p,
@@ -102,6 +97,7 @@ class Row:
     noise is not known.  ``unlisted`` counts the items of which an answer is known as an upper bound alone, because a
     server lists only the likeliest tokens: ``low`` and ``high`` hold whatever those answers are (then of unknown noise
     nothing more), and the items that they leave undecided, which are in ``missing`` and not in the value.
+    ``answers`` says what became of texts; ``low`` and ``high`` then hold whatever stands behind those that were cut.
     ``n`` counts the items the value is a mean over, ``missing`` those that could not be scored, ``invalid`` those of
     ``n`` whose generated text names no option, ``skipped`` the rows of the data that could not be used at all.
 
@@ -112,7 +108,8 @@ class Row:
     ``missing_reasons`` and ``_skipped_reasons`` say why, with a count and one example each, the most common first.
     ``model_source`` and ``dataset_source`` name repository and commit where they came from the Hub.
     ``rank`` is 1 for the best of the models measured on the same; ``rank_low`` and ``rank_high`` bound it over draws of
-    items.
+    items.  ``population``: of a sample, how many items it was drawn from: error and interval are those for the value of
+    all of them; None for others.
     """
 
     model: str
@@ -159,16 +156,34 @@ class Row:
     dataset_source: str = ""
     unlisted: int = 0
     server_changed: str = ""
+    calibrated: float = math.nan
+    answers: AnswerCounts | None = None
+    population: int | None = None
 
     @property
     def share(self) -> bool:
-        """Whether the value is a share of 1, of which more is better; else less of it is (perplexity)."""
+        """Whether the value is a share of 1 that can stand beside accuracies."""
         return self.metric not in METRICS or METRICS[self.metric].share
+
+    @property
+    def merit(self) -> float:
+        """The value, or minus it where less is better: the greater the better."""
+        return self.value if self.metric not in METRICS or METRICS[self.metric].higher else -self.value
 
     @property
     def chance(self) -> float:
         """The value that guessing is expected to have, over the row's items as the value is; NaN without any."""
         return self.diagnosis.chance
+
+    @property
+    def cut(self) -> int:
+        """How many answers in text were cut."""
+        return 0 if self.answers is None else self.answers.cut
+
+    @property
+    def cut_text(self) -> str:
+        """How many were cut, and what that leaves open, in words; nothing where none was."""
+        return "" if self.answers is None else self.answers.bounds_text(self.low, self.high)
 
     @property
     def counts(self) -> list[str]:
@@ -180,6 +195,8 @@ class Row:
         content = asdict(self)
         diagnosis = content.pop("diagnosis")
         warnings = diagnosis.pop("warnings")
+        if content["answers"] is not None:
+            content["answers"] |= {"cut": self.cut, "text": self.cut_text}
         raised = {"flags": warnings, "alarms": [warning for warning in warnings if warning in SERIOUS]}
         return json_value({**content, "chance": self.chance, **raised, "diagnosis": diagnosis})
 
@@ -205,6 +222,9 @@ def rows(
     for group, mean in measured.values(aggregation).items():
         among = np.asarray(groups == group, dtype=np.bool_)
         interval_name, value = _interval(measured, among, mean, aggregation == "macro", intervals)
+        population = _population(manifest.selection, measured, aggregation, group)
+        if population is not None:
+            value = _of_sample(value, population)
         row = Row(
             model=manifest.model.name,
             dataset=dataset.name,
@@ -234,13 +254,16 @@ def rows(
             model_source=manifest.model.source,
             dataset_source=dataset.source,
             server_changed=changed,
+            calibrated=measured.if_calibrated(among),
+            answers=None if measured.statuses is None else answer_counts(measured.statuses[among], protocol),
+            population=population,
         )
         report.append(row)
     return report
 
 
 def selection(manifest: Manifest, measured: Measurement) -> str:
-    """The part of the data that a number is about, in words: subjects, a limit, or how much of it is there yet."""
+    """The part of the data that a number is about, in words: subjects, a limit, a sample, or how much is there yet."""
     asked, every = measured.asked
     lacking = f"incomplete: {asked:,} of {every:,} items" if asked < every else ""
     return ", ".join(filter(None, (chosen_part(manifest.selection), lacking or "incomplete" * (not manifest.complete))))
@@ -251,7 +274,8 @@ def chosen_part(chosen: Selection) -> str:
     subjects, limit = chosen.subjects, chosen.limit
     named = [] if subjects is None else subjects if len(subjects) <= _MANY else [f"{len(subjects)} subjects"]
     first = [] if limit is None else [f"first {limit} of each subject"]
-    return ", ".join([*named, *first])
+    drawn = [] if chosen.sample is None else [f"sample of {chosen.sample}, seed {chosen.seed}"]
+    return ", ".join([*named, *first, *drawn])
 
 
 def text_id(evidence: Evidence, protocol: Protocol, places: Integers | None = None) -> str:
@@ -298,8 +322,8 @@ def data_id(dataset: DatasetRecord) -> str:
     return f"#D{dataset.digest[:_DIGITS]}"
 
 
-_MARGIN, _TIED, _MISSING, _UNPARSED = 1e-12, 0.05, 0.01, 0.05
-"""Warnings: margins up to so much are zero; a greater share of items is tied, missing, or names no option."""
+_MARGIN, _TIED, _MISSING, _UNPARSED, _CUT = 1e-12, 0.05, 0.01, 0.05, 0.01
+"""Warnings: margins up to so much are zero; a greater share of items is tied, missing, names no option, or was cut."""
 
 _LENGTH = 0.3
 """A mean correlation with the length from which on there is one."""
@@ -310,6 +334,7 @@ WARNINGS = {
     "placeholder": "log-probabilities that nobody measured: -9999, or 0 for several choices of an item",
     "margins": "the best and the second best score are equal in every item: nothing tells the choices apart",
     "many-missing": f"more than {_MISSING:.0%} of the items are missing",
+    "cut": f"more than {_CUT:.0%} of the answers were cut: low and high hold whatever they would have been",
     "many-unparsed": f"more than {_UNPARSED:.0%} of the generated texts name no option, and count as wrong",
     "many-tied": f"more than {_TIED:.0%} of the items are tied: the tie rule decides them",
     "chance": "within one standard error of guessing",
@@ -327,6 +352,7 @@ WARNINGS = {
 
 COUNTS = {
     "missing": "missing",
+    "cut": "cut",
     "invalid": "name no option",
     "skipped": "skipped",
     "ties": "tied",
@@ -343,7 +369,7 @@ COUNTS = {
 
 SERIOUS = (
     *("served-model", "positive", "placeholder", "gold-constant", "margins", "constant"),
-    *("many-missing", "many-unparsed", "many-tied", "chance"),
+    *("many-missing", "cut", "many-unparsed", "many-tied", "chance"),
 )
 """Warnings that speak against the number itself, and not only for looking closer."""
 
@@ -396,6 +422,23 @@ def _interval(measured: Measurement, among: Mask, value: Value, macro: bool, nam
     return name, replace(value, ci_low=low, ci_high=high)
 
 
+def _population(chosen: Selection, measured: Measurement, aggregation: str, group: str) -> int | None:
+    """How many items a sample of a group was drawn from; None where all of it was asked."""
+    sizes = chosen.drawn_from.get(measured.protocol.split or "", {})
+    group_of = {subject: GROUPS[aggregation](subject, measured.categories) for subject in sizes}
+    return sum(size for subject, size in sizes.items() if group_of[subject] == group) or None
+
+
+def _of_sample(value: Value, population: int) -> Value:
+    """The value with the error and the interval of a sample for the number of all items that it was drawn from.
+
+    Every subject has its share of a sample, so that one factor holds for means over subjects as well.
+    """
+    left, mean = unseen(value.n, population), value.value
+    low, high = mean - left * (mean - value.ci_low), mean + left * (value.ci_high - mean)
+    return replace(value, se=left * value.se, ci_low=low, ci_high=high)
+
+
 _DIGITS = 6
 """Hex digits of a short id."""
 
@@ -433,7 +476,7 @@ def _diagnose(
     rows = among[row_of(evidence.item_offsets)]
     offsets = np.concatenate([[0], np.cumsum(np.diff(evidence.item_offsets)[among])])
     decisions = Decisions(*(getattr(measured.decisions, column.name)[among] for column in fields(Decisions)))
-    signs = validity(decisions, offsets, evidence.right[rows], measured.protocol.metric)
+    signs = validity(decisions, offsets, evidence.right[rows], measured.guesses[among])
     several = np.diff(evidence.item_offsets) > 1
     single = among & several & (evidence.gold_index >= 0) & measured.metric.predicted
     position = position_bias(measured.decisions.prediction[single], evidence.gold_index[single])
@@ -455,10 +498,11 @@ def _diagnose(
         "positive": bool((impossible & POSITIVE).any()),
         "placeholder": bool((impossible & PLACEHOLDER).any()),
         "margins": alike,
+        "cut": measured.statuses is not None and bool(is_cut(measured.statuses)[among].mean() > _CUT),
         "many-missing": value.missing > _MISSING * (value.n + value.missing),
         "many-unparsed": (measured.invalid & among).sum() > _UNPARSED * value.n,
         "many-tied": value.ties > _TIED * value.n and not alike,
-        "chance": signs.at_chance,
+        "chance": signs.at_chance and not measured.metric.pooled,
         "constant": signs.constant,
         "gold-constant": value.ties > 0 and len(golds) > 1 and golds[0] >= 0 and bool((golds == golds[0]).all()),
         "position": position.p < SIGNIFICANT,
@@ -516,7 +560,8 @@ def _is_permuted(other: Protocol, protocol: Protocol) -> bool:
 def _in_one_order(protocol: Protocol) -> str:
     """The digest of the prompt with the options as given, without the seed where only the views need it."""
     seed = None if protocol.views in DRAWING and not protocol.shots else protocol.seed
-    return replace(protocol, views="given", calibration="none", seed=seed).prompt_digest
+    plain = replace(protocol, metric="acc", golds="sum", temperature="1")
+    return replace(plain, views="given", calibration="none", seed=seed).prompt_digest
 
 
 def _consistency(sibling: Measurement | None, measured: Measurement, among: Mask) -> float:

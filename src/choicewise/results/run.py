@@ -75,6 +75,7 @@ class Run:
             same = f"model {self.manifest.model.name}; data {self.manifest.dataset.name}"
             same += f"; subjects {', '.join(selection.subjects)}" if selection.subjects else ""
             same += f"; limit {selection.limit}" if selection.limit else ""
+            same += f"; sample {selection.sample}, seed {selection.seed}" if selection.sample else ""
             if reasons := [self.manifest.refused[name] for name in lacking if name in self.manifest.refused]:
                 raise UsageError(f"{self.folder} was not asked what {names} asks, as that was refused: {reasons[0]}")
             advice = f"add it: evaluate {names} into the same folder, with {same}"

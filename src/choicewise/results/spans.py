@@ -13,8 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from choicewise.questions import EOS, FILTERED
 from choicewise.records import GENERATED, KEYS
 from choicewise.scoring import scores
+from choicewise.scoring.answers import Written
 from choicewise.scoring.decide import OUTSIDE, gold_rows, option_mass
 from choicewise.scoring.observed import Continuations, Floats, Integers, Mask, Range, reduce_rows, row_of
 from choicewise.scoring.scores import SCORES, lacking, score_range, sensitivity
@@ -25,7 +27,8 @@ class ObservedPortion:
     """The observations under one prompt (``Protocol.prompt_digest``) of every item in ``tables`` that was asked under
     it, in the order of the item table.
 
-    Every item has one row per choice, whether or not it could be scored; a row without an observation is missing.
+    Every item has one row per choice, whether or not it could be scored; a row without an observation is missing.  So
+    has an option that the prompt adds (:func:`choicewise.protocols.preparations.abstains`), behind the others.
     ``items``: rows of the item table; item i has the rows ``item_offsets[i]:item_offsets[i + 1]``.
     """
 
@@ -37,7 +40,7 @@ class ObservedPortion:
         self.requests = requests.take(pc.index_in(self.about["item"], items))
         self.items: Integers = self.about["position"].to_numpy().astype(np.int64)
         self.gold: list[list[int]] = self.about["gold"].to_pylist()
-        self.item_offsets: Integers = offsets_of(self.about["choices"])
+        self.item_offsets: Integers = offsets_of(self.about["choices"], prompt in tables.adding)
         self._rows = int(self.item_offsets[-1])
         under = pc.equal(tables.spans["prompt"], prompt)
         chosen = under.to_numpy()
@@ -127,6 +130,28 @@ class ObservedPortion:
         """The generated text of every item; None where there is none."""
         rows = self._generations
         return list(self._tables.observations["text"].take(pa.array(rows, mask=rows < 0)).to_pylist())
+
+    def written(self, limit: int = 0) -> list[Written | str | None]:
+        """The generated text of every item with its end: ``FILTERED`` where it was withheld, None where there is none.
+
+        Of runs that do not say how a text of known tokens ended, one with fewer than ``limit`` tokens, or whose last
+        one stands for no text, ended by itself; of others it is not known.
+        """
+        rows = self._generations
+        counts, last_sizes = self._tables.lengths(rows)
+        columns = self._tables.observations.select(_WRITTEN).take(pa.array(rows, mask=rows < 0))
+        texts = list[Written | str | None]()
+        for place, row in enumerate(columns.to_pylist()):
+            finish = row["finish"]
+            if row["text"] is None or row["missing"] is not None:
+                texts.append(finish if finish == FILTERED else None)
+                continue
+            if finish is None and counts[place] and (counts[place] < limit or not last_sizes[place]):
+                finish = EOS
+            thought = bool(row["thought"]) or bool(row["thought_tokens"])
+            how = {"finish": finish, "thought": thought, "named": bool(counts[place])}
+            texts.append(Written.of(row["text"], row["raw"], row["opened"], **how))
+        return texts
 
     def generation(self) -> Continuations:
         """The generated tokens, one row per item."""
@@ -301,6 +326,8 @@ class RunTables:
     requests: pa.Table
     spans: pa.Table
     observations: pa.Table
+    adding: frozenset[str] = frozenset()
+    """Prompts that show one option more than the items have."""
     latest: dict[tuple[str, str | None, int], Continuations] = field(default_factory=dict)
     """The continuations of the prompt that was read last, by prompt, null context and part.
 
@@ -370,6 +397,12 @@ class RunTables:
         """Where each observation's tokens start in the flat arrays, and where the last ones end."""
         return offsets_of(self.observations["tokens"])
 
+    def lengths(self, rows: Integers) -> tuple[Integers, Integers]:
+        """How many tokens these ``rows`` of the observations have, and how many bytes the last one; 0 where none is."""
+        counts = np.append(np.diff(self.offsets), 0)[rows]
+        sizes = np.append(self._flat["sizes"], 0)
+        return counts, np.where(counts > 0, sizes[np.append(self.offsets[1:], 0)[rows] - 1], 0)
+
     def continuations(self, rows: Integers, text: Sequence[str | None], item_offsets: Integers) -> Continuations:
         """The tokens of these ``rows`` of the observations; none where the row is -1."""
         starts = self.offsets[rows]
@@ -418,9 +451,12 @@ class RunTables:
         return sums if totals is None else np.where(np.diff(self.offsets) > 0, sums, totals)
 
 
-def offsets_of(lists: pa.ChunkedArray) -> Integers:
-    """Where each list starts when they are laid end to end, and where the last one ends; int64 [lists + 1]."""
-    return np.concatenate([[0], np.cumsum(pc.list_value_length(lists).to_numpy())]).astype(np.int64)
+def offsets_of(lists: pa.ChunkedArray, more: int = 0) -> Integers:
+    """Where each list starts when they are laid end to end, and where the last one ends; int64 [lists + 1].
+
+    ``more``: by how much each of them is longer.
+    """
+    return np.concatenate([[0], np.cumsum(pc.list_value_length(lists).to_numpy() + more)]).astype(np.int64)
 
 
 def row_bytes(column: pa.ChunkedArray) -> Iterator[bytes]:
@@ -458,6 +494,9 @@ _DIGEST = np.dtype((np.void, 16))
 
 _CORRECTIONS = KEYS[1:]
 """Columns of the spans with the keys of what is subtracted at the first token and added at the last."""
+
+_WRITTEN = ["text", "raw", "opened", "thought", "thought_tokens", "finish", "missing"]
+"""Columns of the observations that say what was written, and how it ended."""
 
 _FLAT = ("tokens", "logprobs", "sizes", "ranks")
 """Columns of the observations that have one entry per token."""

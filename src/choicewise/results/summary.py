@@ -113,6 +113,7 @@ SOURCES = (
     "results",
     "scoring",
     "store",
+    "thoughts.py",
     "tokens",
     "util",
 )
@@ -129,7 +130,7 @@ def state(manifest: Manifest) -> str:
         command=(),
         files={name: file for name, file in manifest.files.items() if name != SUMMARY},
     )
-    content = asdict(replace(renamed, engine=replace(manifest.engine, spent=None)))
+    content = replace(renamed, engine=replace(manifest.engine, spent=None)).stored()
     content["protocols"] = list(manifest.protocols.items())
     return hashlib.sha256(f"{_code()}{json.dumps(content, sort_keys=True)}".encode()).hexdigest()
 

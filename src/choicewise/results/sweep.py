@@ -16,6 +16,7 @@ import numpy as np
 
 from choicewise.errors import StoreError, UsageError
 from choicewise.protocols.catalogue import plain_name
+from choicewise.protocols.preparations import abstains
 from choicewise.protocols.protocol import parse_signature
 from choicewise.records import MANIFEST, CellRecord, PartRecord, SuiteRecord, Sweep
 from choicewise.results.outcomes import Outcome, Summary, ranks_among
@@ -299,7 +300,8 @@ def _choices(summary: Summary, outcome: Outcome) -> Integers:
     """How many choices each item has, int64 [items]."""
     table = read_item_table(summary.folder, summary.manifest)
     choices = dict(zip(table["item"].to_pylist(), _lengths(table["choices"]), strict=True))
-    return np.array([choices[item] for item in outcome.ids.to_pylist()], dtype=np.int64)
+    known = np.array([choices[item] for item in outcome.ids.to_pylist()], dtype=np.int64)
+    return known + abstains(outcome.protocol.prepare)
 
 
 def _lengths(lists: object) -> list[int]:

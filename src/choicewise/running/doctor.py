@@ -197,7 +197,7 @@ def rewrite_items(
     if data.digest != manifest.dataset.digest:
         raise StoreError(f"what lies where its data lay are other data ({data.digest[:12]} by their digest)")
     recipes = {name: with_split(each, data) for name, each in asked_protocols(run, manifest).items()}
-    sections = list_sections(data, recipes, manifest.selection.subjects, manifest.selection.limit)
+    sections = list_sections(data, recipes, manifest.selection)
     if missing := {block.split for block in manifest.blocks} - {section.split for section in sections}:
         raise StoreError(f"its protocols test no items of split {', '.join(sorted(missing))}")
     return write_items(run, chain.from_iterable(item_rows(sections).values()))

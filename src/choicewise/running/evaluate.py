@@ -62,6 +62,8 @@ def evaluate(
     out: str | Path,
     subjects: Sequence[str] | None = None,
     limit: int | None = None,
+    sample: int | None = None,
+    seed: int | None = None,
     shots: int | str | None = None,
     rendered: Sequence[RenderedRequests] = (),
     skip_bad_items: bool = False,
@@ -75,12 +77,13 @@ def evaluate(
     """Score ``data`` with ``model`` under every one of ``protocols`` and return the run in folder ``out``.
 
     ``protocols``: catalogue names, families, signatures, TOML paths, or values by name.  ``limit``: the first questions
-    of each subject.  ``shots``: how many examples every protocol shows, as its axis has it; None for as many as it was
-    published with, and none where the data, no benchmark's own, have no split for them, which a warning says and the
-    protocol's name; "error" raises DataError there.  ``rendered``: the requests of protocols that were rendered
-    elsewhere.  ``skip_bad_items``: count questions that can't be asked as missing, instead of raising DataError.  A
-    folder of the same measurement is continued, and only what it lacks is computed; protocols that ask what others
-    already asked cost nothing.
+    of each subject.  ``sample``: so many questions in all, drawn by ``seed`` (1 unless given) from every subject in
+    proportion to its size; the same seed draws the same ones.  ``shots``: how many examples every protocol shows, as
+    its axis has it; None for as many as it was published with, and none where the data, no benchmark's own, have no
+    split for them, which a warning says and the protocol's name; "error" raises DataError there.  ``rendered``: the
+    requests of protocols that were rendered elsewhere.  ``skip_bad_items``: count questions that can't be asked as
+    missing, instead of raising DataError.  A folder of the same measurement is continued, and only what it lacks is
+    computed; protocols that ask what others already asked cost nothing.
     ``progress`` is called with (done, total); True prints lines on stderr. Protocols that the model can't be asked
     under are refused with a warning that names them, and the others are asked. ``job``: what the manifest keeps of
     what is asked; these arguments unless given, where they are names; ``command``: and of the command that asks it, its
@@ -107,13 +110,15 @@ def evaluate(
         recipes = change_axes(protocols, f"shots={shots}") if isinstance(shots, int) else dict(protocols)
     if subjects is not None and not subjects:
         raise UsageError("subjects is an empty list; name at least one, or leave it out for all")
+    selection = Selection.of(subjects, limit, sample, seed)
     refuse_secret(str(out), "the folder of the run")
     check_folder(Path(out))
     if not recipes:
         raise UsageError("no protocol was named; `choicewise protocols` lists them")
     if job is None and isinstance(model, str | Path) and isinstance(data, str | Path):
         table = {"models": [str(model)], "data": [str(data)], "protocols": [*selectors] or [*recipes], "limit": limit}
-        job = job_of({**table, "subjects": subjects, "on_bad_item": "skip" if skip_bad_items else "error"})
+        part = {"subjects": subjects, "sample": sample, "seed": seed}
+        job = job_of({**table, **part, "on_bad_item": "skip" if skip_bad_items else "error"})
     if not isinstance(data, Dataset):
         data = open_dataset(data, on_bad_item="skip" if skip_bad_items else "error")
         if data.guess:
@@ -134,13 +139,13 @@ def evaluate(
     pool = executor if isinstance(executor, Pool) else Pool(Parallel(executor, workers))
     if isinstance(model, str | Path):
         model = load_model(model, **pool.parallel.loading(None))
-    work = Work.of(model, data, recipes, subjects, limit, rendered, skip_bad_items)
+    work = Work.of(model, data, recipes, selection, rendered, skip_bad_items)
     wanted = Manifest(
         model=_model_record(model),
         dataset=DatasetRecord(
             data.name, data.digest, data.skipped, data.categories, data.content, data.source, data.read_with
         ),
-        selection=Selection(None if subjects is None else tuple(sorted(set(subjects))), limit),
+        selection=work.selection,
         protocols={name: signature(recipe) for name, recipe in work.protocols.items()},
         versions=_versions(model),
         job={} if job is None else job.model_dump(mode="json", exclude_defaults=True),

@@ -43,6 +43,7 @@ from choicewise.protocols.catalogue import (
     suite_names,
 )
 from choicewise.protocols.protocol import Protocol, signature
+from choicewise.records import Selection
 from choicewise.requests.blocks import has_shots, list_sections, misfit, with_split, without_examples
 from choicewise.requests.render import RenderedRequests
 from choicewise.running.examples import asked_selectors, checked_shots, ways_without_examples, without_shots
@@ -175,7 +176,7 @@ class DataChoice(_Value):
 class Job(Loading):
     """What is asked: every one of ``models`` under ``protocols``, on ``data`` or the benchmarks' own.
 
-    Options of loading are those of all models.  ``subjects``, ``limit`` and ``shots``: as of
+    Options of loading are those of all models.  ``subjects``, ``limit``, ``sample``, ``seed`` and ``shots``: as of
     :func:`choicewise.evaluate`, as ``executor`` and ``workers``.  ``score``: only the protocols that decide by it.
     ``include_path`` and ``allow_task_code``: of the harness's tasks.
     ``without_missing``: benchmarks whose data are nowhere are left out.
@@ -190,6 +191,8 @@ class Job(Loading):
     )
     subjects: _Texts | None = None
     limit: _Count | None = None
+    sample: _Count | None = None
+    seed: Annotated[int, Field(ge=0)] | None = None
     on_bad_item: Literal["error", "skip"] = "error"
     include_path: Annotated[tuple[_Text, ...], Strict(False)] = ()
     allow_task_code: bool = False
@@ -200,7 +203,13 @@ class Job(Loading):
     @property
     def chosen(self) -> dict[str, Any]:
         """The part of the data that is asked, as evaluate and plan take it."""
-        return {"subjects": self.subjects, "limit": self.limit, "skip_bad_items": self.on_bad_item == "skip"}
+        part = {name: getattr(self, name) for name in ("subjects", "limit", "sample", "seed")}
+        return {**part, "skip_bad_items": self.on_bad_item == "skip"}
+
+    @property
+    def selection(self) -> Selection:
+        """The part of the data that is asked.  Raises UsageError where its words don't go together."""
+        return Selection.of(self.subjects, self.limit, self.sample, self.seed)
 
     @property
     def choices(self) -> list[ModelChoice]:
@@ -256,6 +265,7 @@ def job_of(table: Mapping[str, Any]) -> Job:
         raise UsageError.about([*lacking, *problems]) from error
     if lacking:
         raise UsageError(lacking[0])
+    _ = job.selection  # whose words go together
     return job
 
 
@@ -477,7 +487,7 @@ def open_source(source: Source, job: Job, progress: Download | None = None, meas
     if not measured:
         return OpenedSource(source, data, named, 1, left_out, lacking)
     recipes = {name: with_split(recipe, data) for name, recipe in named.items()}
-    sections = list_sections(data, recipes, job.subjects, job.limit)
+    sections = list_sections(data, recipes, job.selection)
     work = Work(data, recipes, sections, source.rendered, job.chosen["skip_bad_items"])
     stretches = list(work.stretches())
     work.check(stretches)

@@ -13,7 +13,20 @@ from choicewise.data.dataset import Dataset
 from choicewise.engine import build, cut_shards, shard_tokens
 from choicewise.models.model import Model
 from choicewise.protocols.protocol import Protocol
-from choicewise.questions import Blanks, Conclusion, Cosine, Generation, Ids, MaskedLoss, Mass, Rendition, Span
+from choicewise.questions import (
+    Blanks,
+    Conclusion,
+    Cosine,
+    Generation,
+    Ids,
+    MaskedLoss,
+    Mass,
+    Rendition,
+    SetSpan,
+    Span,
+    question_key,
+)
+from choicewise.records import Selection
 from choicewise.requests.blocks import prepare_block
 from choicewise.requests.render import RenderedRequests
 from choicewise.requests.request import BlockQuestion, PreparedBlock
@@ -85,6 +98,8 @@ def plan(
     *,
     subjects: Sequence[str] | None = None,
     limit: int | None = None,
+    sample: int | None = None,
+    seed: int | None = None,
     rendered: Sequence[RenderedRequests] = (),
     skip_bad_items: bool = False,
     probe: bool = True,
@@ -95,7 +110,7 @@ def plan(
     With ``probe`` the model answers the first questions for about a second; without it, its weights are not used.
     ``progress`` is called with (done, total) of the work as in evaluate, block by block.
     """
-    work = Work.of(model, data, protocols, subjects, limit, rendered, skip_bad_items)
+    work = Work.of(model, data, protocols, Selection.of(subjects, limit, sample, seed), rendered, skip_bad_items)
     stretches = list(work.stretches())
     work.check(stretches)
     tokens_asked = tokens_unique = shots_dropped = tokens_dropped = done = 0
@@ -133,10 +148,11 @@ def unique_tokens(questions: Sequence[BlockQuestion], tokenizer: Tokenizer) -> i
     """Input tokens when every common beginning is computed once, and every generation goes to its full length.
 
     Only questions that are answered together share a beginning: spans, masses and greedy generations of one token;
-    longer and sampled generations; masked losses and cosines.  Blanks and renditions share nothing.
+    longer and sampled generations; masked losses and cosines.  Blanks and renditions share nothing, sets their context.
     """
     spans: list[Span | Mass] = []
     contexts, states = [], []
+    sets: dict[str, int] = {}  # contexts with a set, each computed once with all that follows it
     generations: dict[str, int] = {}  # before conclusions; no two of full length share generated tokens
     alone = 0
     for question in questions:
@@ -148,7 +164,7 @@ def unique_tokens(questions: Sequence[BlockQuestion], tokenizer: Tokenizer) -> i
             case Conclusion(generation=generation):
                 number = generations.setdefault(generation.key, len(generations))
                 spans.append(question.after(np.full(generation.limit, number, dtype=np.int32)))
-            case Generation(sampling=None, limit=1):
+            case Generation(sampling=None, limit=1, thought=None):
                 spans.append(_input(question.context))
             case Generation():
                 contexts.append(_input(question.context))
@@ -157,9 +173,12 @@ def unique_tokens(questions: Sequence[BlockQuestion], tokenizer: Tokenizer) -> i
                 states.append(question.span)
             case Blanks() | Rendition():
                 alone += question.inputs
+            case SetSpan():
+                sets[question_key(b"", question.context, question.edges)] = len(question.context)
+                alone += len(question.continuation) - 1
             case Cosine():
                 states += [_input(question.left), _input(question.right)]
-    return sum(len(build(group)) for group in (spans, contexts, states)) + alone
+    return sum(len(build(group)) for group in (spans, contexts, states)) + sum(sets.values()) + alone
 
 
 def _input(text: Ids) -> Span:

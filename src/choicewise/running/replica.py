@@ -26,7 +26,7 @@ from choicewise.errors import ChoicewiseError, ModelError
 from choicewise.models.load import load_model
 from choicewise.models.model import Model, Recipe, SelfCheck
 from choicewise.records import OBSERVATIONS
-from choicewise.running.work import observe
+from choicewise.running.observe import observe
 from choicewise.store.tables import make_table
 
 DEATHS = 3

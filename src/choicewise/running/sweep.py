@@ -338,7 +338,8 @@ def with_cells(
         folder = folders.setdefault(model.label, free_name(model.folder, folders.values()))
         for source in sources:
             inside = data.setdefault(source.name, free_name(folder_name(Path(source.name).stem), data.values()))
-            part = (job.subjects, job.limit, job.on_bad_item == "skip")
+            drawn = (job.sample, job.selection.seed) if job.sample else ()
+            part = (job.subjects, job.limit, job.on_bad_item == "skip", *drawn)
             content = [__version__, model.state, asked_of[source.name], part]
             asked = hashlib.sha256(json.dumps(content).encode()).hexdigest()
             new = CellRecord(model.label, source.name, f"{folder}/{inside}", asked)

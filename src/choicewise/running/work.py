@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Self, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
@@ -19,9 +18,10 @@ from choicewise.models.model import Model
 from choicewise.protocols.catalogue import entries
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import supported_readings
-from choicewise.questions import Conclusion, Cosine, Generation, Ids, MaskedLoss, Mass, Question, Span, TokenScores
-from choicewise.records import ObservationRow, ServerRecord
+from choicewise.questions import Conclusion, Question, Span
+from choicewise.records import Selection, ServerRecord
 from choicewise.requests.blocks import (
+    ALL,
     Ask,
     Block,
     Section,
@@ -29,8 +29,10 @@ from choicewise.requests.blocks import (
     list_asks,
     list_sections,
     no_chat,
+    open_thought,
     prepare_block,
     refuse_problems,
+    settled,
     unsupported,
     with_split,
 )
@@ -38,14 +40,7 @@ from choicewise.requests.render import RenderedRequests
 from choicewise.requests.request import BlockQuestion
 from choicewise.results.run import by_reason, refused_lines
 from choicewise.store.folder import RunFolder
-from choicewise.tokens.byte_coverings import (
-    ByteProbability,
-    TokenQuestion,
-    answer_with_bytes,
-    parts,
-    sizes,
-    token_sizes,
-)
+from choicewise.tokens.byte_coverings import ByteProbability, parts
 from choicewise.tokens.tokenizer import Tokenizer, common_prefix
 
 if TYPE_CHECKING:
@@ -59,7 +54,8 @@ Stretch = tuple[Section, int, int, list[Ask]]
 class Work:
     """The items of ``sections`` under ``protocols``, each of which names its split.
 
-    ``refused``: protocols that the model can't be asked under, with the reason.
+    ``refused``: protocols that the model can't be asked under, with the reason.  ``selection``: what of the data the
+    sections are.
     """
 
     data: Dataset
@@ -68,6 +64,7 @@ class Work:
     rendered: Sequence[RenderedRequests] = ()
     skip_bad_items: bool = False
     refused: Mapping[str, str] = field(default_factory=dict)
+    selection: Selection = ALL
 
     @classmethod
     def of(
@@ -75,24 +72,28 @@ class Work:
         model: Model,
         data: Dataset,
         protocols: Mapping[str, Protocol],
-        subjects: Sequence[str] | None = None,
-        limit: int | None = None,
+        selection: Selection = ALL,
         rendered: Sequence[RenderedRequests] = (),
         skip_bad_items: bool = False,
     ) -> Self:
-        """All of ``data``, or the named subjects, or the first ``limit`` items of each.
+        """What is selected of ``data``.
 
-        Warns of protocols that the model can't be asked under, which are no part of the work.  Raises ModelError where
-        that is all of them, DataError and UsageError for a selection that there is not.
+        Warns of protocols that the model can't be asked under, which are no part of the work, and of a sample that is
+        all of the data or nothing of a subject.  Raises ModelError where no protocol is left, DataError and UsageError
+        for a selection that there is not.
         """
         recipes = {name: with_split(recipe, data) for name, recipe in protocols.items()}
-        refused = refusals(model, data, recipes, list_sections(data, recipes, subjects, limit), rendered)
+        refused = refusals(model, data, recipes, list_sections(data, recipes, selection), rendered)
         if recipes and len(refused) == len(recipes):
             refuse_all(model, refused)
         for line in refused_lines(refused):
             warnings.warn(f"{line}; the other protocols are asked", stacklevel=3)
         recipes = {name: recipe for name, recipe in recipes.items() if name not in refused}
-        return cls(data, recipes, list_sections(data, recipes, subjects, limit), rendered, skip_bad_items, refused)
+        selection, said = settled(data, recipes, selection)
+        if said:
+            warnings.warn(said, stacklevel=3)
+        sections = list_sections(data, recipes, selection)
+        return cls(data, recipes, sections, rendered, skip_bad_items, refused, selection)
 
     @cached_property
     def asks(self) -> Sequence[Ask]:
@@ -189,7 +190,7 @@ def _unservable(model: Model, protocol: Protocol) -> str | None:
     for data in QUIZZES:
         own = with_split(protocol, data)
         try:
-            return objection(model, data, own, list_sections(data, {"": own}, None, None))
+            return objection(model, data, own, list_sections(data, {"": own}))
         except DataError as error:
             unfit = error
     raise unfit
@@ -233,13 +234,18 @@ def lacking(model: Model, protocol: Protocol) -> str | None:
     reason = unsupported(protocol, model.name, model.supports)
     if reason is None and protocol.chat != "none":
         reason = no_chat(protocol, model.name, model.tokenizer.chat)
+    if reason is None and protocol.chat != "none":
+        try:
+            reason = open_thought(protocol, model.name, model.tokenizer.chat)
+        except ModelError as error:
+            reason = error.message
     return reason
 
 
 def check_all(model: Model, data: Dataset, protocols: Mapping[str, Protocol]) -> None:
     """ModelError where ``model`` can't be asked under one of ``protocols``, which only make sense together."""
     recipes = {name: with_split(recipe, data) for name, recipe in protocols.items()}
-    if refused := refusals(model, data, recipes, list_sections(data, recipes, None, 1)):
+    if refused := refusals(model, data, recipes, list_sections(data, recipes, Selection(limit=1))):
         refuse_all(model, refused)
 
 
@@ -272,7 +278,8 @@ def objection(
     if section is None:
         return None
     asks = list_asks({"": protocol})
-    block = Block(section.split, section.subject, 0, section.items[:TRIED], asks, 0)
+    drawn = None if section.drawn is None else section.drawn[:TRIED]
+    block = Block(section.split, section.subject, 0, section.items[:TRIED], asks, 0, drawn)
     try:
         prepared = prepare_block(data, block, model, skip_bad_items=True, rendered=rendered)
     except ModelError as error:
@@ -297,78 +304,6 @@ def asked_parts(question: BlockQuestion, tokenizer: Tokenizer) -> Iterator[Quest
             yield from parts(question, tokenizer)
         case _:
             yield question
-
-
-NO_TOKENS = "the server names no tokens of the text that it generated, so nothing can be scored after it"
-"""Why what follows a generation has no answer."""
-
-
-def observe(model: Model, wanted: Mapping[str, BlockQuestion]) -> Iterator[ObservationRow]:
-    """One observation per question of ``wanted`` (by key), in the order in which the model answers.
-
-    Generations after which something is scored come first; one that is not ``wanted`` itself, because an earlier run
-    kept it, is generated again and gives the same tokens.  Nothing is scored after one that has no answer: what
-    follows it is unanswered for the same reason.
-    """
-    needed = {q.generation.key: q.generation for q in wanted.values() if isinstance(q, Conclusion)}
-    generated: dict[str, ObservationRow] = {}
-    for row in _answers(model, needed):
-        generated[row.key] = row
-        if row.key in wanted:
-            yield row
-    asked: dict[str, TokenQuestion] = {}
-    lost: dict[str, tuple[TokenQuestion, str]] = {}
-    for key, question in wanted.items():
-        if not isinstance(question, Conclusion):
-            if key not in needed:
-                asked[key] = question
-            continue
-        chain = generated[question.generation.key]
-        if chain.missing is not None:
-            lost[key] = question.span, chain.missing
-        elif chain.text and not len(chain.tokens):
-            lost[key] = question.span, NO_TOKENS
-        else:
-            asked[key] = question.after(np.asarray(chain.tokens, dtype=np.int32))
-    bytes_of = token_sizes(model.tokenizer)
-    yield from (_unanswered(key, question, reason, bytes_of) for key, (question, reason) in lost.items())
-    yield from _answers(model, asked)
-
-
-def _answers(model: Model, questions: Mapping[str, TokenQuestion]) -> Iterator[ObservationRow]:
-    keys, bytes_of = list(questions), token_sizes(model.tokenizer)
-    for index, answer in answer_with_bytes(model.answer, list(questions.values()), model.tokenizer):
-        key, question, text = keys[index], questions[keys[index]], answer.text
-        if answer.missing is not None:
-            yield _unanswered(key, question, answer.missing, bytes_of)
-            continue
-        if isinstance(question, Generation) and text is None and not answer.is_nan:  # of NaN no token is the likeliest
-            text = model.tokenizer.decode(answer.tokens)
-        own_sizes = sizes(question, answer, bytes_of)
-        numbers = key, answer.tokens, own_sizes, answer.logprobs, answer.ranks, text, answer.value
-        yield ObservationRow(*numbers, at_most=answer.at_most or None)
-
-
-def _unanswered(key: str, question: TokenQuestion, reason: str, bytes_of: Ids) -> ObservationRow:
-    """NaN at every token that was to be scored: without tokens it would look as if nothing had been asked."""
-    answer = TokenScores.unanswered(reason, _scored(question))
-    own_sizes = sizes(question, answer, bytes_of)
-    numbers = key, answer.tokens, own_sizes, answer.logprobs, answer.ranks
-    return ObservationRow(*numbers, value=answer.value, missing=reason)
-
-
-def _scored(question: TokenQuestion) -> npt.ArrayLike:
-    match question:
-        case Mass():
-            return question.members.ids[:1]
-        case MaskedLoss():
-            return question.span.continuation
-        case Cosine() | Generation():
-            return ()
-        case ByteProbability():
-            return question.continuation[np.asarray(question.offsets[:-1]) - question.offsets[0]]
-        case _:
-            return question.continuation
 
 
 TEXT: Final = "The capital of France is"

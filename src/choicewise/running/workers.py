@@ -21,8 +21,8 @@ from choicewise.records import ObservationRow, RequestRow, SpanRow
 from choicewise.requests.blocks import Block, prepare_block
 from choicewise.requests.render import RenderedRequests
 from choicewise.requests.request import BlockQuestion, PreparedBlock
+from choicewise.running.observe import observe
 from choicewise.running.replica import DEATHS, Answered, Identity, Replica, ReplicaDied, process_replicas
-from choicewise.running.work import observe
 from choicewise.store.folder import Keys, TokenCounter
 from choicewise.tokens.tokenizer import Tokenizer
 

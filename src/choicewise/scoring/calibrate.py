@@ -118,6 +118,20 @@ def order_predictions(
     return predictions
 
 
+def answer_places(views: str, predictions: Integers, item_offsets: Integers) -> Integers:
+    """Where the predicted options stood in each order, int64 [orders, items] as ``predictions``; -1 for none."""
+    places = np.full_like(predictions, -1)
+    for items, rows in by_length(item_offsets):
+        orders = _option_orders(views, rows.shape[1], len(predictions))
+        if orders is not None:
+            place_of = np.argsort(orders, axis=1)
+            own = np.minimum(np.arange(len(predictions)), len(orders) - 1)
+            own = np.where(np.arange(len(predictions)) < len(orders), own, 0)
+            predicted = predictions[:, items]
+            places[:, items] = np.where(predicted < 0, -1, place_of[own[:, None], np.maximum(predicted, 0)])
+    return places
+
+
 def _share_range(scores: Range) -> Range:
     """The lowest and the highest log share of each label: it alone up and all others down, and the reverse."""
     low, high = np.empty_like(scores[0]), np.empty_like(scores[0])

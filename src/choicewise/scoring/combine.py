@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from choicewise.protocols.protocol import Protocol as Recipe
+from choicewise.scoring.answers import Statuses, Written, judged
 from choicewise.scoring.calibrate import calibrated, calibrated_range
 from choicewise.scoring.decide import Decisions, decided, decided_between, letter_match
 from choicewise.scoring.extract import NUMBERS, RULES
@@ -67,8 +68,8 @@ class Observed(Protocol):
     def part_lows(self) -> list[Floats]:
         """The lowest that the log-likelihoods of the parts may be, float64 [rows] each."""
 
-    def generated(self) -> Sequence[str | None]:
-        """The generated text of every item; None where there is none."""
+    def written(self, limit: int) -> Sequence[Written | str | None]:
+        """The text of every item with its end, of at most ``limit`` tokens (:func:`~.answers.judged`)."""
 
     def generation(self) -> Continuations:
         """The generated tokens, one row per item."""
@@ -80,8 +81,9 @@ class Observed(Protocol):
         """The choices of every item as they were shown; empty where it could not be asked."""
 
 
-Decision = tuple[Floats | None, Decisions, Lows | None]
-"""Scores, float64 [rows], or None where a letter is read from text; what was decided; and how low scores may be."""
+Decision = tuple[Floats | None, Decisions, Lows | None, Statuses | None]
+"""Scores, float64 [rows], or None where a letter is read from text; what was decided; how low scores may be; and what
+became of every text, None where none is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +98,20 @@ class Combiner:
 
     scores: Callable[[Recipe, Observed], Floats]
     retrieved: Callable[[Recipe, Observed], Continuations | None] = lambda protocol, observed: None
-    decide: Callable[[Recipe, Observed], tuple[Floats | None, Decisions]] | None = None
+    decide: Callable[[Recipe, Observed], tuple[Floats | None, Decisions, Statuses]] | None = None
     ranges: Callable[[Recipe, Observed], Range] | None = None
 
     def decision(self, protocol: Recipe, observed: Observed) -> Decision:
         """Scores and decisions under ``protocol``."""
         if self.decide is not None:
-            scores, decisions = self.decide(protocol, observed)
-            return scores, decisions, None if scores is None else Lows.of(scores, scores)
+            scores, decisions, statuses = self.decide(protocol, observed)
+            return scores, decisions, None if scores is None else Lows.of(scores, scores), statuses
         if not observed.bounded:
             known = self.scores(protocol, observed)
-            return known, decided(protocol, known, observed.item_offsets, observed.right), Lows.of(known, known)
+            return known, decided(protocol, known, observed.item_offsets, observed.right), Lows.of(known, known), None
         low, high = self.range(protocol, observed)
-        return high, decided_between(protocol, (low, high), observed.item_offsets, observed.right), Lows.of(low, high)
+        decisions = decided_between(protocol, (low, high), observed.item_offsets, observed.right)
+        return high, decisions, Lows.of(low, high), None
 
     def range(self, protocol: Recipe, observed: Observed) -> Range:
         """The lowest and the highest that every score may be; NaN where it is missing, or not known."""
@@ -206,11 +209,22 @@ def compare(rule: str, texts: Sequence[str | None], solutions: Sequence[Sequence
     ``solutions``: the choices of every item, of which the first is the solution.  A text without a number is wrong;
     None is missing.
     """
-    right = np.full(len(texts), np.nan)
+    return _compared(_verdicts(rule, texts, solutions))
+
+
+def _compared(verdicts: Floats) -> Decisions:
+    credit = np.where(np.isnan(verdicts), np.nan, verdicts == 1)
+    return Decisions.uncompared(np.where(verdicts == 1, 0, -1), credit)
+
+
+def _verdicts(rule: str, texts: Sequence[str | None], solutions: Sequence[Sequence[str]]) -> Floats:
+    """1 for a text with the number of its solution, 0 for another number, -1 for none, NaN without a text."""
+    verdicts = np.full(len(texts), np.nan)
     for item, (text, choices) in enumerate(zip(texts, solutions, strict=True)):
         if text is not None and choices:
-            right[item] = bool(NUMBERS[rule](text, choices[0]))
-    return Decisions.uncompared(np.where(right == 1, 0, -1), right)
+            same = NUMBERS[rule](text, choices[0])
+            verdicts[item] = -1 if same is None else same
+    return verdicts
 
 
 def expected_rating(parts: Sequence[Continuations]) -> Floats:
@@ -377,16 +391,22 @@ def _generate_longest(generated: Continuations, item: int, texts: Sequence[str])
     return choice, ends.index(end) + 1 if end in ends else 0
 
 
-def _generate_decisions(protocol: Recipe, observed: Observed) -> tuple[Floats | None, Decisions]:
-    if protocol.decision == "letter-match":
-        return None, letter_match(observed.generated(), observed.options(), observed.gold, protocol.letters)
-    if protocol.decision == "option-match":
+def _generate_decisions(protocol: Recipe, observed: Observed) -> tuple[Floats | None, Decisions, Statuses]:
+    written = observed.written((protocol.new_tokens or 0) + (protocol.thought_tokens or 0))
+    texts = [each.read(protocol.cut) if isinstance(each, Written) else None for each in written]
+    rule, scores = protocol.decision, None
+    if rule == "letter-match":
+        decisions = letter_match(texts, observed.options(), observed.gold, protocol.labels)
+    elif rule == "option-match":
         said = _generate_options(observed)
-        return SCORES[protocol.score](said), option_match(said, observed.right)
-    if protocol.decision in NUMBERS:
-        return None, compare(protocol.decision, observed.generated(), observed.options())
-    choices = [end - start for start, end in pairwise(observed.item_offsets.tolist())]
-    return None, extract(protocol.decision, observed.generated(), observed.gold, choices, protocol.letters)
+        scores, decisions = SCORES[protocol.score](said), option_match(said, observed.right)
+    elif rule in NUMBERS:
+        verdicts = _verdicts(rule, texts, observed.options())
+        return None, *judged(protocol, written, verdicts >= 0, _compared(verdicts))
+    else:
+        choices = [end - start for start, end in pairwise(observed.item_offsets.tolist())]
+        decisions = extract(rule, texts, observed.gold, choices, protocol.labels)
+    return scores, *judged(protocol, written, decisions.prediction >= 0, decisions)
 
 
 def _generate_retrieved(protocol: Recipe, observed: Observed) -> Continuations | None:
@@ -468,6 +488,7 @@ COMBINERS: dict[str, Combiner] = {
         ranges=lambda protocol, observed: rating_range(observed.parts()),
     ),
     "select": Combiner(lambda protocol, observed: SELECT[protocol.score](observed.parts())),
+    "set-based": _LOGLIKELIHOOD,
     "spellings": Combiner(
         lambda protocol, observed: log_sum(observed.parts()),
         ranges=lambda protocol, observed: (

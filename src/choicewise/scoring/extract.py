@@ -12,14 +12,22 @@ comma there joins two patterns into one ("故选A只有B对"), so that neither i
 numbers were published with it.  The last pattern takes the first letter anywhere, the article "A" included.
 
 Patterns and replacements: openai/simple-evals common.py@f517a91 (ANSWER_PATTERN_MULTICHOICE, as gpqa_eval.py uses it,
-and MULTILINGUAL_ANSWER_PATTERN_TEMPLATE with its normalisations, as mmlu_eval.py@9768118 does).  A-D in the
-source are the item's letters here, the same for four options.
+and MULTILINGUAL_ANSWER_PATTERN_TEMPLATE with its normalisations, as mmlu_eval.py@9768118 does; both are the same at
+ee3b031).  A-D in the source are the item's letters here, the same for four options.
+
+Read at the commits in their names: TIGER-AI-Lab/MMLU-Pro, evaluate_from_local.py; EleutherAI/lm-evaluation-harness,
+tasks mmlu_pro and mmlu-redux; stanford-crfm/helm, gpqa_chain_of_thought_metric.py; UKGovernmentBEIS/inspect_ai once
+more, after 0.3.260; the package evalscope, utils/multi_choices.py, ``parse_answers``; allenai/olmo-eval,
+evals/tasks/gpqa.py; huggingface/lighteval, metrics/utils/extractive_match_utils.py, indices with English words and an
+anchor; open-compass/opencompass once more.  Where a source reads A-J or A-Z whatever an item has, so do these; what it
+then reads is no option's letter, and it looks no further.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Final
 
 _PATTERNS = (
@@ -39,12 +47,43 @@ _PATTERNS = (
 """In the order in which they are tried; ``@`` stands for the letters of the item's options."""
 
 
+_ADDED = {
+    r"答案是?\s*:\s*([@])": (r"答案选项应?该?是\s*([@])", r"答案选项应?该?为\s*([@])"),
+    r"答案应该?选\s*([@])": (
+        *(r"答案选项为?\s*：\s*([@])", r"答案选项为?\s+\(?\*?\*?([@])\*?\*?\)?", r"答案选项是?\s*:\s*([@])"),
+    ),
+    r"答案为\s?(\S+)(?:。|$)": (r"(?i)ANSWER\s*:\s*([@])",),
+    r"[Tt]he answer is:?\s+\(?([@])\)?": (r"[Tt]he answer is:?\s+\(?\*?\*?([@])\*?\*?\)?",),
+    r"[Tt]he correct answer is option:?\s+\(?([@])\)?": (
+        *(r"[Tt]he correct answer is:?.*?boxed{([@])}", r"[Tt]he correct option is:?.*?boxed{([@])}"),
+        r"[Tt]he correct answer option is:?.*?boxed{([@])}",
+    ),
+}
+"""Pattern → those that stand behind it at a5acc4b."""
+
+_PATTERNS_2026 = tuple(each for pattern in _PATTERNS for each in (pattern, *_ADDED.get(pattern, ())))
+
+
 def first_option(text: str, letters: str) -> str | None:
     """The first letter, in the order of the options, within the first match that holds one."""
     for pattern in _PATTERNS:
         if match := re.search(pattern.replace("@", re.escape(letters)), text, re.DOTALL):
             for letter in letters:
                 if letter in match[0]:
+                    return letter
+    return None
+
+
+def _first_option_2026(text: str, letters: str) -> str | None:
+    """The same with more patterns, within what the first group of a match holds where it holds anything.
+
+    Of a letter between white space and a sign that group is the white space, so that it is not read there.
+    """
+    text = text.strip()
+    for pattern in _PATTERNS_2026:
+        if match := re.search(pattern.replace("@", re.escape(letters)), text, re.DOTALL):
+            for letter in letters:
+                if letter in (match[1] or match[0]):
                     return letter
     return None
 
@@ -157,12 +196,152 @@ _WRAPPED: Final = (
 
 
 def _last_answer_unwrapped(text: str, letters: str) -> str | None:
-    """0.3.264 on: the same, once a letter within ``$``, ``**`` or parentheses is unwrapped; a comma may follow it."""
+    """0.3.264 on: the same, once a letter within ``$``, ``**`` or parentheses is unwrapped."""
     for pattern, kept in _WRAPPED:
         text = pattern.sub(kept, text)
+    return _last_answer_with_comma(text, letters)
+
+
+def _last_answer_with_comma(text: str, letters: str) -> str | None:
+    """499e615: as before, and a comma may follow the letter."""
     matches = _LINE.findall(text) or _ANYWHERE.findall(text)
     tokens = [token for token in matches[-1].strip().rstrip(".").upper().split(",") if token] if matches else []
     return tokens[0] if len(tokens) == 1 and len(tokens[0]) == 1 and tokens[0] in letters else None
+
+
+_A_TO_J: Final = "ABCDEFGHIJ"
+
+
+def _option(letter: str | None, letters: str) -> str | None:
+    """What was read, where an option has that letter."""
+    return letter if letter is not None and letter in letters else None
+
+
+def _said(pattern: str, text: str, letters: str) -> str | None:
+    """What the first match of ``pattern`` reads, in which ``@`` stands for A to J and the item's letters."""
+    match = re.search(pattern.replace("@", re.escape("".join(dict.fromkeys(_A_TO_J + letters)))), text)
+    return match and match[1]
+
+
+_ANSWER_IS: Final = r"answer is \(?([@])"
+
+
+def _answer_is(text: str, letters: str) -> str | None:
+    """The letter behind the first "answer is" that has one."""
+    return _option(_said(_ANSWER_IS, text, letters), letters)
+
+
+def _mmlu_pro(text: str, letters: str) -> str | None:
+    """That letter; else that behind the last "answer:" of the first line that has one; else the last one that stands
+    alone.
+
+    For a text without any the source draws an option at random; here it has none, and is wrong.
+    """
+    return _option(_said(_ANSWER_IS, text, letters) or _behind_answer(text, letters) or _last(text, letters), letters)
+
+
+def _behind_answer(text: str, letters: str) -> str | None:
+    """As ``.*[aA]nswer:\\s*([A-J])`` reads, in time that does not grow with the square of a line."""
+    places = re.finditer(rf"(?=[aA]nswer:\s*([{_A_TO_J}{re.escape(letters)}]))", text)
+    letter, end = None, len(text)
+    for place in places:
+        if place.start() > end:
+            break
+        if letter is None:
+            end = text.find("\n", place.start()) % (len(text) + 1)
+        letter = place[1]
+    return letter
+
+
+def _last(text: str, letters: str) -> str | None:
+    """As ``\\b[A-J]\\b(?!.*\\b[A-J]\\b)`` reads, likewise."""
+    alone = re.findall(rf"\b[{_A_TO_J}{re.escape(letters)}]\b", text)
+    return alone[-1] if alone else None
+
+
+_HELM_GPQA: Final = (
+    *(_ANSWER_IS, r"\[aA\]nswer:\s*\(?([@])", r"correct answer is [^A-Za-z]*([@])"),
+    r"correct answer is [^A-Z]*([@])",
+)
+"""The second has its brackets escaped, as in the source, and reads no text but "[aA]nswer:"."""
+
+
+def _helm_gpqa(text: str, letters: str) -> str | None:
+    """What the first of four patterns that matches reads."""
+    return _option(next(filter(None, (_said(each, text, letters) for each in _HELM_GPQA)), None), letters)
+
+
+_MARKER: Final = re.compile(r"(?i)ANSWER\s*:\s*\**\s*")
+
+_TYPESET: Final = re.compile(r"(?:(?:\$+|\\\(|\\(?:boxed|fbox|text|textbf|mathbf|mathrm)\s*\{)\s*)*")
+
+_LABELS: Final = (
+    re.compile(r"[\(\[（【]\s*([A-Za-z\d](?:\s*[,，/、]\s*[A-Za-z\d])*)\s*[\)\]）】]"),
+    re.compile(r"([A-Za-z\d][A-Za-z\d ,，/、]*)"),
+)
+"""One label or several in brackets, and without."""
+
+
+def _evalscope(text: str, letters: str) -> str | None:
+    """The one label behind the last "ANSWER:" that has any; where none has, the last capital, if it is an option's.
+
+    Several labels behind it are no answer.
+    """
+    for marker in reversed([*_MARKER.finditer(text)]):
+        start = marker.end()
+        if match := _TYPESET.match(text, start):
+            start = match.end()
+        for pattern in _LABELS:
+            if (match := pattern.match(text, start)) and (labels := _labels(match[1], letters)):
+                return _option(labels, letters) if len(labels) == 1 else None
+    return _option(next((character for character in reversed(text) if character.isupper()), None), letters)
+
+
+def _labels(said: str, letters: str) -> str:
+    """The words that ``said`` begins with and that are made of labels, with "and" and "or" between two of them."""
+    words = [*re.finditer(r"[A-Za-z\d]+", said)]
+    labels = [set(word[0]) <= set(letters) for word in words]
+    end = 0
+    for place, word in enumerate(words):
+        if labels[place]:
+            end = word.end()
+        elif not (end and True in labels[place + 1 : place + 2] and word[0].lower() in ("and", "or")):
+            break
+    return said[:end]
+
+
+def _olmo_eval_gpqa(text: str, letters: str) -> str | None:
+    """Behind the last "ANSWER:" any letter, as a capital; else the last in parentheses; else the last one alone.
+
+    The first letter of a word behind "ANSWER:" counts, too; what is read there or in parentheses is final.
+    """
+    for pattern in (r"(?i)ANSWER\s*:\s*\(?([A-Z])\)?", r"\(([A-Z])\)", r"\b([A-Z])\b"):
+        if said := re.findall(pattern, text):
+            return _option(said[-1].upper(), letters)
+    return None
+
+
+@lru_cache(maxsize=64)
+def _anchored(letters: str) -> tuple[re.Pattern[str], ...]:
+    """In the order in which they are tried."""
+    index = rf"(?P<index>[{re.escape(letters)}]|\([{re.escape(letters)}]\))"
+    end = r"(?:\*\*)?(?:\.|,|\s?:| |$)"
+    alone = rf"(?:^| )(?:\*\*)?{index}{end}"
+    patterns = (
+        *(rf"(?i:final answer is):?\s*{index}\.?\s?I hope", rf"(?i:final answer.{{0,100}}?)\s+is:?\s*{index}"),
+        *(rf"(?i:answer)\s?:.{{0,50}}?{alone}", rf"(?i:answer).{{0,50}}?{alone}"),
+        *(rf"^(?:\*\*)?{index}{end}", rf"\n(?:\*\*)?{index}{end}"),
+    )
+    return tuple(re.compile(pattern) for pattern in patterns)
+
+
+def _lighteval_indices(text: str, letters: str) -> str | None:
+    """The match that ends last, of the first pattern that has one: "final answer", "answer", start of text or line."""
+    for pattern in _anchored(letters):
+        if matches := [*pattern.finditer(text)]:
+            last = max(matches, key=lambda match: (match.end(), -match.start()))
+            return last["index"].strip("()")
+    return None
 
 
 def _first(text: str) -> str | None:
@@ -192,6 +371,14 @@ RULES: Mapping[str, Rule] = {
     "inspect@0.3.121": _inspect_first_answer,
     "inspect@0.3.221": _last_answer,
     "inspect@0.3.264": _last_answer_unwrapped,
+    "inspect@499e615": _last_answer_with_comma,
+    "mmlu-pro@f418b11": _mmlu_pro,
+    "harness-answer-is@4e7e0d4": _answer_is,
+    "helm-gpqa@63754d0": _helm_gpqa,
+    "evalscope@1.14.1": _evalscope,
+    "olmo-eval-gpqa@e8b88f1": _olmo_eval_gpqa,
+    "lighteval-indices@3fd1526": _lighteval_indices,
+    "opencompass@a5acc4b": _first_option_2026,
 }
 """Rules for letters.
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from choicewise.data.items import Categories
-from choicewise.protocols.protocol import Metric
+from choicewise.protocols.metrics import Metric
 from choicewise.scoring.decide import Decisions
 from choicewise.scoring.observed import Floats, Integers, Mask, reduce_rows, row_of
 
@@ -329,12 +329,13 @@ def by_group(decisions: Decisions, groups: Sequence[str], counted: bool = True) 
 
 
 def number(value: Value, metric: Metric) -> Value:
-    """The number that a mean credit is under ``metric``: the mean itself, or exp(-mean) of log-likelihoods in nats.
+    """The number that a mean credit is under ``metric``: the mean itself, or exp(-mean) where it is ``exponential``.
 
-    The standard error of the latter follows by the delta method, the interval from that of the mean.
+    The standard error of the latter follows by the delta method, the interval from that of the mean.  Intervals end
+    where the metric's range does.
     """
-    if metric.share:
-        low, high = np.clip([value.ci_low, value.ci_high], 0.0, 1.0).tolist()
+    if not metric.exponential:
+        low, high = np.clip([value.ci_low, value.ci_high], metric.low, metric.high).tolist()
         return value if metric.counted else replace(value, ci_low=low, ci_high=high)
     with np.errstate(over="ignore"):
         result, high, low = np.exp(np.negative([value.value, value.ci_low, value.ci_high])).tolist()
@@ -350,6 +351,7 @@ def _place(subject: str, categories: Categories) -> tuple[str, str]:
 GROUPS: dict[str, Callable[[str, Categories], str]] = {
     "micro": lambda subject, categories: "all",
     "macro": lambda subject, categories: "all",
+    "bytes": lambda subject, categories: "all",
     "subjects": lambda subject, categories: subject,
     "categories": lambda subject, categories: _place(subject, categories)[0],
     "subcategories": lambda subject, categories: _place(subject, categories)[1],
@@ -369,6 +371,7 @@ def _by(
 
 AGGREGATIONS: dict[str, Callable[..., dict[str, Value]]] = {
     "micro": lambda decisions, subjects, categories, counted=True: {"all": micro(decisions, None, counted)},
+    "bytes": lambda decisions, subjects, categories, counted=True: {"all": micro(decisions, None, counted)},
     "macro": lambda decisions, subjects, categories, counted=True: {"all": macro(decisions, subjects, counted)},
     "subjects": lambda decisions, subjects, categories, counted=True: by_group(decisions, subjects, counted),
     "categories": partial(_by, "categories"),
@@ -377,5 +380,6 @@ AGGREGATIONS: dict[str, Callable[..., dict[str, Value]]] = {
 """Aggregation by name: from decisions, each item's subject and the dataset's categories to the rows it prints by name;
 ``counted``: as in :func:`micro`.
 
+Under bytes the credits are made for a plain mean (:func:`choicewise.scoring.probabilities.credits`).
 Categories and subcategories are means over their questions, one row each, as the original MMLU scripts print them.
 """

@@ -39,8 +39,10 @@ SIGNIFICANT = 0.01
 """Warnings that are the outcome of a test are raised below this p-value."""
 
 
-def validity(decisions: Decisions, item_offsets: Integers, gold: Mask, metric: str = "acc") -> Validity:
+def validity(decisions: Decisions, item_offsets: Integers, gold: Mask, guesses: Floats | None = None) -> Validity:
     """The checks of one protocol's decisions; ``gold``: which rows are right choices, bool [rows].
+
+    ``guesses``: the credit of each item that is expected of guessing; None: as accuracy counts.
 
     Items with one choice can't be guessed, nor predicted otherwise.
     """
@@ -48,7 +50,7 @@ def validity(decisions: Decisions, item_offsets: Integers, gold: Mask, metric: s
     credit = decisions.credit[scored]
     if not len(credit):
         return Validity(math.nan, False, False, math.nan, math.nan)
-    chance = float(guess(item_offsets, gold, metric)[scored].mean())
+    chance = float((guess(item_offsets, gold) if guesses is None else guesses)[scored].mean())
     near = len(credit) < 2 or abs(float(credit.mean()) - chance) <= standard_error(credit)
     at_chance = near and not math.isnan(chance)
     known = decisions.prediction >= 0

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from choicewise.errors import StoreError
+from choicewise.errors import ProtocolError, StoreError
+from choicewise.protocols.protocol import parse_signature
 from choicewise.records import (
     BLOCK_FOLDER,
     FORMAT,
@@ -310,7 +311,7 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
         )
     _check_server(path, existing, wanted)
     _check_identity(path, existing, wanted)
-    protocols = {**existing.protocols, **wanted.protocols}
+    protocols = {**existing.protocols, **_spelled_as(existing.protocols, wanted.protocols)}
     if changed := [name for name, text in existing.protocols.items() if protocols[name] != text]:
         raise StoreError(f"{path} holds another protocol under the name {changed[0]}; choose another folder")
     files = existing.files
@@ -338,6 +339,20 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
     extended = replace(existing, protocols=protocols, files=files, blocks=blocks, refused=refused, **changes)
     write_manifest(path, extended)
     return extended
+
+
+def _spelled_as(there: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """The signatures ``wanted``; those of the same protocols as they are spelled ``there``, by an earlier version.
+
+    What it spelled has no axes that it did not know yet.
+    """
+    kept: dict[str, str] = {}
+    for name, text in wanted.items():
+        kept[name] = text
+        with suppress(ProtocolError):
+            if text != there.get(name, text) and parse_signature(text) == parse_signature(there[name]):
+                kept[name] = there[name]
+    return kept
 
 
 def usable_blocks(blocks: Sequence[BlockRecord], damaged: Sequence[BlockRecord]) -> tuple[BlockRecord, ...]:
@@ -396,14 +411,14 @@ def unlisted_blocks(run: Path, manifest: Manifest) -> list[Path]:
 _IDENTITY = {
     "model": ("digest", "dtype", "device", "window", "chat"),
     "dataset": ("digest",),
-    "selection": ("subjects", "limit"),
+    "selection": ("subjects", "limit", "sample", "seed"),
 }
 """What must agree for a run to be continued; names and paths may change."""
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Replace the folder's manifest in one step, then its copy."""
-    content = asdict(manifest)
+    content = manifest.stored()
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -416,7 +431,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def version_of(manifest: Manifest) -> str:
     """sha256 (64 hex) of the manifest but for the summary that it lists: the same as long as nothing more is asked."""
     files = {name: file for name, file in manifest.files.items() if name != SUMMARY}
-    return json_digest(asdict(replace(manifest, files=files)))
+    return json_digest(replace(manifest, files=files).stored())
 
 
 class _Kind(NamedTuple):

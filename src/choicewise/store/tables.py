@@ -109,7 +109,7 @@ def present_blocks(run: Path, blocks: Sequence[BlockRecord]) -> list[BlockRecord
     ]
 
 
-_REPEATED = ["prompt", "item", "subject", "null", "continuation", "missing"]
+_REPEATED = ["prompt", "item", "subject", "null", "continuation", "missing", "finish", "opened"]
 """Columns with few different values; to look for repetitions in the others takes time in vain."""
 
 

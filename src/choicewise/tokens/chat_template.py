@@ -9,10 +9,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from choicewise.data.items import has_half_character
 from choicewise.errors import ModelError, install_line
+from choicewise.thoughts import TAGS, left_open, may_begin
 from choicewise.util.cache import BoundedCache
 from choicewise.util.isolate import BoundedProcess, Limits, Record, Unavailable, serve
 from choicewise.util.jsonio import exact_json, json_digest
@@ -34,6 +35,15 @@ It is the one that the template of Llama 3.1 takes where it is told none.
 
 _MARK = "some words of the system"
 _SAID = "some words of the user"
+_THOUGHT, _ANSWER = "some words of a thought", "some words of the answer"
+
+SWITCHES: Final = ("enable_thinking", "thinking")
+"""By which arguments templates are told not to think: Qwen3 and most others; Granite and DeepSeek-V3.1."""
+
+Arguments = Mapping[str, Any]
+"""What a template is told by name."""
+
+NONE: Final[Arguments] = {}
 
 
 class Message(NamedTuple):
@@ -64,22 +74,24 @@ class ChatTemplate(BoundedProcess):
         self.text = text
         self.special = dict(special)
         self.digest = json_digest([text, self.special])
-        self._texts = BoundedCache[tuple[Message, ...], str](REMEMBERED)
+        self._texts = BoundedCache[tuple[str, tuple[Message, ...]], str](REMEMBERED)
+        self._closings: dict[str, str] = {}
 
-    def render(self, messages: Sequence[Message]) -> str:
+    def render(self, messages: Sequence[Message], arguments: Arguments = NONE) -> str:
         """The text of ``messages`` up to where the assistant speaks, or goes on with the last message if that is its.
 
-        A template that refuses a system text gets the other messages without it, as in lm-evaluation-harness
-        (``HFLM.apply_chat_template``, lm_eval/models/huggingface.py at 4e7e0d4); :attr:`takes_system` says so.  Raises
-        ModelError, with the reason, when it refuses those too, fails, or needs more time or memory than any template
-        has use for.
+        ``arguments``: what the template is told besides, such as ``enable_thinking``.  One that refuses a system text
+        gets the other messages without it, as in lm-evaluation-harness (``HFLM.apply_chat_template``,
+        lm_eval/models/huggingface.py at 4e7e0d4); :attr:`takes_system` says so.  Raises ModelError, with the reason,
+        when it refuses those too, fails, or needs more time or memory than any template has use for.
         """
-        key = tuple(messages)
+        key = exact_json(dict(arguments)), tuple(messages)
         if (known := self._texts.get(key)) is not None:
             return known
-        text, refused = self._rendered(*key)
-        if refused is not None and key[0].role == "system":
-            text, refused = self._rendered(*key[1:])
+        asked = [message._asdict() for message in messages]
+        text, refused = self._rendered(asked, arguments)
+        if refused is not None and messages[0].role == "system":
+            text, refused = self._rendered(asked[1:], arguments)
         if refused is not None:
             remedy = "ask without a chat, or in the other form of it: turns or message"
             raise ModelError(f"the model's chat template refuses the messages ({refused}); {remedy}")
@@ -95,17 +107,68 @@ class ChatTemplate(BoundedProcess):
         """Whether a system text is part of what the model reads."""
         return _MARK in self.render((Message("system", _MARK), Message("user", "Hello")))
 
+    @property
+    def may_think(self) -> bool:
+        """Whether its model may begin with a thought."""
+        return may_begin(self.text)
+
+    def opens(self, arguments: Arguments = NONE, begun: str = "") -> str:
+        """What begins the thought in which a prompt ends, or in which what the assistant has ``begun`` to say stands.
+
+        Empty for none.
+        """
+        messages = [Message("user", _SAID), *([Message("assistant", begun)] if begun else [])]
+        return left_open(self.render(messages, arguments).removesuffix(begun))
+
+    def closing(self, arguments: Arguments = NONE) -> str:
+        """What the template itself writes between a thought and an answer.
+
+        As it closes an open thought that it is told not to have, else as it shows one in a turn of the assistant's.
+        Raises ModelError where it shows neither.
+        """
+        key = exact_json(dict(arguments))
+        if key not in self._closings:
+            self._closings[key] = self._closing(arguments)
+        return self._closings[key]
+
+    def _closing(self, arguments: Arguments) -> str:
+        user = {"role": "user", "content": _SAID}
+        if self.opens(arguments):
+            prompt, _ = self._rendered([user], arguments)
+            for switch in SWITCHES:
+                text, refused = self._rendered([user], {**arguments, switch: False})
+                if refused is None and text.startswith(prompt) and any(tag in text[len(prompt) :] for tag in _CLOSING):
+                    return text[len(prompt) :]
+        turn = {"role": "assistant", "content": _ANSWER, "reasoning_content": _THOUGHT}
+        text, refused = self._rendered([user, turn], arguments, ended=True)
+        between, shown, _ = text.partition(_THOUGHT)[2].partition(_ANSWER)
+        if refused is None and shown and any(tag in between for tag in _CLOSING):
+            return between
+        raise ModelError(
+            "the model's chat template does not show how it ends a thought, so none can be closed; tell it not to "
+            "think (axis template), or use a protocol that generates an answer"
+        )
+
     @cached_property
     def _shows_the_user(self) -> bool:
         """Whether the model reads what it is asked; a template that refuses to be tried is not judged."""
-        text, refused = self._rendered(Message("user", _SAID))
+        text, refused = self._rendered([{"role": "user", "content": _SAID}], NONE)
         return refused is not None or _SAID in text
 
-    def _rendered(self, *messages: Message) -> tuple[str, str | None]:
-        """The text of ``messages``, or why the template itself refuses them."""
-        asked = [message._asdict() for message in messages]
-        answer = self._ask({"template": self.text, "special": self.special, "messages": asked})
+    def _rendered(
+        self, messages: Sequence[Mapping[str, str]], arguments: Arguments, ended: bool = False
+    ) -> tuple[str, str | None]:
+        """The text of ``messages``, or why the template itself refuses them; ``ended``: whether nobody goes on."""
+        asked = {"messages": list(messages), "arguments": dict(arguments), "ended": ended}
+        answer = self._ask({"template": self.text, "special": self.special, **asked})
         return answer.get("text", ""), answer.get("refused")
+
+
+_CLOSING = tuple(TAGS.values())
+
+
+TOLD: Final = "template"
+"""The role of what the template of a server is told by name; no message has it."""
 
 
 class ServedChat(ChatTemplate):
@@ -121,13 +184,28 @@ class ServedChat(ChatTemplate):
     takes_system = True
     """A server takes any role; whether its model reads a system text it does not say."""
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """The messages as JSON, each ``[role, content]``."""
-        return exact_json([[message.role, message.content] for message in messages])
+    may_think = True
+    """Nor does it say whether its model thinks."""
+
+    def render(self, messages: Sequence[Message], arguments: Arguments = NONE) -> str:
+        """The messages as JSON, each ``[role, content]``; then ``arguments``, as if :data:`TOLD` said them."""
+        told = [[TOLD, exact_json(dict(arguments))]] if arguments else []
+        return exact_json([*([message.role, message.content] for message in messages), *told])
+
+    def opens(self, arguments: Arguments = NONE, begun: str = "") -> str:
+        """Nothing: what the server makes of the messages is not known."""
+        return ""
+
+    def closing(self, arguments: Arguments = NONE) -> str:
+        """ModelError: so no thought can be closed."""
+        raise ModelError(
+            "the server renders the chat, so no thought can be closed here; tell its template not to think (axis "
+            "template), or name the tokenizer of a model with a chat template"
+        )
 
     @staticmethod
     def messages(text: str) -> list[Message] | None:
-        """The messages of which ``text`` is the JSON; None where it is none."""
+        """The messages of which ``text`` is the JSON, that of :data:`TOLD` included; None where it is none."""
         if not text.startswith('[["'):
             return None
         try:
@@ -139,7 +217,7 @@ class ServedChat(ChatTemplate):
 
 
 def _prepare_rendering() -> Callable[[Record], Record]:
-    """What the process does: ``{"text"}`` or ``{"refused"}`` for ``{"template", "special", "messages"}``."""
+    """What the process does: ``{"text"}`` or ``{"refused"}`` for a template with what it is told."""
     sys.modules["torch"] = None  # type: ignore[assignment]  # nothing here needs it, and it is slow to import
     try:
         from jinja2.exceptions import TemplateError
@@ -157,8 +235,8 @@ def _prepare_rendering() -> Callable[[Record], Record]:
                 conversations=[messages],
                 chat_template=question["template"],
                 add_generation_prompt=not continued,
-                continue_final_message=continued,
-                **question["special"],
+                continue_final_message=continued and not question["ended"],
+                **{**question["arguments"], **question["special"]},
             )
         except TemplateError as error:
             name, reason = type(error).__name__, str(error)[:200]

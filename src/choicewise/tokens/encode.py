@@ -191,6 +191,7 @@ class PartwiseTokenizer:
         self.inner = inner
         self.bos_id, self.eos_id, self.unknown_id = inner.bos_id, inner.eos_id, inner.unknown_id
         self.token_bytes, self.mask_id, self.digest = inner.token_bytes, inner.mask_id, inner.digest
+        self.special = inner.special
         self._uncompared, self.lossless = COMPARED, True
         self._limit = remembered
         self._forget()

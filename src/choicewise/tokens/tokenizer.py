@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property, wraps
 from threading import Lock
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from choicewise.errors import ModelError
 from choicewise.questions import Ids, TokenSet
+from choicewise.thoughts import MARKS
 from choicewise.tokens.chat_template import ChatTemplate
 
 Value = TypeVar("Value")
@@ -33,10 +35,10 @@ BYTES = 256  # tokens of :class:`ByteTokenizer` that are bytes
 class Tokenizer(Hashable, Protocol):
     """Text to token ids, and the bytes every token stands for.
 
-    ``token_bytes[i]`` holds the bytes of token ``i``; special tokens stand for no bytes.  ``unknown_id`` is the token
-    that stands for text the vocabulary can't spell, ``mask_id`` the one that hides others from a masked model, when
-    there are such.  ``digest`` (64 hex) identifies the tokenizer.  ``chat``: the template of the model's chats, where
-    it has one; it is no part of the digest.
+    ``token_bytes[i]`` holds the bytes of token ``i``; special tokens stand for no bytes, and ``special`` has the names
+    of those that have one.  ``unknown_id`` is the token that stands for text the vocabulary can't spell, ``mask_id``
+    the one that hides others from a masked model, when there are such.  ``digest`` (64 hex) identifies the tokenizer.
+    ``chat``: the template of the model's chats, where it has one; it is no part of the digest.
     """
 
     bos_id: int | None
@@ -44,6 +46,7 @@ class Tokenizer(Hashable, Protocol):
     unknown_id: int | None
     mask_id: int | None
     token_bytes: Sequence[bytes]
+    special: Mapping[int, str]
     digest: str
 
     @property
@@ -68,6 +71,7 @@ class ByteTokenizer:
     unknown_id: int | None = None
     mask_id: int | None = BYTES
     digest = "0" * 64
+    special: Mapping[int, str] = MappingProxyType({})
     chat: ChatTemplate | None = None
 
     def __init__(self) -> None:
@@ -153,6 +157,12 @@ def per_tokenizer(make: Callable[[Tokenizer], Value]) -> Callable[[Tokenizer], V
             return values[tokenizer]
 
     return value
+
+
+@per_tokenizer
+def thought_marks(tokenizer: Tokenizer) -> Mapping[int, bytes]:
+    """The special tokens by which a thought is told from an answer, with their names."""
+    return {token: name.encode() for token, name in tokenizer.special.items() if name in MARKS}
 
 
 @per_tokenizer

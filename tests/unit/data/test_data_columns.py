@@ -7,6 +7,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -322,6 +324,22 @@ def test_what_stays_open_is_said() -> None:
     assert "# 1 of them have no answer" in partly
     same = proposal([{"query": "Q", "options": ["x", "y"], "gold": 2}] * 3)
     assert "# all answers are the same: check that they count from 1" in same
+
+
+def test_a_list_of_numbers_is_a_field_in_every_format(tmp_path: Path) -> None:
+    """Votes or shares of people, which ``rename`` gives the name that they are read by."""
+    numbers = {"whole": [[3, 7], [6, 4]], "shares": [[0.3, 0.7], [1.0, 0.0]]}
+    declared = 'choices = ["A", "B"]\nanswer = "key"\nanswer_is = "label"\n[rename]\nvotes = "human_counts"\n'
+    columns = read_mapping(mapping(tmp_path, declared))
+    for name, lists in numbers.items():
+        rows = [{"question": "Which?", "A": "x", "B": f"y {each}", "key": "B", "votes": each} for each in lists]
+        write(tmp_path / f"{name}.jsonl", rows)
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([[*rows[0]], *([*map(str, row.values())] for row in rows)])
+        for ending in ("jsonl", "parquet", "csv"):
+            items = open_dataset(tmp_path / f"{name}.{ending}", columns=columns).splits["test"]
+            assert [json.loads(item.fields["human_counts"]) for item in items] == lists
 
 
 def test_a_file_of_nothing_known_gets_a_mapping_with_gaps() -> None:

@@ -49,6 +49,21 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def test_metrics_of_probabilities_say_which_way_is_better(tmp_path: Path) -> None:
+    plain = {"null": None, "decision": "argmax", "outside": "keep", "score": "sum"}
+    for metric, better, aggregation in (
+        ("brier", False, "mean"),
+        ("prob", True, "mean"),
+        ("ece", False, "choicewise_ece"),
+    ):
+        results, _ = exported(quiz(questions(6), tmp_path / metric, metric=metric, **plain), tmp_path / f"{metric}-out")
+        (told,) = results["higher_is_better"].values()
+        assert set(told.values()) == {better}
+        (config,) = results["configs"].values()
+        assert {each["aggregation"] for each in config["metric_list"]} == {aggregation}
+        assert {each["metric"]: each["higher_is_better"] for each in config["metric_list"]} == told
+
+
 def test_the_five_metrics_of_the_harness_have_its_names_and_our_numbers(tmp_path: Path) -> None:
     run = quiz(questions(20), tmp_path / "run")
     results, samples = exported(run, tmp_path / "out")
@@ -354,6 +369,17 @@ def test_generated_answers_perplexities_and_harmful_texts_are_valid_too(hostile:
     _, record, samples = recorded(ppl, tmp_path / "ppl-out")
     assert {each["metric_config"]["max_score"] for each in record["evaluation_results"]} == {"Infinity"}
     assert not any(sample["evaluation"]["is_correct"] for sample in samples)
+    plain = {"null": None, "decision": "argmax", "outside": "keep"}
+    for metric, score, unit, low, high, less in (
+        ("bpb", "byte_mean", "bits/byte", 0, "Infinity", True),
+        ("logprob", "sum", "nats", "-Infinity", 0, False),
+        ("margin", "sum", "margin", -1, 1, False),
+    ):
+        run = quiz(questions(4), tmp_path / metric, metric=metric, score=score, **plain)
+        _, record, _ = recorded(run, tmp_path / f"{metric}-out")
+        config = record["evaluation_results"][0]["metric_config"]
+        assert (config["metric_unit"], config["min_score"], config["max_score"]) == (unit, low, high)
+        assert config["lower_is_better"] is less
     file, _, _ = recorded(hostile, tmp_path / "hostile-out", protocols=[*hostile.protocols][::10])
     assert len(file.relative_to(tmp_path / "hostile-out").parts) == 5
 

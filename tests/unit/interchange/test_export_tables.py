@@ -177,6 +177,21 @@ def test_perplexities_stand_apart_from_shares(folders: list[Path]) -> None:
     assert (others.rows[0][1].text, others.rows[0][2].text, len(shares.rows)) == ("1.23e+06", "–", len(one.rows))
 
 
+def test_every_metric_has_a_table_with_its_unit_and_direction(folders: list[Path]) -> None:
+    one = summarize(folders[0])
+    named = replace(one.rows[0], protocol="lambada/x", id="#P000000", value=0.0953, ci_low=0.0124, ci_high=0.2)
+    bits = replace(named, metric="bpb")
+    errors = [replace(named, metric="brier", protocol=name, id=f"#P00000{name}") for name in "ab"]
+    shares, brier, bpb = paper_tables(make_study([replace(one, rows=(errors[0], bits, *one.rows, errors[1]))]))
+    assert len(shares.rows) == len(one.rows)
+    assert [row[0].text for row in brier.rows] == ["a", "b"]
+    assert (brier.heads[1], bpb.heads[1]) == ("value", "bits/byte")
+    assert bpb.caption.startswith("bpb in bits/byte of ")
+    assert [cell.text for cell in bpb.rows[0][:3]] == ["lambada/x", "0.0953", "0.0124–0.200"]
+    assert brier.notes[0].text.startswith("brier (less is better): Brier score")
+    assert not any("is better" in note.text for note in shares.notes)
+
+
 def test_what_a_number_lacks_is_a_numbered_note_and_many_lines_run_over_pages(folders: list[Path]) -> None:
     one = summarize(folders[0])
     first, second, *_ = one.rows

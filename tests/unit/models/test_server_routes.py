@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from choicewise.models.server import routes
 from choicewise.models.server.faults import Unanswerable
+from choicewise.models.server.generation_routes import settings, text_scores
 from choicewise.models.server.next_token_routes import MOST, MOST_MEMBERS, ByLength, ChosenTokens, SglangChosen
-from choicewise.models.server.routes import PromptLogprobs, SglangPrompts, TextPrompts, text_scores, whole_spans
+from choicewise.models.server.routes import PromptLogprobs, SglangPrompts, TextPrompts, whole_spans
 from choicewise.questions import NOT_FIRST, UNKNOWN, Generation, Mass, Sampling, Span, TokenSet
 from choicewise.scoring.decide import limited
 from choicewise.scoring.observed import Continuations
@@ -103,9 +104,9 @@ def test_stops_and_seeds_are_sent_and_texts_end_where_a_stop_begins() -> None:
     assert text_scores(Generation(ids(1), 9, stops), "one").text == "one"
     stops = (b"\n", b"\xff", b"a", b"b", b"c", b"d")
     sampled = Generation(ids(1), 7, stops, Sampling.of(1, "item", 2))
-    body = routes.settings(sampled, unchanged=False)
+    body = settings(sampled, unchanged=False)
     assert body == {"max_tokens": 7, "top_p": 1, "temperature": 1, "seed": body["seed"], "stop": ["\n", "a", "b", "c"]}
-    assert routes.settings(Generation(ids(1), 7), unchanged=True)["top_k"] == 0
+    assert settings(Generation(ids(1), 7), unchanged=True)["top_k"] == 0
 
 
 def test_a_text_is_sent_for_its_own_tokens_alone() -> None:

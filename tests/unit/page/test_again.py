@@ -61,6 +61,7 @@ def without_line(folder: Path | str) -> Manifest:
     return read_manifest(Path(folder))
 
 
+@pytest.mark.costly("draws whole pages")
 def test_the_line_stands_as_it_was_typed(here: Path) -> None:
     Path("data").rename("my data")
     typed = ("run", "--out", "a run's folder", *ASKED, "--data=my data", "--on-bad-item", "skip")
@@ -76,6 +77,7 @@ def test_the_line_stands_as_it_was_typed(here: Path) -> None:
     assert Path("a run's folder", MANIFEST).read_bytes() == before
 
 
+@pytest.mark.costly("draws whole pages")
 def test_another_line_goes_on_with_the_same_run(here: Path) -> None:
     choicewise("run", *ASKED, "--data", "data", "--out", "run", code=0)
     before = Path("run", MANIFEST).read_bytes()

@@ -46,6 +46,7 @@ from tests.helpers.page_runs import HOSTILE, PROTOCOLS, Page, renamed, write_hos
 pytest.importorskip("vl_convert", reason="pages need choicewise[page]")
 
 HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e]")
+SECTIONS = ("numbers", "why", "order", "pair", "chain", "calibration")
 ASKED = ("mmlu/original", "mmlu/harness-v0", "mmlu/helm", "mmlu/cloze:sum", "mmlu/cloze:pmi-answer")
 
 
@@ -99,7 +100,7 @@ def test_every_number_stands_in_a_table_and_in_the_chart_behind_it(study: Study,
     first = [row for row in page.tables["All numbers"] if len(row) > 1][1:]
     assert first == data_of(page, "run-0")["numbers"]
     ids = [about["id"] for tag, about in page.elements if tag == "section"]
-    assert ids == ["numbers", "why", "order", "pair", "items", "protocols", "warnings", "again"]
+    assert ids == [*SECTIONS, "items", "protocols", "warnings", "again"]
     assert " ".join(sentences(finding(study.rows))) in page.text
 
 
@@ -162,7 +163,7 @@ def test_numbers_that_json_does_not_know_are_null() -> None:
 def test_one_model_one_protocol_one_item(tmp_path: Path) -> None:
     shown = page_of(write_run(tmp_path / "run", protocols=["mmlu/original"], subjects=("tides",), questions=1))
     ids = [about["id"] for tag, about in shown.elements if tag == "section"]
-    assert ids == ["numbers", "items", "protocols", "warnings", "again"]
+    assert ids == ["numbers", "chain", "calibration", "items", "protocols", "warnings", "again"]
     assert len(data_of(shown, "items-0")["ids"]) == 1
     assert [row[0] for row in shown.tables["All numbers"]] == ["protocol", "mmlu/original"]
 
@@ -200,6 +201,7 @@ def test_runs_with_the_same_model_are_told_apart(runs: list[Path], tmp_path: Pat
     assert read_study([runs[0], runs[0]]).labels == ["hash"]
 
 
+@pytest.mark.costly("draws whole pages")
 @pytest.mark.filterwarnings("ignore:.*left out")
 def test_an_unfinished_run_and_a_damaged_block_are_named(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", protocols=["mmlu/original"])

@@ -493,7 +493,8 @@ def test_an_item_among_its_own_shots_is_refused(sampler: str) -> None:
     assert len(asked.shots) == 3
     told = [(name, str(reason)) for name, reason in source.problems("", data.rows("test", ""))]
     assert told == [("3", str(refused.reason))]
-    assert not list(source.problems("", data.rows("test", "")[1:], 1))
+    later = data.rows("test", "")[1:]
+    assert not list(source.problems("", later, range(1, 1 + len(later))))
 
 
 def test_problems_before_a_run_are_those_of_the_run() -> None:
@@ -505,7 +506,7 @@ def test_problems_before_a_run_are_those_of_the_run() -> None:
     assert 0 < len(refused) < 40
     assert [name for name, _ in source.problems("", data.rows("test", ""))] == refused
     later = data.rows("test", "")[10:]
-    assert [name for name, _ in source.problems("", later, 10)] == [id for id in refused if int(id) >= 10]
+    assert [name for name, _ in source.problems("", later, range(10, 60))] == [id for id in refused if int(id) >= 10]
 
 
 def test_items_with_another_passage_are_others() -> None:

@@ -17,10 +17,10 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import ChoicewiseError, DataError, ProtocolError
 from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.metrics import ABSTAINING, METRICS
 from choicewise.protocols.protocol import (
     AXES,
     CORRECTED,
-    METRICS,
     Protocol,
     axis_differences,
     fill,
@@ -133,7 +133,8 @@ def protocols(draw: st.DrawFn) -> Protocol:
     if axes["views"] not in CALIBRATIONS[axes["calibration"]]:
         axes["views"], axes["calibration"] = "given", "none"
     plain = (axes["views"], axes["calibration"]) == ("given", "none")
-    axes["reading"] = axes["reading"] if plain else "loglikelihood"
+    free = plain and not READINGS[axes["reading"]].unordered  # whose templates are not free
+    axes["reading"] = axes["reading"] if free else "loglikelihood"
     reading = READINGS[axes["reading"]]
     axes["score"] = draw(st.sampled_from(reading.scores))
     axes["null"] = draw(TEXT) if axes["score"] in CONDITIONAL else None
@@ -165,13 +166,26 @@ def protocols(draw: st.DrawFn) -> Protocol:
     axes["seed"] = axes["seed"] or 0
     axes["chat"] = axes["chat"] if "shots" in reading.takes else "none"
     axes["system"] = axes["system"] if axes["chat"] != "none" else None
+    told, thinks = ["enable_thinking=false", "effort=low\nturns=3", None], axes["chat"] != "none"
+    axes["template"] = draw(st.sampled_from(told)) if thinks else None
+    axes["thought"] = axes["thought"] if thinks else "keep"
+    limited = thinks and reading.text and axes["thought"] == "keep" and axes["thought_tokens"]
+    axes["thought_tokens"] = axes["thought_tokens"] if limited else None
+    axes["cut"] = axes["cut"] if reading.text else "read"
     generates, stops = "new_tokens" in reading.takes, stop_texts(axes["stop"])
     axes["stop"] = axes["stop"] if generates and all(stops) else None
     axes["choices"] = min(axes["choices"], len(axes["letters"])) if axes["choices"] else axes["choices"]
     metric = METRICS[axes["metric"]]
-    likelihoods = reading.one_likelihood and (axes["score"], axes["calibration"]) == ("sum", "none")
-    if not metric.predicted and (axes["decision"] != "argmax" or metric.likelihood > likelihoods):
+    likelihoods = reading.one_likelihood and axes["calibration"] == "none" and axes["outside"] == "keep"
+    scored = not metric.scores or axes["score"] in metric.scores
+    odd = axes["metric"] in ABSTAINING or metric.orders or metric.likelihood > likelihoods or not scored
+    if not metric.predicted and (axes["decision"] != "argmax" or odd):
         axes["metric"] = "acc"
+    metric = METRICS[axes["metric"]]
+    axes["golds"] = axes["golds"] if metric.probable else "sum"
+    axes["temperature"] = draw(st.sampled_from(["1", "0.5", "2.25"])) if metric.softmax else "1"
+    if (axes["metric"] != "bpb" and axes["aggregation"] == "bytes") or metric.pooled:
+        axes["aggregation"] = "micro"
     axes["choices"] = 1 if axes["metric"] == "perplexity" else axes["choices"]
     axes["letters"] = axes["letters"] or "A" if axes["choices"] == 1 else axes["letters"]
     axes["requests"] = None  # beside it no template means anything
@@ -211,7 +225,8 @@ def test_signature_of_the_default_protocol(snapshot: SnapshotAssertion) -> None:
 def test_axes_that_came_later_change_neither_signatures_nor_ids_of_before() -> None:
     protocol = mmlu_protocol()
     spelled = signature(protocol)
-    for later in ("|prepare:none", "|chat:none|system:-", "|stop:-"):
+    thinking = "|template:-|thought:keep", "|thought_tokens:-", "|cut:read"
+    for later in ("|prepare:none", "|chat:none|system:-", "|stop:-", "|golds:sum|temperature:1", *thinking):
         assert later in spelled
         spelled = spelled.replace(later, "")
     assert parse_signature(spelled) == protocol

@@ -40,7 +40,19 @@ def compared(verdict: str, value: float, p: float = 1.0, n: int = 322, **same: b
     """``same``: whether the models (``r``) and the tokens (``t``) are."""
     parts: dict[str, Any] = {"difference": SimpleNamespace(value=value, n=n), "test": SimpleNamespace(p=p)}
     agree = SimpleNamespace(**{"r": False, "t": False, **same})
-    return cast(Comparison, SimpleNamespace(verdict=verdict, left=SimpleNamespace(share=True), agree=agree, **parts))
+    left = SimpleNamespace(share=True, metric="acc")
+    return cast(Comparison, SimpleNamespace(verdict=verdict, left=left, agree=agree, open=False, **parts))
+
+
+def test_a_difference_that_cut_answers_could_turn_round_is_not_shown() -> None:
+    parts = vars(compared("comparable", 0.1, 0.001, 79))
+    told = comparison_sentence(
+        cast(Comparison, SimpleNamespace(**{**parts, "open": True}, cut=(20, 0), low=-0.05, high=0.15))
+    )
+    assert told == (
+        "Not shown: A scores 10.0 points more than B on 79 items that both answered to the end, but answers were cut "
+        "(20 of A), and over all items the difference lies between -5.0 and +15.0 points."
+    )
 
 
 @pytest.mark.parametrize(

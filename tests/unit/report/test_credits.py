@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from choicewise.errors import ProtocolError
 from choicewise.protocols.catalogue import one
-from choicewise.protocols.protocol import METRICS, Protocol
+from choicewise.protocols.metrics import METRICS
+from choicewise.protocols.protocol import Protocol
 from choicewise.report.findings import sentences
 from choicewise.report.tables import plain
 from choicewise.results.finding import finding
@@ -69,7 +70,7 @@ def test_guessing_knows_what_a_metric_asks() -> None:
     offsets, gold = np.array([0, 4, 5]), np.array([True, True, False, False, True])
     assert guess(offsets, gold) == pytest.approx([0.5, math.nan], nan_ok=True)
     assert guess(offsets, gold, "mc1") == pytest.approx([1 / 3, math.nan], nan_ok=True)
-    assert set(CREDITS) == set(METRICS)
+    assert set(CREDITS) == {name for name, metric in METRICS.items() if not metric.probable}
 
 
 def test_perplexity_and_mc2_are_of_the_mean_over_items_with_the_interval_of_that_mean() -> None:
@@ -109,13 +110,13 @@ def test_perplexities_are_ranked_from_the_least_and_stand_apart_in_what_is_said(
     with_share = finding([*rows, made(value=0.5)])
     assert with_share.count == 1
     assert sentences(with_share)[-1] == "2 numbers are of perplexity, and stand apart."
-    assert [plain(each) for each in (4.0, 1234.567, 3.2e7, math.nan)] == ["4.00", "1,234.57", "3.2e+07", "-"]
+    assert [plain(each) for each in (4.0, 1234.567, 3.2e7, math.nan)] == ["4.000", "1,234.57", "3.2e+07", "-"]
 
 
 @pytest.mark.parametrize(
     ("axes", "reason"),
     [
-        ({"metric": "mc2", "score": "token_mean"}, "metric mc2 needs log-likelihoods"),
+        ({"metric": "mc2", "score": "token_mean"}, "metric mc2 needs score sum"),
         ({"metric": "mc2", "reading": "rating", "continuation": "1\n2", "proposal": "{choice}"}, "metric mc2 needs"),
         ({"metric": "mc1", "score": "greedy", "decision": "greedy-match"}, "metric mc1 is made of scores"),
         ({"metric": "perplexity"}, "it needs choices 1"),

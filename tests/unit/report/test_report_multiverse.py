@@ -265,12 +265,20 @@ def test_ties_split_what_the_winner_takes(tmp_path: Path) -> None:
         (["a", 2], "list of counts"),
         ({"a": 1}, "list of counts"),
         ("three", "no JSON list"),
+        ([0.58, 0.4], r"item q1: human_counts is '\[0.58, 0.4\]', which looks like shares and sums to 0.98, not 1"),
+        ([0.5, 1], "sums to 1.5, not 1"),
     ],
 )
 def test_counts_that_do_not_match_the_choices_name_their_item(tmp_path: Path, count: Any, reason: str) -> None:
     run = run_of(tmp_path, [[1, 2], count, [1, 2], [2, 1]])
     with pytest.raises(DataError, match=reason):
         run.distribution("sum")
+
+
+@pytest.mark.parametrize("count", [[0.999, 0], [0.6004, 0.4], [0.1 + 0.2, 0.7], [1, 1], [0, 0], [0, 1.0], [2.5, 4]])
+def test_shares_that_sum_to_1_and_any_counts_are_taken(tmp_path: Path, count: list[float]) -> None:
+    run = run_of(tmp_path, [count, [1, 2], [1, 2], [2, 1]])
+    assert run.distribution("sum")["human"].to_pylist()[:2] == count
 
 
 def test_items_without_counts_are_left_out_of_the_fit(tmp_path: Path) -> None:

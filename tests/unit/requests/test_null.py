@@ -22,7 +22,7 @@ from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import BOUNDARIES, Protocol
 from choicewise.questions import Ids, Span
-from choicewise.records import SpanRow
+from choicewise.records import Selection, SpanRow
 from choicewise.requests import ask as choices_module
 from choicewise.requests import blocks
 from choicewise.requests.ask import OTHER_TEXT, add_null, add_requests
@@ -407,7 +407,7 @@ def test_ranks_are_wanted_where_a_protocol_scores_by_them(tmp_path: Path) -> Non
     for chosen, wanted in (([by_ranks], True), ([without], False), ([by_ranks, without], True)):
         (ask,) = list_asks({str(number): recipe for number, recipe in enumerate(chosen)})
         assert ask.ranked == wanted
-        (first, *_) = list_sections(data, {"": by_ranks}, None, 1)
+        (first, *_) = list_sections(data, {"": by_ranks}, Selection(limit=1))
         block = Block(first.split, first.subject, 0, first.items, [ask], 0)
         asked = prepare_block(data, block, HashModel(), False).wanted.values()
         assert asked

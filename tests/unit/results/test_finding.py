@@ -15,7 +15,7 @@ from scipy.stats import binomtest
 from syrupy.assertion import SnapshotAssertion
 
 from choicewise.cli.terminal import print_parts
-from choicewise.protocols.protocol import METRICS
+from choicewise.protocols.metrics import METRICS
 from choicewise.report.findings import reversal_sentence, reversal_table, sentences
 from choicewise.results.evidence import MissingReason
 from choicewise.results.finding import LEVEL, Finding, Turn, enough, finding, guess, reversal

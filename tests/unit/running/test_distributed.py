@@ -35,10 +35,10 @@ from choicewise.requests.request import BlockQuestion
 from choicewise.running import ray
 from choicewise.running import workers as replicas
 from choicewise.running.doctor import examine
+from choicewise.running.observe import observe
 from choicewise.running.plan import unique_tokens
 from choicewise.running.ray import Needs, RayReplica, in_words, needs_of, slots_of
 from choicewise.running.replica import Answered, Identity, LoadedModel, Replica, ReplicaDied, outcome
-from choicewise.running.work import observe
 from choicewise.running.workers import ONE_PROCESS, Parallel, Pool
 from choicewise.store.tables import make_table, read_blocks
 from choicewise.tokens.byte_coverings import ByteProbability

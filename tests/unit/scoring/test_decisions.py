@@ -126,6 +126,9 @@ READ: dict[str, dict[str | None, list[str]]] = {
 BY_INSPECT = json.loads((GOLDENS / "logs" / "rules.json").read_text(encoding="utf-8"))
 """Release → text → the letter that its own solver reads among four options (make_logs_rules.py)."""
 
+BY_SOURCE = json.loads((GOLDENS / "extractors.json").read_text(encoding="utf-8"))["read"]
+"""Rules that are held against their sources' own code (test_extract.py)."""
+
 
 @pytest.mark.parametrize(
     ("rule", "letter", "text"),
@@ -143,7 +146,8 @@ def test_a_rule_reads_what_its_release_of_inspect_reads(release: str) -> None:
 
 def test_every_rule_of_the_protocol_exists() -> None:
     assert set(Protocol.__dataclass_fields__["ties"].metadata["allowed"]) == {*TIES, "none"}
-    assert set(RULES) == set(EXTRACTIONS) == {*READ, *(f"inspect@{release}" for release in BY_INSPECT)}
+    by_hand_or_release = {*READ, *(f"inspect@{release}" for release in BY_INSPECT)}
+    assert set(RULES) == set(EXTRACTIONS) == {*by_hand_or_release, *BY_SOURCE}
     assert len({tuple(read.values()) for read in BY_INSPECT.values()}) == len(BY_INSPECT) == 4  # the releases differ
 
 

@@ -117,6 +117,7 @@ def test_aggregations_print_the_rows_of_the_original() -> None:
     rows = {name: aggregate(decisions([1, 1, 0, 0]), subjects, MMLU) for name, aggregate in AGGREGATIONS.items()}
     assert {name: {row: value.value for row, value in values.items()} for name, values in rows.items()} == {
         "micro": {"all": 0.5},
+        "bytes": {"all": 0.5},
         "macro": {"all": 0.5},
         "subjects": {"virology": 1.0, "astronomy": 1.0, "professional_law": 0.0, "college_physics": 0.0},
         "categories": {"STEM": 0.5, "humanities": 0.0, "other": 1.0},

@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 
 from choicewise import records
 from choicewise.errors import StoreError
+from choicewise.protocols.protocol import signature
 from choicewise.store import folder as store
 from choicewise.store import tables
 from choicewise.util import files as atomic
 from choicewise.util.files import disk_errors, new_file, new_folder, write_text
 from choicewise.util.jsonio import json_digest
+from tests.helpers.protocols import mmlu_protocol
 
 ITEM = records.ItemRow(0, "test", "q", "s", "?", ["a", "b"], [1], "{}")
 ROWS = {"test": [ITEM]}
@@ -78,6 +80,20 @@ def test_new_protocols_join_and_reopen_the_folder(filled: Path) -> None:
     assert not store.read_manifest(filled).complete
 
 
+def test_a_protocol_as_an_earlier_version_spelled_it_goes_on_and_stays_so(tmp_path: Path) -> None:
+    """It had no axes that came later; a protocol that differs on one of them is another."""
+    now = signature(mmlu_protocol())
+    then = "|".join(part for part in now.split("|") if part.partition(":")[0] not in ("chat", "system", "stop"))
+    with store.open_folder(tmp_path, replace(MANIFEST, protocols={"p": then}), ROWS) as run:
+        run.finish()
+    before = state(tmp_path)
+    with store.open_folder(tmp_path, replace(MANIFEST, protocols={"p": now}), ROWS) as run:
+        assert run.manifest.protocols == {"p": then}
+    assert state(tmp_path) == before
+    other = {"p": signature(mmlu_protocol(chat="turns"))}
+    assert_refused(tmp_path, "another protocol under the name p", protocols=other)
+
+
 def test_the_engine_is_described_once_and_what_blocks_took_adds_up_beside_it(tmp_path: Path) -> None:
     with store.open_folder(tmp_path, MANIFEST, ROWS) as run:
         run.describe(CHECK)
@@ -110,6 +126,7 @@ def test_an_observation_may_have_a_total_and_no_tokens(tmp_path: Path) -> None:
         ({"model": replace(MODEL, dtype="bfloat16")}, "another model .*choose another folder"),
         ({"dataset": replace(DATASET, digest="9")}, "another dataset .*choose another folder"),
         ({"selection": records.Selection(limit=3)}, "another selection .*choose another folder"),
+        ({"selection": records.Selection(sample=3, seed=1)}, "sample is None there and 3 here; selection seed"),
         ({"protocols": {"p": "another signature"}}, "another protocol under the name p"),
     ],
 )
@@ -350,6 +367,7 @@ def test_a_manifest_is_plain_json_and_read_back_as_written(tmp_path: Path) -> No
     assert store.read_manifest(tmp_path) == run.manifest
     content = json.loads((tmp_path / "manifest.json").read_text())
     assert content["format"] == "choicewise-run"
+    assert content["selection"] == {"subjects": ["s"], "limit": 3}, "no field that earlier versions don't know"
     assert content["blocks"][0]["files"]["spans.parquet"]["bytes"] > 0
 
 

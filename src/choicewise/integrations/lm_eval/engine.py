@@ -8,6 +8,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -121,6 +122,7 @@ class AdoptedTokenizer:
     """
 
     mask_id: int | None = None
+    special: Mapping[int, str] = MappingProxyType({})
     chat: ChatTemplate | None = None
 
     def __init__(self, inner: Any) -> None:

@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 from choicewise.errors import DataError
 from choicewise.interchange.logs.files import Reader, laid_out_by, parts, whole
 from choicewise.interchange.logs.log import Log, LoggedChoice, LoggedItem, unreadable
+from choicewise.questions import EOS, LENGTH, STOP
 
 RULES: Final = {
     "multiple_choice_joint": ("letter-match", "opencompass@14ca958", "harness-letter@4e7e0d4"),
@@ -133,6 +134,7 @@ class Instance:
     scored: dict[tuple[str, int], LoggedChoice] = field(default_factory=dict)
     context: str | None = None
     generated: str | None = None
+    finish: str | None = None
 
     def add(self, state: Mapping[str, Any], method: str, place: str) -> None:
         """What one request says."""
@@ -159,6 +161,8 @@ class Instance:
             choices = [LoggedChoice(None, missing=reason) for _ in labels]
         else:
             self.generated = str(completion.get("text", ""))
+            reasons = completion.get("finish_reason")
+            self.finish = FINISHED.get(str(reasons.get("reason")) if isinstance(reasons, dict) else "")
             choices = letter_choices(completion, labels)
         self.scored |= {("original", index): choice for index, choice in enumerate(choices)}
 
@@ -178,6 +182,7 @@ class Instance:
             question=self.question,
             options=self.references,
             generated=self.generated,
+            finish=self.finish,
             recorded=recorded,
         )
 
@@ -291,6 +296,9 @@ def _statistics(stats: Any) -> Iterator[tuple[Mapping[str, Any], float]]:
             if isinstance(mean, int | float) and isfinite(mean):
                 yield name, float(mean)
 
+
+FINISHED: Final = {"stop": STOP, "endoftext": EOS, "length": LENGTH}
+"""HELM's reasons for the end of a completion as ours; of others it is not known."""
 
 JOINT: Final = ("multiple_choice_joint", "multiple_choice_joint_chain_of_thought")
 """Adapter methods in which the model writes the letter of an option."""

@@ -56,6 +56,7 @@ from choicewise.scoring.scores import SCORES as SCORED
 from choicewise.scoring.scores import lacking
 from choicewise.store.folder import RunFolder, check_folder, is_sweep, open_folder, read_manifest, write_sweep
 from choicewise.store.tables import Rows
+from choicewise.thoughts import left_open
 from choicewise.tokens.boundary import choice_questions_batch
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
@@ -499,7 +500,8 @@ class LogRows:
             )
             return
         key = self._key(item.id, GENERATED, "given")
-        self.observations.append(ObservationRow(key, (), (), (), (), item.generated))
+        row = ObservationRow(key, (), (), (), (), item.generated, finish=item.finish)
+        self.observations.append(row._replace(opened=left_open(item.context or "") or None))
         self.spans.append(span._replace(key=key))
 
     def _add_choices(self, item: LoggedItem) -> None:

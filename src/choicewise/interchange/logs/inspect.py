@@ -15,6 +15,7 @@ from typing import Any, Final
 from choicewise.errors import DataError
 from choicewise.interchange.logs.files import Reader, head, json_value, laid_out_by, parts, unpacked
 from choicewise.interchange.logs.log import Log, LoggedChoice, LoggedItem, unreadable
+from choicewise.questions import FILTERED, LENGTH, STOP
 
 
 def _recognises(path: Path) -> bool:
@@ -178,6 +179,9 @@ def totals(header: Mapping[str, Any]) -> dict[str, float]:
 ATTACHMENT: Final = "attachment://"
 """What stands for a long text, which is then among the sample's attachments (log/_condense.py@499e615)."""
 
+FINISHED: Final = {"stop": STOP, "max_tokens": LENGTH, "model_length": LENGTH, "content_filter": FILTERED}
+"""Inspect's reasons for the end of a text (model/_model_output.py@499e615) as ours; of others it is not known."""
+
 VALUES: Final = {"C": 1.0, "I": 0.0, "N": 0.0, "P": 0.5}
 """Inspect's verdicts as its metrics count them: correct, incorrect, no answer, partial (scorer/_metric.py@499e615)."""
 
@@ -206,6 +210,7 @@ def logged_item(sample: Any, place: str) -> tuple[int, LoggedItem]:
         question=text(sample.get("input")),
         options=options,
         generated=None if missing else _completion(sample, text),
+        finish=FINISHED.get(str(_first_choice(sample).get("stop_reason"))),
         recorded={} if missing else _verdicts(sample),
     )
     epoch = sample.get("epoch", 1)
@@ -276,8 +281,12 @@ def _completion(sample: Mapping[str, Any], text: Callable[[Any], str]) -> str:
     output = sample.get("output") or {}
     if isinstance(output.get("completion"), str):
         return text(output["completion"])
-    first: Mapping[str, Any] = next(iter(output.get("choices") or ()), {})
-    return text((first.get("message") or {}).get("content"))
+    return text((_first_choice(sample).get("message") or {}).get("content"))
+
+
+def _first_choice(sample: Mapping[str, Any]) -> Mapping[str, Any]:
+    first: Any = next(iter((sample.get("output") or {}).get("choices") or ()), {})
+    return first if isinstance(first, dict) else {}
 
 
 def _verdicts(sample: Mapping[str, Any]) -> dict[str, float]:

@@ -97,7 +97,8 @@ class LoggedItem:
     and ``options``: the question and its choices as the data have them, where the log has those too.  ``generated``:
     the text that the model wrote, where it answered in text.  ``recorded``: what the log itself says of the item, by
     the log's name for it (``acc``, ``acc_norm``), which is checked against what follows from the log-likelihoods.
-    ``missing``: why it can't be scored at all, once it is checked.
+    ``missing``: why it can't be scored at all, once it is checked.  ``finish``: why the text ended
+    (:mod:`choicewise.questions`), None where the log does not say.
     """
 
     id: str
@@ -110,6 +111,7 @@ class LoggedItem:
     generated: str | None = None
     recorded: Mapping[str, float] = field(default_factory=dict)
     missing: str | None = None
+    finish: str | None = None
 
     @property
     def own_contexts(self) -> tuple[str | None, ...]:

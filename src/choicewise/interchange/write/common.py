@@ -18,6 +18,7 @@ import numpy as np
 
 from choicewise.interchange.export import Export
 from choicewise.page.study import Study, make_study
+from choicewise.protocols.preparations import DONT_KNOW
 from choicewise.records import MANIFEST
 from choicewise.results.outcomes import OutcomeKeeper, Summary
 from choicewise.results.rows import Row, run_id
@@ -111,6 +112,7 @@ def _items(
     loglikelihoods = sums.tolist()
     for number, (start, end) in enumerate(pairwise(portion.item_offsets.tolist())):
         about = texts[int(portion.items[number])]
+        texts_of = [*about["choices"], *([DONT_KNOW] if end - start > len(about["choices"]) else [])]
         choices = []
         for at in range(start, end):
             choice = at - start
@@ -119,7 +121,7 @@ def _items(
                 continuation = expected[number][choice]
             choices.append(
                 AnsweredChoice(
-                    choice=about["choices"][choice],
+                    choice=texts_of[choice],
                     shown=shown[number][choice] if choice < len(shown[number]) else None,
                     context=contexts[number] if own[at] is None else own[at],
                     continuation=continuation,

@@ -32,9 +32,11 @@ from choicewise.interchange.write.common import (
     line_files,
     report_rows,
 )
-from choicewise.protocols.protocol import METRICS, Protocol
+from choicewise.protocols.metrics import METRICS
+from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.records import DatasetRecord
+from choicewise.report.tables import plain
 from choicewise.results.measurement import Measurement
 from choicewise.results.rows import Row
 from choicewise.results.run import Run
@@ -164,17 +166,24 @@ def _data(run: Run, protocol: Protocol, row: Row) -> dict[str, Any]:
 
 def _metric(protocol: Protocol, row: Row) -> dict[str, Any]:
     """What is measured; its parameters are the signature, its axes one by one, and the ids that stand beside a row."""
-    metric = METRIC_IDS.get(row.metric, f"choicewise.{row.metric}")
+    metric, known = METRIC_IDS.get(row.metric, f"choicewise.{row.metric}"), METRICS[row.metric]
     ids = {name: getattr(row, name) for name in ("signature", "protocol", "id", "i", "t", "r", "data")}
     axes = {axis.name: getattr(protocol, axis.name) for axis in fields(protocol)}
     return {
-        "evaluation_description": METRICS[row.metric].about,
+        "evaluation_description": known.about,
         **{"metric_id": metric, "metric_name": f"{row.metric} ({row.protocol})", "metric_kind": metric},
-        "metric_unit": "proportion" if row.share else "perplexity",
+        "metric_unit": "proportion" if row.share else known.unit or row.metric,
         "metric_parameters": {**axes, **{f"choicewise.{name}": value for name, value in ids.items()}},
-        "lower_is_better": not row.share,
-        **{"score_type": "continuous", "min_score": 0 if row.share else 1, "max_score": 1 if row.share else "Infinity"},
+        "lower_is_better": not known.higher,
+        **{"score_type": "continuous", "min_score": _edge(known.low), "max_score": _edge(known.high)},
     }
+
+
+def _edge(number: float) -> float | str:
+    """An end of a metric's range: a number, or ``Infinity`` with its sign, which JSON has no number for."""
+    if math.isinf(number):
+        return "Infinity" if number > 0 else "-Infinity"
+    return int(number)  # all are whole
 
 
 def _score(run: Run, row: Row) -> dict[str, Any]:
@@ -317,7 +326,8 @@ def _write_eval_results_run(run: Run, export: Export, folder: Path, taken: set[s
         yield f"{run.folder}: {dataset.name} is on no repository of the Hub that is known, so its scores have no board"
         return
     task, subject = BOARDS.get(dataset.name, ("default", ""))
-    if selection.limit is not None or (selection.subjects is not None and selection.subjects != (subject,)):
+    part = selection.limit is not None or selection.sample is not None
+    if part or (selection.subjects is not None and selection.subjects != (subject,)):
         yield f"{run.folder}: it is about a part of {dataset.name} alone, and a board is about all of it"
         return
     if dataset.name not in BOARDS:
@@ -368,10 +378,11 @@ def _unchecked(repository: str) -> str:
 def _notes(run: Run, row: Row, repository: str) -> str:
     """How the score was measured, in a line: protocol, ids, unit, interval, what is missing."""
     share = "%" if row.share else ""
-    factor = 100 if row.share else 1
-    parts = [f"{row.protocol} {row.id} {row.i} {row.t}", f"{row.metric}{' in %' if row.share else ''}"]
+    metric = "in %" if row.share else f"({METRICS[row.metric].direction})"
+    parts = [f"{row.protocol} {row.id} {row.i} {row.t}", f"{row.metric} {metric}"]
     if math.isfinite(row.ci_low) and math.isfinite(row.ci_high):
-        parts.append(f"95 % interval {factor * row.ci_low:.2f} to {factor * row.ci_high:.2f}{share}")
+        low, high = (f"{100 * edge:.2f}" if row.share else plain(edge) for edge in (row.ci_low, row.ci_high))
+        parts.append(f"95 % interval {low} to {high}{share}")
     parts.append(f"{row.n} items")
     if row.missing:
         parts.append(f"{row.missing} missing")

@@ -37,7 +37,8 @@ from choicewise.interchange.write.harness_names import (
     metric_key,
     own_task,
 )
-from choicewise.protocols.protocol import METRICS, Protocol, short_signature
+from choicewise.protocols.metrics import METRICS
+from choicewise.protocols.protocol import Protocol, short_signature
 from choicewise.protocols.readings import READINGS
 from choicewise.records import ImportRecord, Manifest
 from choicewise.results.measurement import Measurement
@@ -189,7 +190,7 @@ _ENTRIES = ("results", "groups", "group_subtasks", *_SORTED, "n-samples")
 def _add(content: dict[str, dict[str, Any]], task: PromptTask, rows: Mapping[str, Row]) -> None:
     """Add what a task says to the entries about tasks and groups.  ``rows``: of the report, by protocol."""
     protocol = next(iter(task.metrics.values())).protocol
-    better = {key.partition(",")[0]: METRICS[each.protocol.metric].share for key, each in task.metrics.items()}
+    better = {key.partition(",")[0]: METRICS[each.protocol.metric].higher for key, each in task.metrics.items()}
     for name, subject, values in _numbers(task):
         entry = _entry(task, name, subject, values)
         content["results"][name] = entry
@@ -234,7 +235,7 @@ def _config(
     """What the harness keeps of a task's YAML file, as far as the protocol says it."""
     protocol = next(iter(task.metrics.values())).protocol
     dataset = task.run.manifest.dataset
-    better = {key.partition(",")[0]: METRICS[each.protocol.metric].share for key, each in task.metrics.items()}
+    named = {key.partition(",")[0]: each.protocol.metric for key, each in task.metrics.items()}
     filters = list(dict.fromkeys(key.partition(",")[2] for key in task.metrics))
     return {
         "task": name,
@@ -250,8 +251,8 @@ def _config(
         "fewshot_config": {"sampler": protocol.sampler},
         "num_fewshot": protocol.shots,
         "metric_list": [
-            {"metric": metric, "aggregation": "mean" if share else "perplexity", "higher_is_better": share}
-            for metric, share in better.items()
+            {"metric": name, "aggregation": _aggregation(metric), "higher_is_better": METRICS[metric].higher}
+            for name, metric in named.items()
         ],
         "output_type": _output_type(protocol),
         **({"filter_list": [{"name": each} for each in filters]} if filters != ["none"] else {}),
@@ -259,6 +260,12 @@ def _config(
         "should_decontaminate": False,
         "metadata": {"version": protocol.rev, OWN: _own_results(task, subject, values, rows)},
     }
+
+
+def _aggregation(metric: str) -> str:
+    """How the harness makes a number of those of the items; of a metric that is no mean a name it does not have."""
+    known = METRICS[metric]
+    return "perplexity" if known.exponential else f"{OWN}_{metric}" if known.pooled else "mean"
 
 
 def _output_type(protocol: Protocol) -> str:
@@ -283,7 +290,7 @@ def _own_results(
             "digest": manifest.dataset.digest,
             "source": manifest.dataset.source,
         },
-        "selection": {"subjects": manifest.selection.subjects, "limit": manifest.selection.limit},
+        "selection": manifest.stored()["selection"],
         "skipped": len(manifest.dataset.skipped),
         "resps": _resps(first),
         "metrics": {

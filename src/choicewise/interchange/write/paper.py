@@ -13,7 +13,7 @@ from choicewise import __version__
 from choicewise.interchange.export import Export, Writer, begins_with, one_file
 from choicewise.interchange.write.common import shown_runs
 from choicewise.page.study import Study
-from choicewise.protocols.protocol import METRICS
+from choicewise.protocols.metrics import METRICS
 from choicewise.report.tables import AverageTable, average_tables, plain
 from choicewise.results.rows import Row, chosen_part
 from choicewise.util.text import percent, safe
@@ -186,14 +186,16 @@ class Key(NamedTuple):
 
 
 def paper_tables(study: Study) -> list[PaperTable]:
-    """Every table: shares of 1 in %, other numbers apart from them, then a table per suite of averages."""
+    """Every table: shares of 1 in %, one for each other metric, then a table per suite of averages."""
     own = {run.label: chosen_part(run.manifest.selection) for run in study.runs}  # the part of the data that it asks
     rows = [*study.rows, *study.other_metrics]
     bare = {row.model: row.model.removesuffix(f" on {row.dataset}") for row in rows}
     tables: list[PaperTable] = []
-    for share in (True, False):
-        if kind := [row for row in rows if row.share == share]:
-            tables += _tables(kind, own, bare)
+    kinds: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: not row.share):
+        kinds.setdefault("" if row.share else row.metric, []).append(row)
+    for kind in kinds.values():
+        tables += _tables(kind, own, bare)
     return [*tables, *map(_average, average_tables(study.averages))]
 
 
@@ -319,9 +321,11 @@ def _labels(keys: Sequence[Key]) -> dict[Key, str]:
 
 
 def digits(rows: Sequence[Row]) -> tuple[Callable[[float], str], str]:
-    """How values are spelled, and their unit: one decimal of a percentage, or as many as the narrowest interval has."""
+    """How values are spelled, and their unit: one decimal of a percentage, or as many as the narrowest interval has;
+    what is no share of 1 as reports spell it."""
     if not rows[0].share:
-        return plain, ""
+        unit = METRICS[rows[0].metric].unit
+        return plain, f" in {unit}" if unit else ""
     halves = [50 * (row.ci_high - row.ci_low) for row in rows if row.ci_high > row.ci_low]
     decimals = min(max(1, math.ceil(-math.log10(min(halves, default=1)))), 4)
     return (lambda share: percent(share) if decimals == 1 else f"{100 * share:.{decimals}f}"), " in %"
@@ -399,7 +403,8 @@ def table_notes(rows: Sequence[Row]) -> list[Note]:
 
 def metric_note(rows: Sequence[Row]) -> Note:
     """What each metric of these rows is."""
-    return Note(f"{'; '.join(f'{name}: {METRICS[name].about}' for name in dict.fromkeys(row.metric for row in rows))}.")
+    metrics = {row.metric: "" if row.share else f" ({METRICS[row.metric].direction})" for row in rows}
+    return Note(f"{'; '.join(f'{name}{better}: {METRICS[name].about}' for name, better in metrics.items())}.")
 
 
 def origins(rows: Sequence[Row]) -> list[Note]:

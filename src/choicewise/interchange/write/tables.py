@@ -195,7 +195,7 @@ def row_schema() -> pa.Schema:
 def row_table(study: Study) -> pa.Table:
     """The rows of all runs under the names of their models, then the averages of suites, whose metric is ``average``.
 
-    Values are shares of 1; of the metric perplexity they are perplexities.  A number that is not there is null.
+    Values are shares of 1, those of other metrics in the unit of the metric.  A number that is not there is null.
     """
     whole = {run.label: run.manifest.complete for run in study.runs}
     names = {run.label: run.manifest.model.name for run in study.runs}

@@ -127,7 +127,7 @@ class DecodePass:
         self.calls += 1
         kind = options.reach, query.device
         if kind not in self.masks:
-            self.masks[kind] = _additive(self._visible(options.reach), 1, query)
+            self.masks[kind] = additive(self._visible(options.reach), 1, query)
         return _attend_with_own(query[0], shared, own, self.masks[kind], options)
 
     def _visible(self, reach: Reach) -> npt.NDArray[np.bool_]:
@@ -181,7 +181,7 @@ def running(attend: Attend) -> Iterator[None]:
         _attend.reset(token)
 
 
-def _additive(visible_keys: npt.NDArray[np.bool_], group: int, like: Tensor) -> Tensor:
+def additive(visible_keys: npt.NDArray[np.bool_], group: int, like: Tensor) -> Tensor:
     """A mask to add to attention weights, shape [group * rows, keys], from what rows see, shape [rows, keys]."""
     mask = torch.zeros(visible_keys.shape, dtype=like.dtype, device=like.device)
     return mask.masked_fill_(to_device(~visible_keys, like.device), float("-inf")).repeat(group, 1)
@@ -245,7 +245,7 @@ def _view(
     consecutive = len(keys) > 0 and int(keys[-1]) - int(keys[0]) + 1 == len(keys)
     seen = slice(int(keys[0]), int(keys[-1]) + 1) if consecutive else to_device(keys, like.device)
     own = slice(int(rows[0]) - pack.start, int(rows[-1]) + 1 - pack.start)
-    return own, seen, _additive(visible_keys[:, needed], group, like)
+    return own, seen, additive(visible_keys[:, needed], group, like)
 
 
 def _step_by_step(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: AttentionOptions) -> Tensor:

@@ -291,8 +291,8 @@ class Draft:
     def add(self, token: int, logprob: float, rank: int) -> None:
         """The next token as it was chosen, with its log-probability (nats) and rank."""
         self.steps += 1
-        self._text += self._token_bytes[token] if token < len(self._token_bytes) else b""
-        stopped = any(stop in self._text for stop in self.generation.stops)
+        self._text += self.generation.spelled(token, self._token_bytes)
+        stopped = self.generation.ends_in(self._text)
         if (stopped and not self.generation.keep_stop) or (
             token in self._ends and self.generation.sampling is not None
         ):

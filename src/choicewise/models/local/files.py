@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from choicewise.errors import ModelError, install_line
-from choicewise.questions import CAUSAL_KINDS, Blanks, Rendition
+from choicewise.questions import CAUSAL_KINDS, Blanks, Rendition, SetSpan
 from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.util.cache import read_user_cache, write_user_cache
 
@@ -107,6 +107,18 @@ class ModelKind(NamedTuple):
 CAUSAL = ModelKind("a causal language model", "AutoModelForCausalLM", CAUSAL_KINDS)
 MASKED = ModelKind("a masked language model", "AutoModelForMaskedLM", frozenset({Blanks}))
 ENCODER_DECODER = ModelKind("an encoder-decoder", "AutoModelForSeq2SeqLM", frozenset({Rendition}))
+
+
+_RECURRENT = re.compile(r"mamba|rwkv|recurrent|lstm|\blru_|\bssm_|\blinear_(attn|attention|num|conv)|conv_L_cache")
+"""What configurations of models with layers that read token after token hold: in the type, a layer's kind, or a key."""
+
+
+def supported(config: Mapping[str, Any]) -> frozenset[type]:
+    """The kinds of question that the model with this ``config`` answers: of sets none where a layer is recurrent."""
+    text = {**config, **(config.get("text_config") or {})}
+    layers = text.get("layer_types") or text.get("layers_block_type") or text.get("block_types")
+    said = [str(text.get("model_type")), *(map(str, layers) if isinstance(layers, list) else text)]
+    return model_kind(config).supports - ({SetSpan} if _RECURRENT.search(" ".join(said)) else set())
 
 
 def model_kind(config: Mapping[str, Any]) -> ModelKind:

@@ -92,7 +92,7 @@ class FolderModel:
             model_files.refuse_adapter(self.folder)
             self.config = model_files.read_config(self.folder)
             self.kind = model_files.model_kind(self.config)
-            self.supports = self.kind.supports
+            self.supports = model_files.supported(self.config)
             files = [self.folder / "config.json", *tokenizer_files(self.folder), *model_files.weight_files(self.folder)]
             model_files.check_layers(self.config, self.folder)
             self.quantisation = model_files.read_quantisation(self.config, self.folder)

@@ -15,7 +15,7 @@ from choicewise.errors import ModelError
 from choicewise.models.local import plain
 from choicewise.models.local.causal_lm import LIKELIEST, CausalLM, ComputePath, PlainPath, Reads, Rung, Workload
 from choicewise.models.local.networks import NetworkModel
-from choicewise.models.local.paths import LADDER, compute_path, rungs
+from choicewise.models.local.paths import LADDER, SetBasedPath, compute_path, rungs
 from choicewise.models.local.selfcheck import Scored, SpotCheck, check, is_scored, probe_depth
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.questions import (
@@ -23,12 +23,14 @@ from choicewise.questions import (
     Answers,
     Blanks,
     Cosine,
+    Ended,
     Generation,
     Ids,
     MaskedLoss,
     Mass,
     Question,
     Rendition,
+    SetSpan,
     Span,
     TokenScores,
 )
@@ -105,6 +107,10 @@ class LocalModel(NetworkModel):
         return SpotCheck(self.lm)
 
     @cached_property
+    def _set_based(self) -> SetBasedPath:
+        return SetBasedPath(self.lm)
+
+    @cached_property
     def _hidden(self) -> tuple[HiddenStates, ComputePath] | None:
         """What computes hidden states, on which path; None where the model's own code runs each sequence by itself."""
         if self._checked is None or self._checked.rung == "plain" or self.lm.undivided:
@@ -113,25 +119,33 @@ class LocalModel(NetworkModel):
         return states, compute_path(self._checked.rung, states, self.batch_tokens)
 
     def answer(self, questions: Sequence[Question]) -> Answers:
-        """Everything scored or generated comes first, then losses and cosines."""
+        """Everything scored or generated comes first, then losses and cosines, then options as sets."""
         tokens: dict[int, Scored] = {}
         states: dict[int, MaskedLoss | Cosine] = {}
+        sets: dict[int, SetSpan] = {}
         for index, question in enumerate(questions):
             self._check(question)
             if isinstance(question, MaskedLoss | Cosine):
                 states[index] = question
+            elif isinstance(question, SetSpan):
+                sets[index] = question
             elif isinstance(question, Span | Mass | Generation):
                 tokens[index] = question
         self.check(max((question.inputs for question in questions), default=0))
         try:
             yield from _answer_part(tokens, self._score)
             yield from _answer_part(states, self._compare)
+            yield from _answer_part(sets, self._set_based.answer)
         finally:
             self._work.settle()
 
     def _score(self, questions: Sequence[Scored]) -> Answers:
         def answers(path: ComputePath, part: Sequence[Scored]) -> Answers:
-            return answer_tokens(path, part, self.ends, self.tokenizer.token_bytes)
+            for index, answer in answer_tokens(path, part, self.ends, self.tokenizer.token_bytes):
+                if isinstance(question := part[index], Generation):
+                    finish = question.finish(answer.tokens.tolist(), self.tokenizer.token_bytes, self.ends)
+                    answer = replace(answer, ended=Ended(finish))  # the same answer may be another question's, too
+                yield index, answer
 
         if self._path is None and self._checked is not None:  # it stays, as it learns how much fits in memory
             self._path = compute_path(self._checked.rung, self.lm, self.batch_tokens)
@@ -191,7 +205,7 @@ class LocalModel(NetworkModel):
                 raise ModelError(f"{self.name} is a causal model and can't answer {type(question).__name__}")
             case Cosine(left, right):
                 sequences = [(left, len(left)), (right, len(right))]
-            case MaskedLoss(Span(context, continuation)) | Span(context, continuation):
+            case MaskedLoss(Span(context, continuation)) | Span(context, continuation) | SetSpan(context, continuation):
                 sequences = [(np.concatenate([context, continuation]), question.inputs)]
             case _:
                 sequences = [(question.context, question.inputs)]

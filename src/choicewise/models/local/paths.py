@@ -10,11 +10,12 @@ import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
@@ -22,14 +23,17 @@ from transformers import DynamicCache
 
 from choicewise.engine import Pack, Tree, build, next_pack, next_path
 from choicewise.errors import ModelError
-from choicewise.models.local import attention
+from choicewise.models.local import attention, plain
 from choicewise.models.local.attention import AttentionOptions, DecodePass, KeysValues, Reach, TreePass, visible
 from choicewise.models.local.causal_lm import LIKELIEST, CausalLM, ComputePath, Draft, PlainPath, Readout, Rung
 from choicewise.models.local.devices import PACKS, TOGETHER, to_device
-from choicewise.questions import Answers, Generation, Ids, Mass, Span
+from choicewise.questions import Answers, Generation, Ids, Mass, SetSpan, Span, TokenScores
 
 _MASKED_TOKENS = 512  # packs with a dense mask cost the square of their length
 PAIRS = 2**24  # pack times path at most: after a very long path packs are short, so that masks do not outgrow the model
+
+_LESS = "use a smaller model, a narrower dtype, or a device with more memory"
+_UNABLE = "this model can't read options as a set: "
 
 # The names under which models return, and take back, their state after the tokens so far.
 STATES = ("past_key_values", "cache_params", "state")
@@ -89,10 +93,7 @@ class PackedPath(ComputePath):
         if not out_of_memory(error):
             raise error
         if tokens == 1:
-            raise ModelError(
-                "there is not enough memory for one token of one prompt: "
-                "use a smaller model, a narrower dtype, or a device with more memory"
-            ) from error
+            raise ModelError(f"there is not enough memory for one token of one prompt: {_LESS}") from error
         self.budget = tokens // 2
         if self.lm.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -289,6 +290,82 @@ class SequencePath(PrefixPath):
         return self.lm.body(input_ids=self.lm.tensor(tokens)[None], use_cache=False)[0][0], state
 
 
+class SetBasedPath:
+    """Answers :class:`~choicewise.questions.SetSpan`: one pass for a context and all continuations after it.
+
+    Options that do not see each other (McIlroy-Young et al. 2024, arXiv:2406.06581), so that no order of theirs changes
+    more than rounding.  Masks and windows go by positions, as in the tree of tokens.
+
+    ``objection``: why the model can't be asked; None where it can.
+    """
+
+    def __init__(self, lm: CausalLM) -> None:
+        self.lm = lm
+
+    @torch.inference_mode()
+    def answer(self, questions: Sequence[SetSpan]) -> Answers:
+        """The answers, context by context; unanswered, with the reason, where the model can't be asked."""
+        groups: dict[bytes, list[int]] = {}
+        for index, question in enumerate(questions):
+            groups.setdefault(question.edges.tobytes() + question.context.tobytes(), []).append(index)
+        objection = self.objection
+        if objection is None:
+            firsts = (questions[places[0]] for places in groups.values())
+            own = sum(len(question.continuation) - 1 for question in questions)
+            self.lm.work.planned += own + sum(len(first.context) for first in firsts)
+        for places in groups.values():
+            group = [questions[place] for place in places]
+            if objection is not None:
+                yield from ((at, TokenScores.unanswered(objection, questions[at].continuation)) for at in places)
+                continue
+            try:
+                scores = self._scores(group)
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error):
+                    raise
+                raise ModelError(f"there is not enough memory for {group[0].inputs} tokens at once; {_LESS}") from error
+            yield from zip(places, scores, strict=True)
+
+    @cached_property
+    def objection(self) -> str | None:
+        """Asked once, with a few options in two orders, and with one, which is then a text like any other."""
+        random = np.random.default_rng(0)
+        before, first, second, third, after, scored = (
+            random.integers(0, self.lm.vocabulary, size, dtype=np.int32) for size in (5, 3, 1, 6, 4, 8)
+        )
+        context, text = np.concatenate([before, first, second, third, after]), np.concatenate([before, third, after])
+        asked = SetSpan(context, scored, np.asarray([5, 8, 9, 15], dtype=np.int32))
+        alone = SetSpan(text, scored, np.asarray([5, 11], dtype=np.int32))
+        allowed = max(1e-3, 64 * torch.finfo(self.lm.model.dtype).eps)
+        with self.lm.counting():
+            truth = plain.score(self.lm.model, self.lm.vocabulary, Span(text, scored)).logprobs
+        try:
+            with torch.inference_mode():
+                tried = [self._scores([each])[0] for each in (asked, asked.in_order((2, 0, 1)), alone)]
+        except Exception as error:  # a model's own code fails in every way there is
+            return _UNABLE + (str(error).splitlines() or [type(error).__name__])[0][:200]
+        one, other, single = (each.logprobs for each in tried)
+        difference = max(np.abs(one - other).max(), np.abs(single - truth).max())
+        told = f"{difference:.2g} nats a token depend on their order, or on the way in which one is read"
+        return None if difference <= allowed else _UNABLE + told
+
+    def _scores(self, group: Sequence[SetSpan]) -> list[TokenScores]:
+        """The answers to questions with the same context and options."""
+        layout = _Layout(group)
+        run = _SetPass(layout)
+        tokens = self.lm.tensor(layout.tokens)[None]
+        positions = self.lm.tensor(layout.positions)[None]
+        hidden = _attended(self.lm, run.attend, {"input_ids": tokens, "position_ids": positions})
+        if run.calls != (layers := self.lm.layers):
+            raise ValueError(f"{layers - run.calls} of its {layers} layers have no attention whose mask can be set")
+        order = np.argsort(layout.rows, kind="stable")
+        read = [part.cpu().numpy() for part in self.lm.read(hidden, layout.rows[order], layout.targets[order])]
+        place = np.argsort(order, kind="stable")
+        ends = np.cumsum([len(each.continuation) for each in group])[:-1]
+        parts = zip(*(np.split(each[place], ends) for each in read), strict=True)
+        return [TokenScores(*part) for part in parts]
+
+
 def out_of_memory(error: Exception) -> bool:
     """Whether an exception means that memory ran out, on a device or on the host."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
@@ -372,3 +449,74 @@ def _attended(lm: CausalLM, attend: attention.Attend, inputs: dict[str, Tensor])
     with lm.attention(attention.NAME), attention.running(attend):
         hidden: Tensor = lm.body(**inputs, attention_mask=ones, use_cache=False)[0][0]
     return hidden
+
+
+class _Layout:
+    """A context and the inputs of all continuations after it as one row.
+
+    ``tokens`` and ``positions``: [tokens].  ``option`` and ``branch``: of each token the number of its option or of its
+    continuation, from 1 on, else 0.  ``rows`` are read for the ``targets``, those of one question after the other's.
+    """
+
+    def __init__(self, group: Sequence[SetSpan]) -> None:
+        context, edges = group[0].context, group[0].edges
+        sizes = np.diff(edges)
+        start, after = int(edges[0]), len(context) - int(edges[-1])
+        resumed = start + int(sizes.max(initial=0))
+        own = [np.arange(start, start + size) for size in sizes]
+        inputs = [each.continuation[:-1] for each in group]
+        lengths = [len(each) for each in inputs]
+        begins = len(context) + np.cumsum([0, *lengths])
+        self.tokens: Ids = np.concatenate([context, *inputs]).astype(np.int32)
+        self.positions: Ids = np.concatenate(
+            [
+                np.arange(start),
+                *own,
+                np.arange(resumed, resumed + after),
+                *(np.arange(resumed + after, resumed + after + length) for length in lengths),
+            ]
+        ).astype(np.int32)
+        self.option = np.zeros(len(self.tokens), dtype=np.int32)
+        self.option[start : edges[-1]] = np.repeat(np.arange(1, len(sizes) + 1), sizes)
+        self.branch = np.zeros(len(self.tokens), dtype=np.int32)
+        self.branch[len(context) :] = np.repeat(np.arange(1, len(group) + 1), lengths)
+        last = len(context) - 1
+        self.rows: Ids = np.concatenate(
+            [[last, *range(begin, begin + length)] for begin, length in zip(begins, lengths, strict=False)]
+        ).astype(np.int32)
+        self.targets: Ids = np.concatenate([each.continuation for each in group])
+
+    def visible(self, rows: slice, reach: Reach) -> npt.NDArray[np.bool_]:
+        """Which tokens up to the last of ``rows`` each of them sees, shape [rows, tokens]."""
+        keys = slice(rows.stop)
+        row, key = np.arange(rows.start, rows.stop)[:, None], np.arange(rows.stop)
+        mine, other = self.option[rows, None], self.option[keys]
+        seen = (key <= row) & ((mine == 0) | (other == 0) | (mine == other))
+        seen &= (self.branch[keys] == 0) | (self.branch[keys] == self.branch[rows, None])
+        return np.asarray(seen & (self.positions[keys] >= reach.lowest(self.positions[rows])[:, None]))
+
+
+class _SetPass:
+    """One row on its way through the layers, which ``calls`` counts."""
+
+    def __init__(self, layout: _Layout) -> None:
+        self.layout = layout
+        self.calls = 0
+        self._masks: dict[Any, list[tuple[slice, Tensor]]] = {}
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions) -> Tensor:
+        """The next layer's attention, shapes as in :data:`~choicewise.models.local.attention.Attend`."""
+        self.calls += 1
+        count, group = query.shape[2], query.shape[1] // key.shape[1]
+        kind = options.reach, group, query.device
+        if kind not in self._masks:
+            starts = range(0, count, attention.SEGMENT)
+            parts = [slice(start, min(start + attention.SEGMENT, count)) for start in starts]
+            visible_to = [self.layout.visible(rows, options.reach) for rows in parts]
+            masks = [attention.additive(seen, group, query) for seen in visible_to]
+            self._masks[kind] = list(zip(parts, masks, strict=True))
+        output = query.new_empty(1, count, query.shape[1], value.shape[3])
+        for rows, mask in self._masks[kind]:
+            keys, values = key[:, :, : rows.stop], value[:, :, : rows.stop]
+            output[:, rows] = attention.attend(query[:, :, rows], keys, values, mask, options)
+        return output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -56,6 +56,10 @@ class HfTokenizer:
         self._original = None if spelled is None else _Original(spelled, self._backend)
         content = json.loads(self._backend.to_str())
         self.token_bytes: Sequence[bytes] = token_bytes(content)
+        added = content.get("added_tokens") or ()
+        self.special: Mapping[int, str] = {
+            int(token["id"]): str(token["content"]) for token in added if token["special"]
+        }
         self.cut = find_split_rule(content) if spelled is None else None  # so that whole texts are checked
         names = read_object(folder / "special_tokens_map.json") | read_object(folder / "tokenizer_config.json")
         self.bos_id, self.eos_id = (_id(names.get(f"{role}_token"), self._backend) for role in ("bos", "eos"))
@@ -67,8 +71,8 @@ class HfTokenizer:
         self.unknown_id = unknown if isinstance(unknown, int) else _id(model.get("unk_token"), self._backend)
         self.mask_id = _id(names.get("mask_token"), self._backend)
         if self.mask_id is None:
-            special = {token["content"]: token["id"] for token in content.get("added_tokens") or () if token["special"]}
-            self.mask_id = next((int(special[name]) for name in _MASKS if name in special), None)
+            ids = {name: token for token, name in self.special.items()}
+            self.mask_id = next((ids[name] for name in _MASKS if name in ids), None)
         self._splits = content.get("pre_tokenizer") is not None
         identity = f"{json.dumps(content, sort_keys=True, ensure_ascii=False)}\n{self.bos_id} {self.eos_id}"
         self.digest = hashlib.sha256(identity.encode()).hexdigest()

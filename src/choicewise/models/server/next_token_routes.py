@@ -19,8 +19,9 @@ from choicewise.models.server.routes import (
     Part,
     Prompts,
     Route,
-    chat_messages,
+    chat_body,
     chat_objection,
+    choice,
     field,
     is_text,
     logprobs_of,
@@ -30,6 +31,7 @@ from choicewise.models.server.routes import (
     number,
     sglang_entry,
     sglang_meta,
+    thought_in,
 )
 from choicewise.questions import NOT_FIRST, UNKNOWN, Mass, Question, Span, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
@@ -255,12 +257,17 @@ class ChatTopTokens(TopTokens):
         return chat_objection(self._tokenizer, question.context) or super().objection(question)
 
     def _body(self, prefix: list[int]) -> dict[str, Any]:
-        messages = chat_messages(self._tokenizer, np.asarray(prefix, dtype=np.int32))
-        body = {"model": self._model, "messages": messages}
+        body = {"model": self._model, **chat_body(self._tokenizer, np.asarray(prefix, dtype=np.int32))}
         return body | {"max_tokens": 1, "temperature": 0, "top_p": 1, "logprobs": True, "top_logprobs": self._count}
 
     def listed(self, answer: JSON, inputs: int) -> dict[Any, float]:
-        """What an answer lists: bytes → nats."""
+        """What an answer lists: bytes → nats.  Nothing is scored inside a thought."""
+        message = choice(answer).get("message")
+        if isinstance(message, dict) and thought_in(message):
+            raise Unanswerable(
+                "the server's chat begins with a thought, inside which nothing is scored; tell its template not to "
+                "think (template=enable_thinking=false), or use a protocol that generates an answer"
+            )
         places = field(logprobs_of(answer), "content", list)
         if len(places) != 1:
             raise Unanswerable(f"the server lists tokens at {len(places)} places in place of 1")

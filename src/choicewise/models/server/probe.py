@@ -15,12 +15,11 @@ import numpy.typing as npt
 from choicewise.errors import ModelError, did_you_mean
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.models.server.faults import JSON, RESUME, ServerFailed, Unanswerable, failed
+from choicewise.models.server.generation_routes import ChatGeneration, Completions
 from choicewise.models.server.http import Client
 from choicewise.models.server.many_requests import ask, ask_now
 from choicewise.models.server.next_token_routes import ByLength, ChatTopTokens, ChosenTokens, SglangChosen, TopTokens
 from choicewise.models.server.routes import (
-    ChatGeneration,
-    Completions,
     Echo,
     PromptLogprobs,
     Prompts,

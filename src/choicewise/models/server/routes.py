@@ -1,13 +1,13 @@
-"""How a server is asked: the interface of a route, the ways that send a prompt whole, how an answer is read."""
+"""How a server is asked: the interface of a route, the ways that send a span whole, how an answer is read."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -18,16 +18,14 @@ from choicewise.models.server.faults import JSON, Unanswerable
 from choicewise.questions import (
     NOT_FIRST,
     UNKNOWN,
-    Generation,
     Ids,
     Mass,
     Question,
-    Sampling,
     Span,
     TokenScores,
     TokenSet,
 )
-from choicewise.tokens.chat_template import ServedChat
+from choicewise.tokens.chat_template import TOLD, ServedChat
 from choicewise.tokens.tokenizer import Tokenizer
 
 PLAIN: Final = {"temperature": 0, "top_p": 1, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
@@ -36,10 +34,7 @@ PLAIN: Final = {"temperature": 0, "top_p": 1, "repetition_penalty": 1, "presence
 SGLANG_PATH: Final = "/generate"
 ONE_TOKEN: Final = {"max_new_tokens": 1, "temperature": 0}  # for SGLang where nothing is to be generated
 
-_UNCHANGED: Final = {"top_k": 0, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
-"""What servers may have defaults for that change the model's own distribution; not every server takes them."""
-
-_MOST_STOPS: Final = 4  # texts at which servers stop; all others are found here
+_THOUGHTS: Final = ("reasoning", "reasoning_content")  # where a message has its thought: of today, and as it was called
 _ABOVE = 1e-6  # nats by which a log-probability may exceed 0, as rounding makes it
 _STAND_IN = -9000.0  # at and below it for vLLM: minus infinity (-9999), or not known
 _ID = re.compile("token_id:[0-9]{1,9}")  # so that an id fits into 32 bits
@@ -199,7 +194,15 @@ def chat_messages(tokenizer: Tokenizer, context: Ids) -> list[dict[str, str]] | 
     if not isinstance(tokenizer.chat, ServedChat):
         return None
     messages = ServedChat.messages(tokenizer.decode(context).removeprefix(" "))
-    return None if messages is None else [message._asdict() for message in messages]
+    return None if messages is None else [message._asdict() for message in messages if message.role != TOLD]
+
+
+def chat_body(tokenizer: Tokenizer, context: Ids) -> dict[str, Any]:
+    """The part of a request that says the chat ``context``: its messages, and what the server's template is told."""
+    messages = ServedChat.messages(tokenizer.decode(context).removeprefix(" ")) or []
+    told = next((json.loads(message.content) for message in messages if message.role == TOLD), None)
+    body: dict[str, Any] = {"messages": chat_messages(tokenizer, context)}
+    return body if told is None else {**body, "chat_template_kwargs": told}
 
 
 def chat_objection(tokenizer: Tokenizer, context: Ids) -> str | None:
@@ -210,6 +213,29 @@ def chat_objection(tokenizer: Tokenizer, context: Ids) -> str | None:
     if messages[-1]["role"] != "user":
         return "the server's chat does not go on with what the assistant has begun to say"
     return None
+
+
+def thought_in(message: Mapping[str, Any]) -> str:
+    """The thought that a message has apart from its content; empty for none.
+
+    In ``reasoning`` or ``reasoning_content``, else in parts of the content that are of such a kind.
+    """
+    for name in _THOUGHTS:
+        if isinstance(text := message.get(name), str) and text:
+            return text
+    return "".join(text for kind, text in content_parts(message.get("content")) if kind != "text")
+
+
+def content_parts(content: Any) -> Iterator[tuple[str, str]]:
+    """(kind, text) of every part of a content that has parts."""
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, dict):
+            kind = str(part.get("type", "text"))
+            named = (part.get(name) for name in ("text", kind, *_THOUGHTS))
+            yield (
+                ("text" if kind in ("text", "output_text") else kind),
+                next((text for text in named if isinstance(text, str)), ""),
+            )
 
 
 class Whole(NamedTuple):
@@ -287,7 +313,7 @@ class Echo(WholeSpans):
             if place < 0 or (place == 0 and logprobs[0] is None):
                 raise Unanswerable("the server gives no log-probability of the first token after its own BOS")
             scores.append(number(logprobs[place]))
-            ranks.append(_rank(scores[-1], top[place] if isinstance(top, list) and place < len(top) else None))
+            ranks.append(rank_among(scores[-1], top[place] if isinstance(top, list) and place < len(top) else None))
         return scores, ranks
 
     def _hidden(self, tokens: Sequence[Any], sent: Sequence[int]) -> int:
@@ -366,90 +392,6 @@ class SglangPrompts(WholeSpans):
         return logprobs, [UNKNOWN] * len(logprobs)
 
 
-class Completions(Route):
-    """One request for every generation.  Stops are applied here again, by tokens where the server names them.
-
-    ``named``: whether it gives tokens by id and their log-probabilities; without that the answer is a text.
-    ``unchanged``: whether it takes the settings that leave the model's distribution as it is.
-    """
-
-    cost = "one request for every generation"
-    supports = frozenset({Generation, Sampling})
-    path = "completions"
-
-    def __init__(self, model: str, tokenizer: Tokenizer, prompts: Prompts, named: bool, unchanged: bool = True) -> None:
-        """``model``: its name at the server."""
-        super().__init__(model)
-        self._tokenizer, self._prompts, self._named, self._unchanged = tokenizer, prompts, named, unchanged
-        self.name = f"generated {'tokens' if named else 'text'}, prompts as {prompts.name}"
-
-    def objection(self, question: Question) -> str | None:
-        """Why not: no text gives the context."""
-        assert isinstance(question, Generation)
-        return self._prompts.objection(question.context.tolist())
-
-    def calls(self, questions: Sequence[tuple[int, Question]]) -> Iterator[Call]:
-        """One request for every generation, those with a common beginning one after another."""
-        asked = [(index, question) for index, question in questions if isinstance(question, Generation)]
-        for index, generation in sorted(asked, key=lambda each: each[1].context.astype(">i4").tobytes()):
-            body = {"model": self._model, **self._sent(generation), **settings(generation, self._unchanged)}
-            yield Call(self.path, body, [Part(index)], partial(self._read, generation))
-
-    def _sent(self, generation: Generation) -> dict[str, Any]:
-        named = {"logprobs": 1, "return_tokens_as_token_ids": True} if self._named else {}
-        return {"prompt": self._prompts.prompt(generation.context.tolist()), **named}
-
-    def _read(self, generation: Generation, answer: JSON) -> list[TokenScores]:
-        check_prompt(answer, len(generation.context))
-        given_choice = choice(answer)
-        _check_finished(given_choice)
-        if not self._named:
-            return [text_scores(generation, field(given_choice, "text", str))]
-        given = field(given_choice, "logprobs", dict)
-        ids = [named_id(str(name)) for name in field(given, "tokens", list)]
-        logprobs, top = field(given, "token_logprobs", list), field(given, "top_logprobs", list)
-        if not len(ids) == len(logprobs) == len(top):
-            raise Unanswerable(f"the server gives {len(logprobs)} log-probabilities of {len(ids)} generated tokens")
-        tokens = [token for token in ids if token is not None]
-        if len(tokens) < len(ids):
-            raise Unanswerable("the server names tokens by their text though asked to name them by id")
-        if len(tokens) > generation.limit:
-            raise Unanswerable(f"the server generates {len(tokens)} tokens where {generation.limit} were asked for")
-        numbers = [*map(number, logprobs)]
-        table = self._tokenizer.token_bytes
-        scores = TokenScores.of(tokens, numbers, [*map(_rank, numbers, top)])
-        scores = scores.first(generation.before_stop(tokens, table))
-        if generation.sampling is not None and len(scores.tokens) and given_choice.get("finish_reason") == "stop":
-            last = int(scores.tokens[-1])
-            if last >= len(table) or not table[last]:  # a sampled text ends before the token that ends it
-                scores = scores.first(len(scores.tokens) - 1)
-        return [scores]
-
-
-class ChatGeneration(Completions):
-    """One request for every generation; the answer is a text."""
-
-    path = "chat/completions"
-
-    def __init__(self, model: str, tokenizer: Tokenizer, unchanged: bool = False) -> None:
-        """``model``: its name at the server.  ``unchanged``: as in :class:`Completions`."""
-        super().__init__(model, tokenizer, Prompts(), named=False, unchanged=unchanged)
-        self.name = "text generated in a chat"
-
-    def objection(self, question: Question) -> str | None:
-        """Why not: no chat, or one that the assistant is to go on with."""
-        assert isinstance(question, Generation)
-        return chat_objection(self._tokenizer, question.context)
-
-    def _sent(self, generation: Generation) -> dict[str, Any]:
-        return {"messages": chat_messages(self._tokenizer, generation.context)}
-
-    def _read(self, generation: Generation, answer: JSON) -> list[TokenScores]:
-        given = choice(answer)
-        _check_finished(given)
-        return [text_scores(generation, field(field(given, "message", dict), "content", str))]
-
-
 def whole_spans(questions: Sequence[tuple[int, Span]]) -> Iterator[Whole]:
     """The tokens to send for ``questions`` (index, span), in depth-first order, each sequence once."""
     sequences = [
@@ -463,34 +405,6 @@ def whole_spans(questions: Sequence[tuple[int, Span]]) -> Iterator[Whole]:
         if place + 1 == len(sequences) or not sequences[place + 1][0].startswith(tokens):
             yield Whole(np.frombuffer(tokens, dtype=">i4").tolist(), min(first for _, first, _ in group), group)
             group = []
-
-
-def settings(generation: Generation, unchanged: bool) -> dict[str, Any]:
-    """What a request says about how to generate; ``unchanged``: with all that leaves the distribution as it is."""
-    body: dict[str, Any] = {"max_tokens": generation.limit, "top_p": 1, "temperature": 0}
-    if generation.sampling is not None:
-        body |= {"temperature": 1, "seed": int.from_bytes(generation.sampling.stream[:4], "big") >> 1}
-    stops = [stop.decode() for stop in generation.stops if is_text(stop)][:_MOST_STOPS]
-    if stops and not generation.keep_stop:  # the text would end before the stop that is to be kept
-        body["stop"] = stops
-    return body | (_UNCHANGED if unchanged else {})
-
-
-def text_scores(generation: Generation, text: str) -> TokenScores:
-    """The answer that is a text alone, cut where a stop begins, or ends where the stop is kept."""
-    spelled = text.encode(errors="replace")
-    places = [(place, stop) for stop in generation.stops if (place := spelled.find(stop)) >= 0]
-    if places:
-        place, stop = min(places, key=lambda each: each[0] + len(each[1]))
-        first = min(at for at, _ in places)
-        spelled = spelled[: place + len(stop)] if generation.keep_stop else spelled[:first]
-    return replace(TokenScores.of(), text=spelled.decode(errors="replace"))
-
-
-def _check_finished(choice: Any) -> None:
-    """Raise Unanswerable where the text is not what the model generated, as a filter withheld it."""
-    if (reason := choice.get("finish_reason")) not in ("stop", "length", "eos", "eos_token", "stop_sequence", None):
-        raise Unanswerable(f"the server ended the text for another reason than its end ({str(reason)[:40]!r})")
 
 
 def number(value: Any) -> float:
@@ -555,7 +469,7 @@ def named_logprobs(listed: Any) -> dict[int, float]:
     return {token: value for token, value in ids.items() if token is not None}
 
 
-def _rank(logprob: float, listed: Any) -> int:
+def rank_among(logprob: float, listed: Any) -> int:
     """0 where none of the ``listed`` likeliest tokens (name → nats) is likelier, else what is known of the rank."""
     if not isinstance(listed, dict) or not listed:
         return UNKNOWN

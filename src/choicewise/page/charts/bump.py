@@ -166,7 +166,7 @@ def _lines(
     across: Mapping[str, Any], up: Mapping[str, Any], rank: bool, columns: int, models: int
 ) -> list[dict[str, Any]]:
     at, low, high = ("place", "rank_low", "rank_high") if rank else ("value", "ci_low", "ci_high")
-    coloured = {"color": _slots(chart.MODELS)}
+    coloured = {"color": chart.slots(chart.MODELS)}
     size = 60 if columns <= 20 else 36
     dot = {"type": "point", "filled": True, "opacity": 1, "stroke": chart.PAPER, "strokeWidth": 1, "size": size}
     bar = {"type": "rule", "strokeWidth": 2, "opacity": 0.28}
@@ -189,7 +189,7 @@ def _lines(
         chart.layer("place", path, x=across, y=up, **coloured),
         chart.layer("crossing", {"type": "rule", "strokeWidth": 5}, **ends, **coloured, description=chart.DESCRIPTION),
         chart.layer(
-            "place", dot, x=across, y=up, **coloured, shape=_slots(chart.SHAPES), description=chart.DESCRIPTION
+            "place", dot, x=across, y=up, **coloured, shape=chart.slots(chart.SHAPES), description=chart.DESCRIPTION
         ),
     ]
 
@@ -207,15 +207,10 @@ def _names(up: Mapping[str, Any]) -> list[dict[str, Any]]:
     coloured, grey = {"field": "slot", "valid": True}, {"field": "slot", "valid": False}
     place = {"x": {"value": "width"}, "y": beside}
     return [
-        chart.layer("model", sign, coloured, **place, color=_slots(chart.MODELS), shape=_slots(chart.SHAPES)),
+        chart.layer("model", sign, coloured, **place, color=chart.slots(chart.MODELS), shape=chart.slots(chart.SHAPES)),
         chart.layer("model", {**text, "dx": 17}, coloured, **place, text=chart.words("label")),
         chart.layer("model", {**text, "dx": 17, "color": chart.SOFT}, grey, **place, text=chart.words("label")),
     ]
-
-
-def _slots(range_: Sequence[str]) -> dict[str, Any]:
-    scale = {"domain": list(range(SHOWN)), "range": list(range_)}
-    return {"field": "slot", "type": "nominal", "scale": scale, "legend": None}
 
 
 def _with_room(values: Records, at: str, distance: float, bounds: tuple[float, float]) -> list[Record]:

@@ -197,6 +197,12 @@ def around_zero(least: float, edges: Iterable[float]) -> dict[str, Any]:
     return {"domain": domain, "nice": True, "zero": True}
 
 
+def slots(range_: Sequence[str]) -> dict[str, Any]:
+    """A channel for what the field ``slot`` counts: models in colours, or shapes."""
+    scale = {"domain": list(range(len(range_))), "range": list(range_)}
+    return {"field": "slot", "type": "nominal", "scale": scale, "legend": None}
+
+
 def words(field: str) -> dict[str, Any]:
     """A channel for text."""
     return {"field": field, "type": "nominal"}

@@ -8,9 +8,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from choicewise.errors import UsageError, did_you_mean
-from choicewise.page.charts import bump, lanes, strip
+from choicewise.page.charts import bump, calibration, lanes, steps, strip
+from choicewise.page.charts import chain as chain_chart
 from choicewise.page.charts.bump import shown_models
 from choicewise.page.charts.chart import WIDTH, Chart
+from choicewise.page.probabilities import believed, lacks_probabilities, told
 from choicewise.page.study import ShownRun, Study, leads, pairs
 from choicewise.results.ladder import ladder as climb
 from choicewise.results.ladder import main_effects
@@ -141,6 +143,43 @@ def _pair(study: Study, choices: Choices) -> Chart:
     return Chart("pair", title, lanes.pair_spec(records, choices.width), lanes.pair_caption(records))
 
 
+def _chain(study: Study, choices: Choices) -> Chart:
+    chosen = Study(tuple(_run(study, model) for model in choices.models) or study.runs)
+    shown = [each for each in believed(chosen) if each.chains]
+    if not shown:
+        raise UsageError("no item has log-likelihoods of its choices")
+    records = chain_chart.values(shown[0].chains)
+    title = f"{_together(chosen)}: from probability to accuracy"
+    return Chart("chain", title, chain_chart.spec(records, choices.width), chain_chart.caption(records))
+
+
+def _calibration(study: Study, choices: Choices) -> Chart:
+    run = _one(study, choices)
+    shown = [own for each in believed(Study((run,))) for own in each.calibrated]
+    if not shown:
+        raise UsageError("no item has scores of its choices under a protocol of letters")
+    title = f"{_about(run)}: calibration under {safe(shown[0].protocol)}"
+    spec = calibration.spec(calibration.values(shown[0]), choices.width)
+    return Chart("calibration", title, spec, " ".join([*told(shown[0]), calibration.CAPTION]))
+
+
+def _steps(study: Study, choices: Choices) -> Chart:
+    known = steps.over_steps(study.runs)
+    if choices.protocol is not None and choices.protocol not in known:
+        few = f"no training run has enough checkpoints under {choices.protocol!r}"
+        raise UsageError(f"{few}; {did_you_mean(choices.protocol, list(known))}")
+    name = next(iter(known)) if choices.protocol is None else choices.protocol
+    records = steps.values(known[name])
+    checkpoints = counted(sum(record["kind"] == "point" for record in records), "checkpoint")
+    dataset = study.runs[0].manifest.dataset.name
+    title = f"{safe(name)} on {dataset} over {checkpoints}"
+    return Chart("steps", title, steps.spec(records, choices.width), steps.caption(records))
+
+
+def _no_chain(study: Study) -> str:
+    return _several_data(study) or lacks_probabilities(study)
+
+
 def _no_number(study: Study) -> str:
     if any(not math.isnan(row.value) for row in study.rows):
         return ""
@@ -164,13 +203,23 @@ def _one_run(study: Study) -> str:
     return "" if len(study.runs) > 1 else "there is one run; name the runs of other models as well"
 
 
-def _no_order(study: Study) -> str:
-    if reason := _one_run(study):
+def _several_data(study: Study) -> str:
+    if len(study.datasets) < 2:
+        return ""
+    names = (study.runs[places[0]].manifest.dataset.name for places in study.datasets.values())
+    data = [f"{safe(name)} #D{digest[:6]}" for name, digest in zip(names, study.datasets, strict=True)]
+    return f"the runs are on different data; name those on one of {', '.join(data)}"
+
+
+def _no_steps(study: Study) -> str:
+    if reason := _several_data(study):
         return reason
-    if len(study.datasets) > 1:
-        names = (study.runs[places[0]].manifest.dataset.name for places in study.datasets.values())
-        data = [f"{safe(name)} #D{digest[:6]}" for name, digest in zip(names, study.datasets, strict=True)]
-        return f"the runs are on different data; name those on one of {', '.join(data)}"
+    return "" if steps.over_steps(study.runs) else "no names of models say so many steps, as ORG/NAME@step1000 does"
+
+
+def _no_order(study: Study) -> str:
+    if reason := _one_run(study) or _several_data(study):
+        return reason
     measured: dict[tuple[str, ...], list[Row]] = {}
     for row in study.rows:
         if not math.isnan(row.value):
@@ -185,6 +234,9 @@ KINDS = (
     Kind("bump", "models over protocols", "several models", ("models", "protocol", "rank"), _bump, _no_order),
     Kind("ranks", "does the order hold", "several models", ("protocol",), _ranks, _no_order),
     Kind("pair", "two models compared", "two models", ("models",), _pair, _one_run),
+    Kind("chain", "from probability to accuracy", "log-likelihoods", ("models",), _chain, _no_chain),
+    Kind("calibration", "is a model calibrated", "log-likelihoods", ("models",), _calibration, lacks_probabilities),
+    Kind("steps", "a number over checkpoints", "three checkpoints of a training run", ("protocol",), _steps, _no_steps),
 )
 """In the order of the page."""
 

@@ -2,7 +2,7 @@
 // The state stands in the fragment of the address, and all tables follow it.  Nothing is computed here.
 const form = document.querySelector("form.choose");
 const read = () => new URLSearchParams(location.hash.slice(1));
-const best = (link) => (link.dataset.sort === "model" ? "up" : "down");
+const best = (link) => link.dataset.best ?? (link.dataset.sort === "model" ? "up" : "down");
 const column = (link) => link.closest("th").cellIndex;
 
 const fits = (cell, warning) => {

@@ -135,5 +135,13 @@ const watch = (figure) => {
   });
 };
 
+// Charts that show the same whatever is chosen.
+const startStill = () => {
+  for (const figure of all("figure[data-still]")) {
+    watch(figure);
+    for (const holder of all(".chart", figure)) reach(figure, holder);
+  }
+};
+
 const figures = () => all("[data-chart]");
 matchMedia("(max-width: 48rem)").addEventListener("change", () => figures().forEach(redraw));

@@ -19,7 +19,9 @@ const start = async () => {
   }
   state.on(["run", "protocol"], inView);
   inView();
-  await Promise.all([startNumbers(), startLadder(), startOrder(), startPair(), startItems(), startProtocol()]);
+  startStill();
+  const sections = [startNumbers(), startLadder(), startOrder(), startPair(), startTraining(), startItems()];
+  await Promise.all([...sections, startProtocol()]);
   if (state.section && !state.get("item")) document.getElementById(state.section)?.scrollIntoView();
   document.documentElement.dataset.ready = "yes";
 };

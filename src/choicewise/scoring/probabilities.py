@@ -1,0 +1,395 @@
+"""Metrics of probabilities, from the scores of every choice: credits of items, calibration, the uniform predictor.
+
+``p`` is the softmax of an item's scores over the temperature.  It is a distribution of the answers where scores are
+log-likelihoods of labels; of whole texts short ones dominate it, and of means it is flat.  All in log space, so that an
+option's probability may underflow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import pairwise
+
+import numpy as np
+
+from choicewise.protocols.metrics import METRICS
+from choicewise.scoring.decide import Decisions
+from choicewise.scoring.intervals import Value, micro, normal, wilson
+from choicewise.scoring.observed import Floats, Integers, Mask, reduce_rows, row_of
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a metric of probabilities looks at.
+
+    ``scores``: float64 [rows], NaN where one is not known.  ``right``: bool [rows].  ``prediction`` and ``hit``: the
+    choice with the greatest score and the credit for it, [items].  ``golds``: which of several right choices count:
+    ``sum``, ``max`` (the one with the greatest score) or ``first``.  ``soft``: how many people chose each choice,
+    [rows], where the data says so.  ``orders``: the choice predicted in each order of the options, and ``letters``, the
+    place where it stood, int64 [orders, items], -1 for none.  ``bytes``: of every choice, [rows], where items weigh as
+    much as their answers have.
+    """
+
+    scores: Floats
+    item_offsets: Integers
+    right: Mask
+    prediction: Integers
+    hit: Floats
+    golds: str = "sum"
+    temperature: float = 1.0
+    soft: Floats | None = None
+    orders: Integers | None = None
+    letters: Integers | None = None
+    bytes: Floats | None = None
+
+    @cached_property
+    def item(self) -> Integers:
+        """The item of every row."""
+        return row_of(self.item_offsets)
+
+    @cached_property
+    def choices(self) -> Integers:
+        """How many choices every item has."""
+        return np.diff(self.item_offsets)
+
+    @cached_property
+    def logs(self) -> Floats:
+        """log p of every choice; NaN for an item with a score that is not known, or with impossible choices alone."""
+        scaled = self.scores / self.temperature
+        with np.errstate(invalid="ignore"):
+            return np.asarray(scaled - self.reduced(np.logaddexp, scaled)[self.item], dtype=np.float64)
+
+    @cached_property
+    def shares(self) -> Floats:
+        """p of every choice."""
+        return np.exp(self.logs)
+
+    @cached_property
+    def gold(self) -> Mask:
+        """The rows that count as the right answer."""
+        among = self.right
+        if self.golds == "sum":
+            return among
+        if self.golds == "max":
+            best = self.reduced(np.fmax, np.where(among, self.scores, -np.inf))
+            among = among & (self.scores == best[self.item])
+        index = np.arange(len(among))
+        return np.asarray(index == self.reduced(np.minimum, np.where(among, index, np.inf))[self.item], dtype=np.bool_)
+
+    @property
+    def first(self) -> Judged:
+        """The same with one right answer: a sum of several has no bytes."""
+        return replace(self, golds="first") if self.golds == "sum" else self
+
+    def reduced(self, ufunc: np.ufunc, rows: Floats) -> Floats:
+        """The rows of every item reduced, float64 [items]."""
+        return reduce_rows(ufunc, rows, self.item_offsets)
+
+    def of_gold(self, logs: Floats) -> Floats:
+        """log of the right answer's probability, [items], from that of every choice."""
+        return self.reduced(np.logaddexp, np.where(self.gold | np.isnan(logs), logs, -np.inf))
+
+    @cached_property
+    def confidence(self) -> Floats:
+        """The highest p of every item."""
+        return self.reduced(np.maximum, self.shares)
+
+    @cached_property
+    def hits(self) -> Floats:
+        """1 where the answer in an order is right, float64 [orders, items]; NaN where there is none."""
+        assert self.orders is not None
+        rows = self.item_offsets[:-1] + np.maximum(self.orders, 0)
+        return np.where(self.orders < 0, np.nan, self.right[rows])
+
+
+def credits(metric: str, judged: Judged) -> Floats:
+    """Numbers whose mean is the number of all these items, float64 [items], NaN where one is missing.
+
+    Of a metric that is ``pooled`` they are its linear part at the means of bins or orders, and of items that weigh as
+    much as their answers have bytes that of the ratio, R + w (c - R) / mean w: so their standard error is that of the
+    number, and two models are compared item by item.
+    """
+    if METRICS[metric].pooled:
+        vectors, pool = _vectors(metric, judged)
+        known = vectors[~np.isnan(vectors).any(axis=1)]
+        return vectors @ pool(known.mean(axis=0))[1] if len(known) else np.full(len(vectors), np.nan)
+    each = _CREDITS[metric](judged)
+    if judged.bytes is None:
+        return each
+    weight = judged.first.reduced(np.add, np.where(judged.first.gold, judged.bytes, 0.0))
+    scored = ~np.isnan(each) & ~np.isnan(weight)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = (weight * each)[scored].sum() / weight[scored].sum()
+        return np.asarray(np.where(scored, ratio + weight * (each - ratio) / weight[scored].mean(), np.nan))
+
+
+def pooled(metric: str, judged: Judged, among: Mask) -> Value:
+    """The number of the items ``among`` together; the interval is ± 1.96 standard errors.
+
+    Of a metric that is ``pooled`` the standard error is that of the bootstrap over items, with the means of bins or
+    orders drawn from their normal limit; of items that weigh differently that of a ratio.
+    """
+    own = subset(judged, among)
+    if judged.bytes is not None:
+        return micro(Decisions.uncompared(own.prediction, credits(metric, own)), counted=False)
+    vectors, pool = _vectors(metric, own)
+    known = vectors[~np.isnan(vectors).any(axis=1)]
+    n, missing = len(known), len(vectors) - len(known)
+    if not n:
+        return Value(math.nan, math.nan, math.nan, math.nan, 0, missing, 0)
+    mean = known.mean(axis=0)
+    value, error = float(pool(mean)[0]), math.nan
+    if n > 1:
+        spread = np.atleast_2d(np.cov(known.T, ddof=1)) / n
+        drawn = np.random.default_rng(0).multivariate_normal(mean, spread, _DRAWS, "ignore")
+        error = float(np.std(pool(drawn)[0]))
+    return Value(value, error, *normal(value, error), n, missing, 0)
+
+
+def subset(judged: Judged, among: Mask) -> Judged:
+    """The same of the items ``among`` alone, bool [items]."""
+    if among.all():
+        return judged
+    rows = among[judged.item]
+    offsets = np.concatenate([[0], np.cumsum(judged.choices[among])])
+    by_rows = {name: value[rows] for name in _OF_ROWS if (value := getattr(judged, name)) is not None}
+    by_items = {name: getattr(judged, name)[among] for name in ("prediction", "hit")}
+    orders = {name: value[:, among] for name in ("orders", "letters") if (value := getattr(judged, name)) is not None}
+    return replace(judged, item_offsets=offsets, **by_rows, **by_items, **orders)
+
+
+def uniform(metric: str, judged: Judged) -> Floats:
+    """The credit that a predictor is expected to have which holds all choices equally likely, [items]; NaN for none."""
+    nothing = np.full(len(judged.choices), np.nan)
+    if not METRICS[metric].softmax:
+        return nothing
+    right = judged.reduced(np.add, judged.right.astype(np.float64))
+    even = replace(judged, scores=np.where(np.isnan(judged.scores), np.nan, 0.0), hit=right / judged.choices)
+    if metric in _PAYMENTS:
+        wrong = judged.choices - 1 - right
+        return np.where(np.isnan(judged.hit), np.nan, (right - _PAYMENTS[metric] * wrong) / judged.choices)
+    return even.confidence - even.hit if METRICS[metric].pooled else _CREDITS[metric](even)
+
+
+def if_calibrated(metric: str, judged: Judged, among: Mask) -> float:
+    """The value that is expected if every answer is right as often as the softmax says; NaN where none follows."""
+    own = subset(judged, among)
+    if metric in BINS:
+        where, confidence = _bins(metric, own.confidence)
+        variance = np.bincount(where, weights=confidence * (1 - confidence))
+        return float(np.sqrt(2 * variance / math.pi).sum() / len(where)) if len(where) else math.nan
+    expected = _EXPECTED.get(metric, lambda own: np.array([]))(own)
+    known = expected[~np.isnan(expected)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """A line of the reliability table: items with a confidence in this range, and the share of them that is right."""
+
+    n: int
+    lowest: float
+    highest: float
+    confidence: float
+    right: float
+    right_low: float
+    right_high: float
+
+
+def reliability(metric: str, judged: Judged) -> list[Bin]:
+    """The bins of a calibration error that hold items, in order; Wilson intervals of the share that is right."""
+    known = ~np.isnan(judged.confidence) & ~np.isnan(judged.hit)
+    confidence, hit = judged.confidence[known], judged.hit[known]
+    where, _ = _bins(metric, judged.confidence)
+    table = []
+    for own in (where == number for number in np.unique(where)):
+        right, n = float(hit[own].mean()), int(own.sum())
+        edges = float(confidence[own].min()), float(confidence[own].max())
+        table.append(Bin(n, *edges, float(confidence[own].mean()), right, *wilson(right, n)))
+    return table
+
+
+def fit_temperature(judged: Judged) -> float:
+    """The temperature with the least mean log score on these items, which must not be those that are scored with it.
+
+    It is convex in 1 / T; between exp(-5) and exp(5).  NaN without an item that has all its scores.
+    """
+    from scipy.optimize import minimize_scalar
+
+    known = subset(judged, ~np.isnan(judged.logs[judged.item_offsets[:-1]]))
+    if not len(known.choices):
+        return math.nan
+
+    def loss(scale: float) -> float:
+        scores = np.maximum(_CREDITS["log-score"](replace(known, temperature=math.exp(scale))), 0.0)
+        return float(np.minimum(scores, 1e6).mean())  # an impossible answer stays so at every temperature
+
+    return math.exp(float(minimize_scalar(loss, bounds=(-5, 5), method="bounded", options={"xatol": 1e-8}).x))
+
+
+BINS: Mapping[str, tuple[int, str]] = {
+    "ece": (10, "left"),
+    "ece-15": (15, "left"),
+    "ece-right": (10, "right"),
+    "ece-midpoint": (10, "middle"),
+    "ece-mass": (10, "mass"),
+}
+"""How many bins a calibration error has, and how items are put into them: equal width, with the edges of ``left`` and
+``middle`` closed to the left and of ``right`` to the right; ``mass``: equally many.
+
+EvalScope 1.14.1 ``ece`` (left); Guo et al. 2017 (right); llm-foundry@8c8dd48f, which takes the bin's middle for the
+confidence; HELM@63754d05 ``ece_10_bin`` (mass).
+"""
+
+_OF_ROWS = ("scores", "right", "soft", "bytes")
+
+_DRAWS = 2000
+"""Draws for the standard error of what is pooled."""
+
+_PAYMENTS = {"ternary": 1.0, "ternary-75": 3.0, "ternary-90": 9.0}
+"""What a wrong answer costs: t / (1 - t), so that answering pays from a confidence t (Kalai et al. 2025)."""
+
+
+def _bins(metric: str, confidence: Floats) -> tuple[Integers, Floats]:
+    """The bin of every item whose confidence is known, and the confidence that counts for it."""
+    number, kind = BINS[metric]
+    known = confidence[~np.isnan(confidence)]
+    if kind == "mass":
+        parts = [part for part in np.array_split(np.sort(known), number) if len(part)]
+        edges = [(one[-1] + other[0]) / 2 for one, other in pairwise(parts)]
+        where = np.searchsorted(edges, known, side="left")
+    elif kind == "right":
+        where = np.clip(np.ceil(known * number) - 1, 0, number - 1)
+    else:
+        where = np.minimum(np.floor(known * number), number - 1)
+    where = where.astype(np.int64)
+    return where, (where + 0.5) / number if kind == "middle" else known
+
+
+_Pool = Callable[[Floats], tuple[Floats, Floats]]
+"""From the means of bins, orders or places, [..., means], to the number [...] and what each mean counts for in it."""
+
+
+def _one(pick: Callable[..., Integers], means: Floats) -> tuple[Floats, Floats]:
+    chosen = np.eye(means.shape[-1])[pick(means, axis=-1)]
+    return (chosen * means).sum(axis=-1), chosen
+
+
+def _vectors(metric: str, judged: Judged) -> tuple[Floats, _Pool]:
+    """What is averaged over items, float64 [items, bins, orders or places], and how a number is made of the means."""
+    if metric == "worst-order":
+        return judged.hits.T, partial(_one, np.argmin)
+    if metric == "position-prior":
+        assert judged.letters is not None
+        places = np.arange(int(judged.choices.max(initial=1)))
+        shares = (judged.letters[..., None] == places).mean(axis=0)
+        shares[(judged.letters < 0).any(axis=0)] = np.nan
+        return shares, partial(_one, np.argmax)
+    known = ~np.isnan(judged.confidence)
+    where, confidence = _bins(metric, judged.confidence)
+    vectors = np.zeros((len(known), BINS[metric][0]))
+    vectors[known, where] = confidence - judged.hit[known]
+    vectors[~known] = np.nan
+    return vectors, lambda means: (np.abs(means).sum(axis=-1), np.sign(means))
+
+
+def _bits(judged: Judged) -> Floats:
+    return -judged.first.of_gold(judged.scores) / math.log(2)
+
+
+def _margin(judged: Judged) -> Floats:
+    wrong = judged.reduced(np.maximum, np.where(judged.gold, -np.inf, judged.scores))
+    return np.exp(judged.of_gold(judged.scores)) - np.exp(wrong)
+
+
+def _brier(judged: Judged) -> Floats:
+    wrong = judged.reduced(np.add, np.where(judged.gold, judged.shares * 0, judged.shares**2))
+    return wrong + (1 - np.exp(judged.of_gold(judged.logs))) ** 2
+
+
+def _rps(judged: Judged) -> Floats:
+    """Σ_{i<K} (F_i - H_i)² / (K - 1): the choices stand in their order, and of several right ones each has a part."""
+    gold = judged.gold.astype(np.float64)
+    target = gold / judged.reduced(np.add, gold)[judged.item]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return judged.reduced(np.add, _cumulated(judged, judged.shares - target) ** 2) / (judged.choices - 1)
+
+
+def _cumulated(judged: Judged, rows: Floats) -> Floats:
+    """The sum of each row and those before it in its item."""
+    missing = np.isnan(rows)
+    sums = np.concatenate([[0.0], np.cumsum(np.where(missing, 0.0, rows))])
+    return np.where(missing, np.nan, sums[1:] - sums[judged.item_offsets[:-1]][judged.item])
+
+
+def _people(judged: Judged) -> Floats:
+    """The share of people that chose each choice; NaN where the data does not say."""
+    if judged.soft is None:
+        return np.full(len(judged.scores), np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(judged.soft / judged.reduced(np.add, judged.soft)[judged.item], dtype=np.float64)
+
+
+def _divergence(judged: Judged) -> Floats:
+    people = _people(judged)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = np.where(people == 0, judged.shares * 0, people * (np.log(people) - judged.logs))
+    return judged.reduced(np.add, terms)
+
+
+def _paid(cost: float, judged: Judged) -> Floats:
+    """1 for right, 0 for the last choice ("I don't know"), -``cost`` for wrong."""
+    abstained = judged.prediction == judged.choices - 1
+    return np.where(abstained & ~np.isnan(judged.hit), 0.0, judged.hit - cost * (1 - judged.hit))
+
+
+def _distracted(judged: Judged) -> Floats:
+    """(p of the right - p of the wrong) (1 - p of the last, "I don't know"): DCS with both weights 1 (2510.04302)."""
+    right = np.exp(judged.of_gold(judged.logs))
+    unsure = judged.shares[judged.item_offsets[1:] - 1]
+    return (2 * right - 1 + unsure) * (1 - unsure)
+
+
+def _flipped(judged: Judged) -> Floats:
+    assert judged.orders is not None
+    other = (judged.orders != judged.orders[0]).any(axis=0)
+    return np.where((judged.orders < 0).any(axis=0), np.nan, other)
+
+
+_CREDITS: Mapping[str, Callable[[Judged], Floats]] = {
+    "bpb": _bits,
+    "logprob": lambda judged: judged.of_gold(judged.scores),
+    "prob": lambda judged: np.exp(judged.of_gold(judged.scores)),
+    "margin": _margin,
+    "total-prob": lambda judged: np.exp(judged.reduced(np.logaddexp, judged.scores)),
+    "norm-prob": lambda judged: np.exp(judged.of_gold(judged.logs)),
+    "log-score": lambda judged: -judged.of_gold(judged.logs),
+    "brier": _brier,
+    "rps": _rps,
+    "kl": _divergence,
+    "tv": lambda judged: judged.reduced(np.add, np.abs(judged.shares - _people(judged))) / 2,
+    "overconfidence": lambda judged: judged.confidence - judged.hit,
+    "all-orders": lambda judged: np.asarray(judged.hits.min(axis=0)),
+    "flip-rate": _flipped,
+    "dcs": _distracted,
+    **{name: partial(_paid, cost) for name, cost in _PAYMENTS.items()},
+}
+"""Every metric that is a mean over items, by name."""
+
+_EXPECTED: Mapping[str, Callable[[Judged], Floats]] = {
+    "norm-prob": lambda judged: judged.reduced(np.add, judged.shares**2),
+    "brier": lambda judged: 1 - judged.reduced(np.add, judged.shares**2),
+    "log-score": lambda judged: -judged.reduced(np.add, judged.shares * np.maximum(judged.logs, -1e300)),
+    "rps": lambda judged: judged.reduced(np.add, _spread(judged)) / np.maximum(judged.choices - 1, 1),
+    "overconfidence": lambda judged: judged.confidence * 0,
+}
+"""The value of an item if its answer is drawn from the softmax."""
+
+
+def _spread(judged: Judged) -> Floats:
+    """F (1 - F) of the cumulated softmax."""
+    below = _cumulated(judged, judged.shares)
+    return below * (1 - below)

@@ -1,0 +1,134 @@
+"""Thought and answer in generated text: every shape that tools disagree about, and any text at all."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from choicewise.questions import EOS, LENGTH, STOP, Generation
+from choicewise.thoughts import ANALYSIS, ENDS, TAGS, answer, left_open, may_begin, split
+from choicewise.tokens.tokenizer import ByteTokenizer
+from tests.helpers.answers import ids
+
+THOUGHT, FINAL = "<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"
+
+
+@pytest.mark.parametrize(("begin", "end"), [*TAGS.items(), (THOUGHT, FINAL)])
+def test_the_four_shapes(begin: str, end: str) -> None:
+    """Closed, opened by the prompt, cut, and two blocks: what eight tools do in seven ways."""
+    assert answer(f"{begin}a{end}b") == "b"
+    assert answer(f"a{end}b", begin) == "b"
+    assert answer(f"{begin}a") is None
+    assert answer("a", begin) is None
+    assert answer(f"{begin}a{end}x\n{begin}c{end}b") == "x\nb"
+
+
+@pytest.mark.parametrize(
+    ("text", "opened", "expected"),
+    [
+        ("b", "", "b"),
+        ("", "", ""),
+        ("", "<think>", None),
+        ("a</think>b", "", "b"),  # a prompt that nobody saw opened it
+        ("<think>a</think>", "", ""),
+        ("\n <think>a</think>b", "", "\n b"),
+        ("Sure. <think>a</think>b", "", "Sure. b"),
+        ("<think>a</think>x<think>c</think>b", "", "xb"),
+        ("<think>a</think>x\n<think>c", "", None),
+        ("<think>a</think><think>c", "", None),
+        ("<think>a</think>B, without <think>", "", "B, without <think>"),
+        ("<think>a</think>B </think> too", "", "B </think> too"),
+        ("<think>[THINK]</think>b", "", "b"),
+        ("<think><think>a</think>b", "", "b"),
+        ("a</think></think>b", "<think>", "b"),
+        ("<think>é 漢</think>ü", "", "ü"),
+        (f"hm{FINAL}B<|return|>", ANALYSIS, "B"),
+        (f"{THOUGHT}hm<|end|><|start|>assistant<|channel|>commentary<|message|>B", "", None),
+        (f"{THOUGHT}hm<|end|><|channel|>final <|constrain|>json<|message|>B<|return|>", "", "B"),
+        (f"{THOUGHT}hm{FINAL}", "", ""),
+    ],
+)
+def test_further_shapes(text: str, opened: str, expected: str | None) -> None:
+    assert answer(text, opened) == expected
+
+
+PLAIN = st.text(st.characters(exclude_characters="<◁[", exclude_categories=["Cs"]), max_size=20)
+
+
+@given(thought=PLAIN, said=PLAIN, tag=st.sampled_from([*TAGS]), opened=st.booleans(), cut=st.integers(0, 80))
+def test_an_answer_is_never_thought(thought: str, said: str, tag: str, opened: bool, cut: int) -> None:
+    whole = ("" if opened else tag) + thought + TAGS[tag] + said
+    asked = tag if opened else ""
+    assert answer(whole, asked) == said
+    begun = whole[:cut]
+    spelled = begun.encode()
+    if len(begun) < len(whole) - len(said):  # the thought does not end
+        assert answer(begun, asked) is None or (not opened and len(begun) < len(tag))
+    else:
+        assert answer(begun, asked) == said[: len(begun) - (len(whole) - len(said))]
+    parts = split(spelled, asked)
+    assert sorted([*parts.thoughts, *parts.answers]) == sorted({*parts.thoughts, *parts.answers})
+    assert sum(end - start for start, end in (*parts.thoughts, *parts.answers)) == len(spelled)
+
+
+def test_what_a_prompt_leaves_open() -> None:
+    assert [left_open(f"user\nassistant\n{tag}\n") for tag in TAGS] == [*TAGS]
+    assert left_open(f"<|start|>assistant{THOUGHT}") == ANALYSIS
+    assert left_open("assistant\n<think>\n<think>\n") == "<think>"
+    for closed in ("assistant\n<think>\n\n</think>\n\n", "what is <think>?", "<think>\nThe answer is", ""):
+        assert left_open(closed) == ""
+    assert may_begin("{% if enable_thinking %}<think>{% endif %}")
+    assert may_begin("<|start|>assistant<|channel|>")
+    assert not may_begin("{{ messages }}")
+
+
+def asked(opened: str | None = "", limit: int = 40, **settings: object) -> Generation:
+    return Generation(ids(1), limit, (b"\n\n",), opened=opened, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "opened", "kept"),
+    [
+        ("<think>a\n\nb</think>c\n\nd", "", "<think>a\n\nb</think>c\n"),
+        ("a\n\nb</think>c\n\nd", "<think>", "a\n\nb</think>c\n"),
+        ("a\n\nb", "<think>", "a\n\nb"),
+        ("c\n\nd", "", "c\n"),
+        ("<think>a\n\nb</think>c", None, "<think>a\n"),  # nobody says that this model may think
+    ],
+)
+def test_stops_count_after_the_thought_alone(text: str, opened: str | None, kept: str) -> None:
+    table = ByteTokenizer().token_bytes
+    tokens = [*text.encode()]
+    generation = asked(opened)
+    assert bytes(tokens[: generation.before_stop(tokens, table)]).decode() == kept
+
+
+def test_special_tokens_mark_a_thought_by_their_names() -> None:
+    """Which stand for no bytes, so that a stop in the thought would not be told from one in the answer."""
+    table = [*(bytes([byte]) for byte in range(256)), b"", b""]
+    generation = asked(marks={256: b"[THINK]", 257: b"[/THINK]"})
+    tokens = [256, *b"a\n\nb", 257, *b"c\n\nd"]
+    assert generation.before_stop(tokens, table) == tokens.index(257) + 3
+    assert asked(None).before_stop(tokens, table) == 3
+    assert b"[/THINK]" in ENDS
+
+
+def test_why_a_generation_ended() -> None:
+    table, stop = ByteTokenizer().token_bytes, (b"\n",)
+    ended = [
+        (Generation(ids(1), 3), [97, 98, 99], ()),
+        (Generation(ids(1), 3), [97, 98, 99], (99,)),
+        (Generation(ids(1), 3), [97, 98], ()),
+        (Generation(ids(1), 3, stop), [97, 98], ()),
+        (Generation(ids(1), 3, stop, keep_stop=True), [97, 98, 10], ()),
+        (Generation(ids(1), 3, stop), [97, 98, 99], ()),
+    ]
+    assert [each.finish(tokens, table, ends) for each, tokens, ends in ended] == [LENGTH, EOS, EOS, STOP, STOP, LENGTH]
+
+
+def test_a_limit_of_its_own_for_the_thought_is_another_question() -> None:
+    one = Generation(ids(1), 8)
+    two = Generation(ids(1), 8, thought=5, closing=ids(2, 3))
+    keys = {each.key for each in (one, two, Generation(ids(1), 8, thought=6), Generation(ids(1), 8, thought=5))}
+    assert len(keys) == 4
+    assert Generation(ids(1), 8, opened="<think>", marks={3: b"[THINK]"}).key == one.key
+    assert (one.most, two.most, two.inputs) == (8, 15, 15)

@@ -86,6 +86,7 @@ def test_all_at_once_is_the_same_as_the_line(asked: list[object], tmp_path: Path
     assert set(resolve("..".join(NEAR))) == set(open_run(tmp_path / "all").protocols)
 
 
+@pytest.mark.costly("half a second where the first of its file pays for imports")
 def test_protocols_of_files_and_of_the_run_alone_are_named_by_signature(data: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text('name = "mine/bare"\nbase = "mmlu/original"\n[protocol]\nheader = ""\nshots = 0\n')

@@ -174,6 +174,7 @@ def test_score_tells_counts_and_flags() -> None:
         score_texts(real_model(), "Once upon (", ["a"], boundary="word")
 
 
+@pytest.mark.costly("half a second where the first of its file pays for imports")
 def test_permuted_choices_have_permuted_scores() -> None:
     context, choices = QUESTION
     for boundary in BOUNDARIES:

@@ -167,6 +167,7 @@ PLAIN: dict[str, Callable[[Item, str], float]] = {
 }
 
 
+@pytest.mark.costly("half a second where the first of its file pays for imports")
 @pytest.mark.parametrize(("name", "plainly"), [*PLAIN.items(), ("spellings", spelled)], ids=[*PLAIN, "spellings"])
 def test_a_reading_is_what_a_few_plain_lines_compute(name: str, plainly: Any, tmp_path: Path) -> None:
     found = scores(run(f"options/{name}", tmp_path))
@@ -287,6 +288,7 @@ class Broken(HashModel):
                     yield index, replace(answer, logprobs=bad)
 
 
+@pytest.mark.costly("half a second where the first of its file pays for imports")
 def test_a_model_without_numbers_gives_none(tmp_path: Path) -> None:
     found = evaluate(model=Broken(), data=QUIZ, protocols=["options"], out=tmp_path)
     rows = {row.protocol: row for row in found.rows()}

@@ -358,6 +358,7 @@ def test_missing_items_have_no_line_and_are_counted_and_a_protocol_without_any_n
     assert strict(filled.files[0].read_text())["evaluation_results"] == []
 
 
+@pytest.mark.costly("six exports")
 def test_generated_answers_perplexities_and_harmful_texts_are_valid_too(hostile: Run, tmp_path: Path) -> None:
     data, recipes = Dataset("quiz", {"test": tuple(questions(4, 4))}), resolve("options/free-simple-evals")
     free = choicewise.evaluate(model="fake:oracle", data=data, protocols=recipes, out=tmp_path / "free")

@@ -133,6 +133,7 @@ def test_protocols_that_were_asked_later_are_in_the_line(here: Path) -> None:
     assert all(f"--protocol {name}" in again(Path("run"))[0] for name in ("mmlu/original", "mmlu/helm"))
 
 
+@pytest.mark.costly("half a second where the first of its file pays for imports")
 def test_what_was_guessed_of_the_columns_stands_on_the_page_as_a_file(here: Path) -> None:
     rows = [f"Q{n}?,x{n},y{n},{'ab'[n % 2].upper()}" for n in range(4)]
     Path("quiz.csv").write_text("\n".join(["Question,Option A,Option B,Correct", *rows]))

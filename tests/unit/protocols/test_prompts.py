@@ -221,6 +221,7 @@ def test_any_number_of_choices_shows_as_many_letters_and_shots_answer_with_the_f
     assert render(mmlu_protocol(), TOY, [replace(SHOT, gold=(1, 3))]).shots[0].endswith("Answer: B")
 
 
+@pytest.mark.costly("half a second where the first of its file pays for imports")
 def test_every_entry_renders_all_of_a_subject(mmlu: Dataset) -> None:
     for known in entries_for_mmlu():
         rendered = list(requests(headline(known.name), mmlu, "anatomy"))

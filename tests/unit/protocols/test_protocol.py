@@ -202,6 +202,7 @@ def test_signature_parses_back_to_an_equal_protocol(protocol: Protocol) -> None:
     assert [part.partition(":")[0] for part in spelled.split("|")] == [axis.name for axis in DECLARED]
 
 
+@pytest.mark.costly("half a second where the first of its file pays for imports")
 @settings(max_examples=20)
 @given(data=st.data(), protocol=protocols())
 def test_every_axis_shows_in_signature_and_digest(data: st.DataObject, protocol: Protocol) -> None:

@@ -100,6 +100,7 @@ def rotations(options: int) -> list[tuple[int, ...]]:
     return [tuple((turn + place) % options for place in range(options)) for turn in range(options)]
 
 
+@pytest.mark.costly("half a second where the first of its file pays for imports")
 def test_permutations_and_content_free_inputs_equal_items_that_stand_so(tmp_path: Path) -> None:
     plain, items = Plain(tmp_path / "plain"), ITEMS[:2]
     found = {name: scores(run({name: protocol(name)}, items, tmp_path / name)) for name in NAMES}

@@ -90,6 +90,7 @@ def test_a_repetition_is_the_same_measurement_with_or_without_noise(run: Run, ev
     assert "not deterministic: the scores of 20 of 20 items differ by up to 0.38" in in_words(found)
 
 
+@pytest.mark.costly("half a second where the first of its file pays for imports")
 def test_two_models_are_compared_item_by_item(run: Run, weights: Run, evaluated: Evaluate) -> None:
     found = one(run, weights, "mmlu/original")
     assert found.verdict == "comparable"
@@ -113,6 +114,7 @@ def test_two_models_are_compared_item_by_item(run: Run, weights: Run, evaluated:
     assert [each.left.protocol for each in comparisons(run, fewer, [])] == NAMES[:2]
 
 
+@pytest.mark.costly("half a second where the first of its file pays for imports")
 def test_a_lead_on_every_item_is_no_certainty_and_the_test_is_called_what_it_is(evaluated: Evaluate) -> None:
     oracle, anti = (evaluated(f"fake:{name}", protocols=NAMES[:1], limit=1) for name in ("oracle", "anti-oracle"))
     found = one(oracle, anti)
@@ -189,6 +191,7 @@ def test_the_text_digest_moves_with_every_text(run: Run) -> None:
     assert digest() != before
 
 
+@pytest.mark.costly("half a second where the first of its file pays for imports")
 def test_fewer_items_are_compared_on_what_both_have(run: Run, evaluated: Evaluate) -> None:
     few = evaluated(HashModel(), protocols=NAMES[:1], limit=2)
     compared = one(few, run, "mmlu/original")
@@ -319,6 +322,7 @@ def test_what_to_name_is_told(run: Run, evaluated: Evaluate) -> None:
     assert one(run, other, "mmlu/original", "mmlu/helm").verdict == "not comparable"
 
 
+@pytest.mark.costly("half a second where the first of its file pays for imports")
 def test_the_command_prints_both_forms(run: Run) -> None:
     arguments = ("compare", run.folder, "--protocol", "mmlu/original", "--protocol", "mmlu/cloze:sum")
     assert "McNemar's exact test" in choicewise(*arguments).stdout

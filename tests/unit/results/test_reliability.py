@@ -125,6 +125,7 @@ def test_the_chain_goes_from_log_probability_to_accuracy(runs):
     assert [row.metric for row in chain(runs["a"], "mmlu/olmes-cf:pmi-empty")] == [*CHAIN[2:]]
 
 
+@pytest.mark.costly("half a second where the first of its file pays for imports")
 def test_a_temperature_is_fitted_on_other_items_and_stands_in_the_signature(runs):
     scored = under(runs["a"], "log-score")
     fitted, lines = with_temperature(scored, runs["val"])

@@ -224,6 +224,7 @@ def test_a_read_only_folder_is_summarized_without_keeping(run: Run) -> None:
     assert not (run.folder / SUMMARY).exists()
 
 
+@pytest.mark.costly("half a second where the first of its file pays for imports")
 @pytest.mark.parametrize("damage", [shutil.rmtree, lambda block: change(block / "spans.parquet", flipped)])
 def test_a_damaged_block_is_named_every_time_and_a_damaged_item_table_is_an_error(
     damage: Callable[[Path], None], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -62,6 +62,7 @@ def test_a_choice_without_an_answer_makes_its_item_missing_with_the_reason(data:
     assert run.unanswered == []  # it did not answer with NaN
 
 
+@pytest.mark.costly("draws a whole page")
 def test_the_reason_stands_in_report_json_explain_and_page(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     run = evaluate(model=Silent(lost_number_3), data=data, protocols=[CLOZE], out=out)

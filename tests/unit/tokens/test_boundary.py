@@ -197,6 +197,7 @@ def test_an_empty_context_needs_a_prefix_token() -> None:
         choice_questions(tokens, "guess", "default", "a", ["b"], [])
 
 
+@pytest.mark.costly("half a second where the first of its file pays for imports")
 def test_a_tokenizer_that_appends_is_refused() -> None:
     tokens = tokenizer("tokenizers/bert-base-uncased")
     with pytest.raises(ModelError, match="appends token 102"):

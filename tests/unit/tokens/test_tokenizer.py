@@ -225,6 +225,7 @@ def test_texts_in_parts_have_the_tokens_of_the_whole(name: str, start: str, ends
     assert same(partwise.encode(texts, special=special), inner.encode(texts, special=special))
 
 
+@pytest.mark.costly("half a second where the first of its file pays for imports")
 @pytest.mark.parametrize("name", [*LOSSLESS, *LOSSY])
 def test_real_prompts_have_the_tokens_of_the_whole(name: str) -> None:
     """And go on after their last line, where the tokenizer is one that splits texts; they lose as little."""

@@ -104,7 +104,7 @@ def report(
         "without --metric there is", temperature_from=temperature_from if metric is None else None
     )
     if not (protocol or score or metric) and (audit or signal):
-        _print_together(_known(folders), audit, output)
+        _print_together(_read_summaries(folders), audit, output)
         return
     if not (chosen or protocol or score or metric or by or interval):
         print_folders(folders, output)
@@ -139,11 +139,9 @@ def report(
 
 def print_folders(folders: Sequence[Path], output: options.Output, above: int = 0) -> None:
     """All runs in the folders, and the averages of the suites that they were asked for; ``above`` as of print_runs."""
-    from choicewise.results.summary import summarize
-    from choicewise.results.sweep import averages, run_folders, sweeps
+    from choicewise.results.sweep import averages, sweeps
 
-    runs = {run: summarize(run) for run in run_folders(folders)}
-    _tell_state([*runs.values()])
+    runs = {run.folder: run for run in _read_summaries(folders)}
     whole = [average for folder, sweep in sweeps(folders) for average in averages(folder, sweep, runs)]
     print_runs([*runs.values()], folders, output, averages=whole, above=above)
 
@@ -249,7 +247,7 @@ def _tell_state(runs: Sequence[Run] | Sequence[Summary]) -> None:
         tell(*(f"note: {line}" for line in refused_lines(run.manifest.refused)))
 
 
-def _known(folders: Sequence[Path]) -> list[Summary]:
+def _read_summaries(folders: Sequence[Path]) -> list[Summary]:
     """The summaries of all runs in the folders; says which are not complete."""
     from choicewise.results.summary import summarize
     from choicewise.results.sweep import run_folders
@@ -291,11 +289,11 @@ def _parts(run: Run, metrics: Sequence[str] | None, fitted_on: Run | None, toget
         yield run
         return
     softmax = False
-    told: set[Protocol] = set()
+    before: set[Protocol] = set()
     for chosen in [list(metrics)] if together else [[metric] for metric in metrics]:
         made = under_metrics(run.protocols, chosen)
-        part = run.under({name: protocol for name, protocol in made.items() if protocol not in told})
-        told.update(made.values())
+        part = run.under({name: protocol for name, protocol in made.items() if protocol not in before})
+        before.update(made.values())
         if fitted_on is not None and any(METRICS[each.metric].softmax for each in part.protocols.values()):
             part, lines = with_temperature(part, fitted_on)
             tell(*lines)

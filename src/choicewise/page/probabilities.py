@@ -14,12 +14,12 @@ from choicewise.errors import UsageError
 from choicewise.page.item_views import words
 from choicewise.page.study import MOST_RUNS, ShownRun, Study
 from choicewise.protocols.between import under_metrics
-from choicewise.protocols.metrics import METRICS
+from choicewise.protocols.metrics import CHAIN, METRICS
 from choicewise.protocols.protocol import RENDERED, Protocol
 from choicewise.report.brief import LETTERS, TEXTS
 from choicewise.report.tables import plain
 from choicewise.results.headline import headline
-from choicewise.results.reliability import CHAIN, chain, reliability_tables
+from choicewise.results.reliability import chain, reliability_tables
 from choicewise.results.rows import Row
 from choicewise.results.run import Run, open_run
 from choicewise.scoring.probabilities import Bin

@@ -162,8 +162,8 @@ def under_metrics(protocols: Mapping[str, Protocol], metrics: Sequence[str]) -> 
                 reasons.append(f"{name}: {error}")
                 continue
             base = made.get(replace(other, metric=protocol.metric, aggregation=protocol.aggregation))
-            told = own if base is None else ("metric", "aggregation")  # the rest is what the other name says
-            spelled = [f"{axis}={value}" for axis, value in own.items() if axis in told]
+            named_axes = own if base is None else ("metric", "aggregation")  # the rest is what the other name says
+            spelled = [f"{axis}={value}" for axis, value in own.items() if axis in named_axes]
             named = merge_changes(base or name, ",".join(spelled)) if spelled else base or name
             chosen.setdefault(made.setdefault(other, named), other)
         if len(reasons) == len(protocols):

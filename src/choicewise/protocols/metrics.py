@@ -149,6 +149,12 @@ METRICS: Mapping[str, Metric] = {
 }
 """Every metric by the name it has on the axis ``metric``."""
 
+CHAIN = ("logprob", "prob", "norm-prob", "brier", "acc")
+"""From the log-probability of the right answer to accuracy: each step lets wrong options or a threshold in.
+
+Schaeffer et al. 2024 (2406.04391) find that each step lowers the correlation with the compute of training.
+"""
+
 ABSTAINING = ("ternary", "ternary-75", "ternary-90", "dcs")
 """Metrics of questions whose last option is "I don't know"."""
 

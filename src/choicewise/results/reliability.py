@@ -7,18 +7,12 @@ from dataclasses import dataclass, replace
 
 from choicewise.errors import UsageError
 from choicewise.protocols.between import under_metrics
-from choicewise.protocols.metrics import METRICS
+from choicewise.protocols.metrics import CHAIN, METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.results.measurement import Measurement, shared_items
 from choicewise.results.rows import Row, selection
 from choicewise.results.run import Run
 from choicewise.scoring.probabilities import BINS, Bin, fit_temperature, reliability
-
-CHAIN = ("logprob", "prob", "norm-prob", "brier", "acc")
-"""From the log-probability of the right answer to accuracy: each step lets wrong options or a threshold in.
-
-Schaeffer et al. 2024 (2406.04391) find that each step lowers the correlation with the compute of training.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +35,7 @@ def reliability_tables(run: Run) -> list[Reliability]:
 
 
 def chain(run: Run, protocol: str) -> list[Row]:
-    """The rows of :data:`CHAIN` under one protocol of ``run``, in order; those that it can't have are left out."""
+    """The rows of ``CHAIN`` under one protocol of ``run``, in order; those that it can't have are left out."""
     own = {protocol: run.protocols[protocol]}
     made: dict[str, Protocol] = {}
     for metric in CHAIN:

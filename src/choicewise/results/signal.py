@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from choicewise.errors import UsageError
-from choicewise.protocols.metrics import METRICS
+from choicewise.protocols.metrics import CHAIN, METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.records import Manifest
 from choicewise.results.measurement import shared_items
@@ -186,10 +186,6 @@ class SignalRow:
     accuracy: float
     follows: Follows | None
     chain: str
-
-
-CHAIN = ("logprob", "prob", "norm-prob", "brier", "acc")
-"""Metrics each of which is made of the one before it (2406.04391): wrong choices enter, then a threshold."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ from choicewise.page.probabilities import (
     told,
 )
 from choicewise.page.study import Study, read_study
+from choicewise.protocols.metrics import CHAIN
 from choicewise.report.tables import plain
-from choicewise.results.reliability import CHAIN
 from choicewise.results.run import open_run
 from tests.helpers.page_runs import Page, write_run
 

@@ -1,6 +1,7 @@
 """The commands as a user types them: what lands where, with which exit code, and which options and names there are."""
 
 import json
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -14,6 +15,7 @@ from choicewise.cli.listing import COMMANDS
 from choicewise.cli.page import FORMATS
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
 from choicewise.protocols.catalogue import entries, groups, resolve, suite_names
+from choicewise.running import progress
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.study import Study
@@ -23,11 +25,18 @@ RUN = ["run", *FAKE, "--data", "nowhere", "--protocol", "mmlu/original", "--out"
 SCORE = ["score", *FAKE, "--context", "a", "--choice", "b"]
 
 
-def test_run_says_how_far_it_is_and_where_it_wrote(study: Study, tmp_path: Path) -> None:
+def test_run_says_how_far_it_is_and_where_it_wrote(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "SHORTEST", 0)
+    monkeypatch.setattr(progress, "EVERY", (0, 0))
     asked = ["--model", "fake:oracle", "--data", study.data, "--protocol", "mmlu/original", "--out", tmp_path / "run"]
     found = choicewise("run", *asked, code=0)
     assert "mmlu/original  100.0 " in found.stdout
-    assert "fake:oracle: 100 %, " in found.stderr
+    told = [int(share) for share in re.findall(r"^fake:oracle: (\d+) %, ", found.stderr, re.MULTILINE)]
+    assert told == sorted(told)
+    assert told[-1] == 100
+    assert any(0 < share < 100 for share in told)
     assert f"next  choicewise report {tmp_path / 'run'} --all\n" in found.stderr
 
 

@@ -254,7 +254,7 @@ def _observe(
                 ending.callback(_describe, folder, executor)
                 for observed in result.observations:
                     writer.add(observed)
-                    tracker.answered = writer.count
+                    tracker.answer(writer.count)
                     periodic.tick()
                 names = [ask.name for ask in result.block.asks]
                 writer.write(names, result.tokens_asked, result.requests, result.spans)

@@ -466,10 +466,14 @@ class OpenedSource:
     without: str = ""
 
 
+UNMEASURED = 1_000_000
+"""Units of work of a run that is the only one; it can be told in so many parts how far it is."""
+
+
 def open_source(source: Source, job: Job, progress: Download | None = None, measured: bool = True) -> OpenedSource:
     """The dataset of ``source``.  Raises DataError for data that are not there, and items and shots that won't do.
 
-    Unless ``measured``, items and shots are not looked at, and the work counts as 1.
+    Unless ``measured``, items and shots are not looked at, and the work counts as :data:`UNMEASURED`.
     """
     data = source.open(progress)
     named = source.protocols(data, job.subjects)
@@ -485,7 +489,7 @@ def open_source(source: Source, job: Job, progress: Download | None = None, meas
         named = {name: recipe for name, recipe in named.items() if name not in without}
     named, lacking = source.asking(data, named)
     if not measured:
-        return OpenedSource(source, data, named, 1, left_out, lacking)
+        return OpenedSource(source, data, named, UNMEASURED, left_out, lacking)
     recipes = {name: with_split(recipe, data) for name, recipe in named.items()}
     sections = list_sections(data, recipes, job.selection)
     work = Work(data, recipes, sections, source.rendered, job.chosen["skip_bad_items"])

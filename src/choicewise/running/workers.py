@@ -83,7 +83,8 @@ class BlockResult:
     """The rows of one block.
 
     ``tokens_asked``: input tokens when every choice of every protocol is a sequence of its own.  ``observations`` come
-    as they are answered, one per question; ``questions`` counts them.
+    as they are answered, one per question; ``questions`` counts them, and ``shards`` in each part that is asked at
+    once, where the parts are asked one after the other.
     """
 
     block: Block
@@ -92,6 +93,7 @@ class BlockResult:
     spans: Sequence[SpanRow]
     questions: int
     observations: Iterator[Observed]
+    shards: Sequence[int] = ()
 
 
 class Executor(TokenCounter, Protocol):
@@ -119,35 +121,42 @@ class Executor(TokenCounter, Protocol):
 class Tracker:
     """Counts work in the units of :attr:`choicewise.requests.blocks.Block.work`, from ``done`` on.
 
-    Within a block it goes by the input tokens computed of those planned, so that it moves within one long question, or
-    where ``executor`` counts none by ``answered`` questions, which the caller counts.
+    Within a block it goes by the questions answered, and within a shard by the input tokens computed of those planned,
+    where ``executor`` counts them: a shard is planned when it is asked, and one question may be long.
     """
 
     def __init__(self, executor: Executor, done: int) -> None:
-        self.answered = 0
         self._executor = executor
         self._finished = done
         self._result: BlockResult | None = None
-        self._before = (0, 0)
+        self._answered = self._passed = self._before = 0
+        self._shards: deque[int] = deque()
 
     @contextmanager
     def block(self, result: BlockResult) -> Iterator[None]:
         """Meanwhile ``result`` is answered."""
-        self.answered, self._before, self._result = 0, self._counts(), result
+        self._shards, self._passed, self._before = deque(result.shards), 0, self._executor.computed or 0
+        self._answered, self._result = 0, result
         yield
         self._finished, self._result = self._finished + result.block.work, None
+
+    def answer(self, count: int) -> None:
+        """So many questions of the block are answered."""
+        self._answered = count
+        while self._shards and count >= self._passed + self._shards[0]:
+            self._passed += self._shards.popleft()
+            self._before = self._executor.computed or 0
 
     @property
     def done(self) -> int:
         """The work done so far; may be called from another thread."""
         if (result := self._result) is None:
             return self._finished
-        computed, planned = (now - before for now, before in zip(self._counts(), self._before, strict=True))
-        share = computed / planned if planned else self.answered / max(result.questions, 1)
-        return self._finished + int(min(share, 1.0) * result.block.work)
-
-    def _counts(self) -> tuple[int, int]:
-        return self._executor.computed or 0, self._executor.planned or 0
+        answered = float(self._answered)
+        computed, planned = ((each or 0) - self._before for each in (self._executor.computed, self._executor.planned))
+        if self._shards and planned > 0:
+            answered = self._passed + self._shards[0] * min(computed / planned, 1.0)
+        return self._finished + int(min(answered / max(result.questions, 1), 1.0) * result.block.work)
 
 
 @dataclass
@@ -390,7 +399,8 @@ class _InProcess:
                 new = frozenset(observed.without(list(prepared.wanted)))
                 self._model.check(prepared.deepest if new else 0)
                 rows = prepared.inputs, prepared.requests, prepared.spans
-                yield BlockResult(ready.block, *rows, len(new), self._answers(ready.shards, new))
+                shards = [len(new & shard.keys()) for shard in ready.shards]
+                yield BlockResult(ready.block, *rows, len(new), self._answers(ready.shards, new), shards)
                 observed.add(new)
 
     def observe(self, questions: Mapping[str, BlockQuestion]) -> Iterator[ObservationRow]:

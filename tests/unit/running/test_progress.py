@@ -3,7 +3,7 @@
 import random
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
@@ -191,15 +191,15 @@ def test_what_a_report_raises_elsewhere_the_next_beat_raises(monkeypatch: pytest
         work()
 
 
-def result(work: int, questions: int) -> BlockResult:
-    return BlockResult(Block("test", "s", 0, (), (), work), 0, (), (), questions, iter(()))
+def result(work: int, questions: int, shards: Sequence[int] = ()) -> BlockResult:
+    return BlockResult(Block("test", "s", 0, (), (), work), 0, (), (), questions, iter(()), shards)
 
 
 def test_work_goes_by_tokens_where_they_are_counted() -> None:
     counter = SimpleNamespace(computed=100, planned=100)
     tracker = Tracker(counter, done=30)
     assert tracker.done == 30
-    with tracker.block(result(1000, questions=1)):
+    with tracker.block(result(1000, questions=1, shards=[1])):
         assert tracker.done == 30
         counter.planned = 300
         assert tracker.done == 30
@@ -210,10 +210,29 @@ def test_work_goes_by_tokens_where_they_are_counted() -> None:
     assert tracker.done == 1030
 
 
+def test_a_shard_is_no_more_of_the_work_than_its_questions() -> None:
+    counter = SimpleNamespace(computed=0, planned=0)
+    tracker = Tracker(counter, done=0)
+    with tracker.block(result(1000, questions=10, shards=[2, 0, 8])):
+        counter.planned = 400  # the first shard alone
+        counter.computed = 200
+        assert tracker.done == 100
+        counter.computed = 300
+        tracker.answer(2)
+        assert tracker.done == 200
+        counter.planned = counter.computed = 300  # fewer than planned
+        assert tracker.done == 200
+        counter.planned += 100
+        counter.computed += 50
+        assert tracker.done == 600
+        tracker.answer(10)
+        assert tracker.done == 1000
+
+
 def test_work_goes_by_answers_where_no_tokens_are_counted() -> None:
     tracker = Tracker(SimpleNamespace(computed=None, planned=None), done=0)
     with tracker.block(result(1000, questions=4)):
-        tracker.answered = 3
+        tracker.answer(3)
         assert tracker.done == 750
     with tracker.block(result(500, questions=0)):
         assert tracker.done == 1000

@@ -160,7 +160,7 @@ def test_other_datasets_of_the_same_name_selections_and_texts_are_told_apart(one
     told = board([one, changed_run(one, i="#I123456")])
     families = [family for part in records.headings(told, told.columns) for family in part.families.values()]
     assert all(ambiguous for family in families for _, ambiguous in family)
-    assert "#I123456" in board_page(Snapshot(told, {}, (), "", 1, {}), View(), LINKS)
+    assert "#I123456" in board_page(Snapshot(told, {}, (), ("Told.",), 1, {}), View(), LINKS)
 
 
 def test_two_runs_of_one_model_are_told_apart(runs: Path, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class Library:
         self._places: dict[str, Place] = {}
         self._runs: dict[str, ListedRun] = {}
         self._problems: tuple[str, ...] = ()
-        self._snapshot = Snapshot(board(()), {}, (), "", 0, {})
+        self._snapshot = Snapshot(board(()), {}, (), ("No run has been read yet.",), 0, {})
         self._disputed: tuple[Board | None, Listed] = None, {}
         self._board_changed, self._snapshot_changed = True, False
         self._published = 0.0

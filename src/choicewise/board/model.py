@@ -439,7 +439,7 @@ class Snapshot:
     board: Board
     ranges: Mapping[str, Ranges]
     problems: tuple[str, ...]
-    finding: str
+    finding: tuple[str, ...]
     number: int
     disputed: Listed
     means: Mapping[tuple[str, ...], Ranges] = field(default_factory=dict)

@@ -561,17 +561,17 @@ def order_of(seen: Sorted, sort: str) -> str:
     return "" if seen.sort != sort else "descending" if seen.downwards else "ascending"
 
 
-def board_finding(board: Board) -> str:
+def board_finding(board: Board) -> tuple[str, ...]:
     """One to three sentences about the numbers that most models have; of a board without numbers, what it lacks.
 
     Numbers that are no shares of 1 have columns of their own, and one sentence says so.
     """
     if not board.runs:
-        return "No run is here yet."
+        return ("No run is here yet.",)
     panel = {column for columns in board.panels.values() for column in columns}
     rows = [cell.row for line in board.lines for name, cell in line.cells.items() if name in panel and cell.row]
     rows += [row for run in board.runs for row in run.rows if not row.share]
-    return " ".join(sentences(finding(rows))) if rows else "No run has been read yet."
+    return tuple(sentences(finding(rows))) if rows else ("No run has been read yet.",)
 
 
 def _shown_cells(line: Line, seen: Shown) -> Iterator[tuple[Column, Cell]]:

@@ -1,9 +1,11 @@
 """Peak memory and CPU seconds of what reads a finished run: the report of one, and of the same one several times.
 
-python benchmarks/report.py [--mmlu FOLDER] [--subjects N] [--items N] [--times N] [--keep FOLDER] [--json FILE]
+python benchmarks/report.py [--mmlu FOLDER] [--subjects N] [--items N] [--times N] [--verb VERB ...] [--keep FOLDER]
+    [--json FILE]
 
 Two runs of a model without weights: MMLU under its whole family, and a million questions of two choices under three
 scores.  ``--subjects`` and ``--items`` make them smaller; with ``--keep`` they are made once and found there again.
+``--verb`` measures these alone, and leaves what the file says of the others.
 """
 
 from __future__ import annotations
@@ -30,6 +32,11 @@ MMLU = HERE.parents[1] / "shared" / "data" / "mmlu"
 PAIRS = ("options/cloze:sum", "options/cloze:token_mean", "options/cloze:char_mean")
 """Scores of two-choice questions, which need one prompt."""
 
+METRICS = (
+    *("brier", "bpb", "logprob", "prob", "margin", "total-prob", "norm-prob", "log-score", "rps", "ece"),
+    *("ece-mass", "overconfidence"),
+)
+
 
 def main() -> None:
     """Print and keep one JSON object per run and verb."""
@@ -38,6 +45,7 @@ def main() -> None:
     parser.add_argument("--subjects", type=int, help="the first subjects of MMLU alone")
     parser.add_argument("--items", type=int, default=1_000_000, help="two-choice questions")
     parser.add_argument("--times", type=int, default=3, help="how often a run is reported together with itself")
+    parser.add_argument("--verb", action="append", help="such as 'report', '1 metric'; all unless given")
     parser.add_argument("--keep", type=Path, help="where the runs are made, or found")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "report.json")
     choice = parser.parse_args()
@@ -46,14 +54,18 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         # Elsewhere, because the peak memory of a command begins with that of the process that starts it.
         with ProcessPoolExecutor(1, get_context("spawn")) as other:
-            runs = {"pairs": other.submit(pairs, folder, choice.items).result()}
+            runs = {}
+            if choice.items:
+                runs["pairs"] = other.submit(pairs, folder, choice.items).result()
             if choice.mmlu.is_dir():
                 runs["mmlu"] = other.submit(mmlu, folder, choice.mmlu, choice.subjects).result()
-        measured = [one for name, run in runs.items() for one in timed(name, run, choice.times)]
+        measured = [one for name, run in runs.items() for one in timed(name, run, choice.times, choice.verb)]
     for one in measured:
         print(json.dumps(one))
+    known = json.loads(choice.json.read_text()) if choice.verb and choice.json.exists() else []
+    every = {(one["run"], one["verb"]): one for one in [*known, *measured]}
     choice.json.parent.mkdir(parents=True, exist_ok=True)
-    choice.json.write_text(json.dumps(measured, indent=1) + "\n")
+    choice.json.write_text(json.dumps([*every.values()], indent=1) + "\n")
 
 
 def mmlu(folder: Path, data: Path, subjects: int | None) -> Path:
@@ -87,16 +99,20 @@ def _questions(items: int) -> Iterator[dict[str, Any]]:
         yield {"question": " ".join(draw.choices(words, k=8)), "choices": choices, "answer": number * 7 % 2}
 
 
-def timed(name: str, run: Path, times: int) -> Iterator[dict[str, Any]]:
-    """What each verb takes that reads the run, every one in a process of its own."""
+def timed(name: str, run: Path, times: int, chosen: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+    """What each verb (of the ``chosen`` ones) takes that reads the run, every one in a process of its own."""
     manifest = read_manifest(run)
     verbs = {
         "report": ["report", str(run), "--json"],
+        "1 metric": ["report", str(run), "--metric", METRICS[0], "--json"],
+        f"{len(METRICS)} metrics": ["report", str(run), "--metric", ",".join(METRICS), "--json"],
         f"report of {times}": ["report", *[str(run)] * times, "--json"],
         "multiverse": ["report", str(run), "--multiverse", "--json"],
         "compare": ["compare", str(run), str(run), "--json"],
     }
     for verb, words in verbs.items():
+        if chosen and verb not in chosen:
+            continue
         command = [sys.executable, "-c", "from choicewise.cli import main; main()", *words]
         taken = measure(command, {"OMP_NUM_THREADS": "1"})
         figures = {"peak GB": taken.peak, "cpu": taken.cpu, "seconds": taken.seconds}

@@ -272,7 +272,7 @@ def test_views_of_what_the_board_lacks_are_not_kept_and_what_no_state_means_is_l
 
 
 def test_an_error_of_any_kind_ends_nothing(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(folder: Path) -> None:
+    def broken(folder: Path, metrics: object) -> None:
         raise ZeroDivisionError("x")
 
     monkeypatch.setattr("choicewise.board.runs.summarize", broken)

@@ -48,14 +48,15 @@ REFRESH = 1.0
 
 
 class Library:
-    """The runs below ``folders``.  A thread of its own looks for them, has them read by a process with limits, and
-    computes what takes long.
+    """The runs below ``folders``, with the numbers of further ``metrics`` where their protocols can have these.
+
+    A thread of its own looks for them, has them read by a process with limits, and computes what takes long.
 
     Whoever asks gets the :class:`Snapshot` of the moment at once.
     """
 
-    def __init__(self, folders: Sequence[Path], pause: float = PAUSE) -> None:
-        self.folders, self._pause = tuple(folders), pause
+    def __init__(self, folders: Sequence[Path], pause: float = PAUSE, metrics: Sequence[str] = ()) -> None:
+        self.folders, self._pause, self.metrics = tuple(folders), pause, tuple(metrics)
         self._places: dict[str, Place] = {}
         self._runs: dict[str, ListedRun] = {}
         self._problems: tuple[str, ...] = ()
@@ -65,7 +66,7 @@ class Library:
         self._published = 0.0
         self._wake, self._ended = Event(), Event()
         self._thread = Thread(target=self._keep_up, name="library", daemon=True)
-        self._process = RunProcess()
+        self._process = RunProcess(metrics)
         self.decisions = Decisions(self._read_decisions)
         self._ranges, self.means = RankRanges(self.decisions), MeanRanges(self.decisions.get)
 
@@ -173,14 +174,14 @@ class Library:
         listed = self._disputed[1] if self._disputed[0] is current else {}
         number = self._snapshot.number + 1
         ranges, means = self._ranges.of(current), self.means.of(current)
-        self._snapshot = Snapshot(current, ranges, self._problems, finding, number, listed, means)
+        self._snapshot = Snapshot(current, ranges, self._problems, finding, number, listed, means, self.metrics)
         self._board_changed = self._snapshot_changed = False
         self._published = time.monotonic()
 
 
-def read_snapshot(folders: Sequence[Path]) -> Snapshot:
+def read_snapshot(folders: Sequence[Path], metrics: Sequence[str] = ()) -> Snapshot:
     """What is known of the runs below ``folders`` once all are read.  StoreError for a folder that has none."""
-    library = Library(folders)
+    library = Library(folders, metrics=metrics)
     try:
         library.catch_up()
         families = dict.fromkeys(column.family for column in library.snapshot.board.columns)

@@ -131,7 +131,7 @@ class ListedRun:
     served.  ``version`` is the sha256 of its manifest.  ``reason`` says in words why a run is not read.  ``manifest``
     has no blocks, which a board has no use for and which take memory; None where it can't be read.  ``computed`` is the
     id ``#R`` of the model as it was computed.  ``rows`` are not ranked; only complete runs have them, and
-    ``artefacts``.
+    ``artefacts``.  ``notes``: which metrics of the board which of its protocols can't have.
     """
 
     id: str
@@ -144,6 +144,7 @@ class ListedRun:
     computed: str = ""
     rows: tuple[Row, ...] = ()
     artefacts: tuple[Artefact, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def model(self) -> str:
@@ -433,7 +434,8 @@ class Snapshot:
     ``ranges``: the rank ranges of the columns that have them by now, by the id of the column.  ``problems``: what could
     not be looked into.  ``finding`` says in sentences what the numbers say.  ``number`` grows with every change.
     ``disputed``: items on which the numbers disagree, by the id of the part of the data.  ``means``: the ranges of the
-    ranks by the mean that are known by now, by the ids of the columns; each by the id of the line.
+    ranks by the mean that are known by now, by the ids of the columns; each by the id of the line.  ``metrics``: those
+    that the board adds to what the runs were asked.
     """
 
     board: Board
@@ -443,6 +445,7 @@ class Snapshot:
     number: int
     disputed: Listed
     means: Mapping[tuple[str, ...], Ranges] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ()
 
     @property
     def waiting(self) -> int:

@@ -36,9 +36,10 @@ from choicewise.board.records import (
 )
 from choicewise.board.runs import artefact_content, run_document, run_strip
 from choicewise.errors import UsageError
+from choicewise.page.again import Recipe, recipe
 from choicewise.page.embed import environment, static_text
 from choicewise.page.item_views import words
-from choicewise.page.study import Recipe, file_address, recipe
+from choicewise.page.study import file_address
 from choicewise.protocols.protocol import parse_signature
 from choicewise.report.tables import plain
 from choicewise.results.compare import published
@@ -93,7 +94,7 @@ def board_files(snapshot: Snapshot) -> Iterator[tuple[str, str | bytes]]:
     for run in snapshot.board.runs:
         if run.state is State.READ:
             yield f"strip/{run.id}.svg", run_strip(run.folder)
-            yield f"run/{run.id}.html", run_document(run.folder, "../index.html")
+            yield f"run/{run.id}.html", run_document(run.folder, "../index.html", snapshot.metrics)
         else:
             yield f"run/{run.id}.html", run_page(snapshot, run, below, **frame)
         for artefact in run.artefacts:

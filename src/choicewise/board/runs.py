@@ -52,12 +52,12 @@ _ITEMS_SHOWN = 20
 """Items that a document holds in full, those that flip most; a served board has a page for every item."""
 
 
-def run_document(folder: Path, board: str) -> str:
+def run_document(folder: Path, board: str, metrics: Sequence[str] = ()) -> str:
     """The page of the complete run in ``folder``, as HTML with its own style, scripts and policy.
 
-    ``board``: the address of the board.
+    ``board``: the address of the board; ``metrics``: those that it adds to what the run was asked.
     """
-    content = Content(read_study([folder]))
+    content = Content(read_study([folder], metrics))
     return document(content, today(), inside_items(content, _ITEMS_SHOWN), board=board)
 
 
@@ -90,12 +90,16 @@ class LimitExceeded(StoreError):
 
 
 class RunProcess(BoundedProcess):
-    """A process that reads runs."""
+    """A process that reads runs, with the numbers of further ``metrics``."""
 
     module, limits = "choicewise.board.runs", LIMITS
     called = "the process that reads the run"
     remedy = "`choicewise doctor` says what is wrong with the run"
     error = LimitExceeded
+
+    def __init__(self, metrics: Sequence[str] = ()) -> None:
+        super().__init__()
+        self._metrics = [*metrics]
 
     def look(self, place: Place) -> ListedRun:
         """The run at ``place`` from its manifest alone: waiting to be read, incomplete, or unreadable."""
@@ -115,7 +119,7 @@ class RunProcess(BoundedProcess):
         except StoreError as error:
             return replace(run, state=State.UNREADABLE, reason=str(error)), None
         about = _left_out(run.manifest, numbers.rows), run.manifest, run.computed, numbers.rows, numbers.artefacts
-        whole = ListedRun(run.id, run.label, run.folder, State.READ, run.version, *about)
+        whole = ListedRun(run.id, run.label, run.folder, State.READ, run.version, *about, numbers.notes)
         return whole, _read_outcomes(told["outcomes"], run.manifest.dataset.categories)
 
     @staticmethod
@@ -144,7 +148,7 @@ class RunProcess(BoundedProcess):
 
     def _result(self, task: str, place: Place | ListedRun, wait: float | None = None, **further: str) -> Any:
         """UsageError where the run has no such thing, StoreError with the reason where it can't be read."""
-        about = {"id": place.id, "label": place.label, "folder": str(place.folder.absolute())}
+        about = {"id": place.id, "label": place.label, "folder": str(place.folder.absolute()), "metrics": self._metrics}
         told = self._ask({"task": task, **about, **further}, wait)
         if "absent" in told:
             raise UsageError(told["absent"])
@@ -154,10 +158,13 @@ class RunProcess(BoundedProcess):
 
 
 class RunProcesses:
-    """``count`` processes for several threads.  A run that exceeded a limit is not tried again for a while."""
+    """``count`` processes for several threads, with the numbers of further ``metrics``.
 
-    def __init__(self, count: int) -> None:
-        self._processes = [RunProcess() for _ in range(count)]
+    A run that exceeded a limit is not tried again for a while.
+    """
+
+    def __init__(self, count: int, metrics: Sequence[str] = ()) -> None:
+        self._processes = [RunProcess(metrics) for _ in range(count)]
         self._free: LifoQueue[RunProcess] = LifoQueue()  # the one that was used last has all in memory
         for process in self._processes:
             self._free.put(process)
@@ -239,9 +246,11 @@ def _run_json(run: ListedRun) -> str:
 
 
 def _read(place: Place, question: Record) -> Record:
-    summary = summarize(place.folder)
+    summary = summarize(place.folder, question["metrics"])
     files = tuple(artefacts(place.folder, summary.rows))
-    run = ListedRun(place.id, place.label, place.folder, State.READ, "", rows=summary.rows, artefacts=files)
+    notes = () if summary.applied is None else tuple(summary.applied.lines)
+    about = "", None, "", summary.rows, files, notes
+    run = ListedRun(place.id, place.label, place.folder, State.READ, "", *about)
     return {"run": _run_json(run), "outcomes": _outcomes(summary.outcomes)}
 
 
@@ -265,7 +274,7 @@ def _array(numbers: npt.NDArray[Any]) -> tuple[str, str]:
 
 
 def _artefact(place: Place, question: Record) -> str | None:
-    content = artefact_content(question["file"], place.folder, summarize(place.folder).rows)
+    content = artefact_content(question["file"], place.folder, summarize(place.folder, question["metrics"]).rows)
     return None if content is None else b64encode(content).decode()
 
 
@@ -287,7 +296,7 @@ _TASKS: dict[str, Callable[[Place, Record], Any]] = {
     "look": lambda place, question: _run_json(look(place)),
     "read": _read,
     "explain": lambda place, question: json.dumps(asdict(explain(open_run(place.folder), question["item"]))),
-    "document": lambda place, question: run_document(place.folder, question["board"]),
+    "document": lambda place, question: run_document(place.folder, question["board"], question["metrics"]),
     "strip": lambda place, question: run_strip(place.folder),
     "artefact": _artefact,
     "questions": _questions,

@@ -182,7 +182,7 @@ class Site:
         if service is not None:
             assert access.submit, "who submits needs a token"
             self._submissions = SubmissionRoutes(service, library, self._links, access.submit, tell)
-        self._answers, self._runs = Answers(), RunProcesses(PROCESSES)
+        self._answers, self._runs = Answers(), RunProcesses(PROCESSES, library.metrics)
         self._first, self._pages, self._slow = Threads(1, WAITING), Threads(2, WAITING), Threads(PROCESSES, WAITING)
 
     def application(self) -> ASGIApp:

@@ -88,7 +88,7 @@ def _line(run: Path, manifest: Manifest) -> str:
 
 def _selectors(run: Path, manifest: Manifest) -> list[str]:
     """What names the protocols of a run."""
-    from choicewise.page.study import selectors
+    from choicewise.page.again import selectors
     from choicewise.results.run import asked_protocols
 
     if tasks := split_tasks(manifest.job.get("protocols", ()))[0]:

@@ -127,6 +127,7 @@ def export(
     protocol: Annotated[
         list[str] | None, typer.Option("--protocol", help="Only these, or further ones the runs can score. Repeatable.")
     ] = None,
+    metric: options.Metrics = None,
     incomplete: Annotated[
         bool, typer.Option("--incomplete", help="Export runs that are not complete as they are, marked as such.")
     ] = False,
@@ -146,6 +147,7 @@ def export(
     filled = write(
         *(folders, form, out),
         protocols=protocol,
+        metrics=metric,
         incomplete=incomplete,
         url=url,
         organization=organization,

@@ -188,7 +188,7 @@ def resuming_command(manifest: Manifest, folder: Path, protocols: Sequence[str])
 
     Says so on stderr where names are not known to be paths.
     """
-    from choicewise.page.study import run_line
+    from choicewise.page.again import run_line
 
     if not manifest.job:
         tell("note: the run does not say where model and data lie; their names stand in its line for the paths")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from mimetypes import guess_type
 from pathlib import Path
 from typing import Annotated
@@ -27,12 +27,14 @@ def page(
         int | None,
         typer.Option("--items", min=0, help="So many items in full, those that flip most first; as many as is quick."),
     ] = None,
+    metric: options.Metrics = None,
 ) -> None:
     """Write a page that shows what the models scored, why the numbers differ, and whether the order holds.
 
     One file that opens from disk and needs no network. Items in full for which it has no room stand in a folder beside
     it, which the page reads when it is served. Where --out is a folder, the board that `choicewise serve` shows is
-    written into it as files: models by protocols, and a page for every model, run and protocol.
+    written into it as files: models by protocols, and a page for every model, run and protocol. --metric adds numbers
+    that the runs were not asked for.
     """
     if out.suffix.lower() not in (".html", ".htm"):
         if guess_type(out.name)[0] is not None and not out.is_dir():
@@ -41,30 +43,34 @@ def page(
                 " has no such ending; `choicewise plot` writes one chart as SVG, PNG or PDF"
             )
         refuse_without_use("a board has", items=items)
-        _write_board(folders, out)
+        _write_board(folders, out, metric or ())
         return
     from choicewise.page.document import write_page
     from choicewise.util.text import counted
 
-    written = write_page(folders, out, items)
+    written = write_page(folders, out, items, metric or ())
+    tell(*(f"note: {note}" for note in written.notes))
     tell(f"wrote {written.page}, {written.bytes / 1e6:.1f} MB, with {counted(written.inside, 'item')} in full")
     if written.folder is not None:
         served = f"`{command_line('serve', *folders)}` shows all"
         tell(f"wrote {written.folder}, {counted(written.beside, 'further item')}, for a page that is served; {served}")
 
 
-def _write_board(folders: list[Path], out: Path) -> None:
+def _write_board(folders: list[Path], out: Path, metrics: Sequence[str]) -> None:
     from choicewise.board.library import read_snapshot
     from choicewise.board.model import State
     from choicewise.board.pages import check_place, write_board
+    from choicewise.protocols.between import check_metrics
     from choicewise.util.text import counted
 
     check_place(out)
-    snapshot = read_snapshot(folders)
+    check_metrics(metrics)
+    snapshot = read_snapshot(folders, metrics)
     for run in snapshot.board.runs:
         is_read = run.state is State.READ
         if not is_read or run.reason:
             tell(f"{run.label}{'' if is_read else f' is {run.state}'}: {run.reason}")
+        tell(*(f"note: {run.label}: {note}" for note in run.notes))
     first = write_board(snapshot, out)
     models, runs = counted(len(snapshot.board.models), "model"), counted(len(snapshot.board.runs), "run")
     tell(f"wrote {first}, the board of {models} and {runs}; it opens from disk, and any web server can show {out}")
@@ -99,6 +105,7 @@ def plot(
     rank: Annotated[
         bool | None, typer.Option("--rank/--value", help="Ranks or values, of strip and bump.", show_default=False)
     ] = None,
+    metric: options.Metrics = None,
 ) -> None:
     """Draw a chart of run folders into a file, as the page shows it.
 
@@ -121,10 +128,10 @@ def plot(
     given = {"models": model, "start": start, "end": end, "protocol": protocol, "rank": rank}
     spelled = {"models": "model", "start": "from", "end": "to"}
     unused = {spelled.get(choice, choice): value for choice, value in given.items() if choice not in kind.uses}
-    options.refuse_without_use(f"{name} has", **unused)
-    chart = draw(
-        name, read_study(map(Path, folders)), **{key: value for key, value in given.items() if value is not None}
-    )
+    options.refuse_without_use(f"{name} has", **unused, metric=None if kind.metrics else metric)
+    study = read_study(map(Path, folders), metric or (), alone=metric is not None, needed=True)
+    tell(*(f"note: {note}" for note in study.notes))
+    chart = draw(name, study, **{key: value for key, value in given.items() if value is not None})
     drawn: dict[str, Callable[[], str | bytes]]
     drawn = {".svg": chart.svg, ".png": chart.png, ".pdf": chart.pdf, ".json": chart.json}
     content = drawn[out.suffix.lower()]()

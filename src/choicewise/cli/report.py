@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,16 +31,15 @@ Interval = StrEnum("Interval", [("wilson", "wilson"), ("beta_binomial", "beta-bi
 """Ways to compute a 95 % interval."""
 
 
-@options.grouped
-def report(
-    *,
-    folders: options.RunFolders,
-    by: Annotated[By | None, typer.Option("--by", help="Aggregate this way instead of the protocol's own.")] = None,
+@dataclass(frozen=True)
+class Scored:
+    """What is scored of the observations: the run's own protocols where nothing is given."""
+
     protocol: Annotated[
         list[str] | None, typer.Option("--protocol", help="Score under these instead of the run's own. Repeatable.")
-    ] = None,
-    score: options.Score = None,
-    metric: options.Metrics = None,
+    ] = None
+    score: options.Score = None
+    metric: options.Metrics = None
     temperature_from: Annotated[
         Path | None,
         typer.Option(
@@ -48,40 +47,122 @@ def report(
             metavar="RUN",
             help="With --metric: the temperature that fits this run, of other items.",
         ),
-    ] = None,
-    interval: Annotated[
-        Interval | None, typer.Option("--interval", help="The 95 % interval; clustered takes subjects as drawn.")
-    ] = None,
+    ] = None
+
+    @property
+    def given(self) -> bool:
+        """Whether the run's own numbers are not enough."""
+        return bool(self.protocol or self.score or self.metric)
+
+    def runs(self, folders: Sequence[Path]) -> list[Run]:
+        """The runs in the folders, without the metrics; says which are not complete."""
+        from choicewise.protocols.catalogue import having_score
+        from choicewise.results.run import open_run
+        from choicewise.results.sweep import run_folders
+
+        runs = [open_run(folder).choose(self.protocol) for folder in run_folders(folders)]
+        if (score := self.score) is not None:
+            runs = [run.under(having_score(run.protocols, score)) for run in runs]
+        _tell_state(runs)
+        return runs
+
+    def parts(self, run: Run, together: bool = False) -> Iterator[Run]:
+        """The run under each of the metrics, or ``together`` under all; with the temperatures that fit another run.
+
+        Says which of its protocols can't have which.
+        """
+        from choicewise.protocols.between import apply_metrics, refuse_metrics
+        from choicewise.protocols.metrics import METRICS
+        from choicewise.results.outcomes import read_together
+        from choicewise.results.reliability import with_temperature
+        from choicewise.results.run import open_run
+
+        if self.metric is None:
+            yield run
+            return
+        fitted_on = None if self.temperature_from is None else open_run(self.temperature_from)
+        softmax = False
+        before: set[Protocol] = set()
+        asked = [self.metric] if together else [[metric] for metric in self.metric]
+        applied = [apply_metrics(run.protocols, metrics) for metrics in asked]
+        for each in applied:
+            refuse_metrics([each])
+            tell(*(f"note: {run.folder}: {line}" for line in each.lines))
+        if not together:
+            read_together(run, [run.under(each.protocols).protocols for each in applied])
+        for made in (each.protocols for each in applied):
+            part = run.under({name: protocol for name, protocol in made.items() if protocol not in before})
+            before.update(made.values())
+            if fitted_on is not None and any(METRICS[each.metric].softmax for each in part.protocols.values()):
+                part, lines = with_temperature(part, fitted_on)
+                tell(*lines)
+                softmax = True
+            yield part
+        if fitted_on is not None and not softmax:
+            raise UsageError("a temperature is of a softmax; name a metric that has one: --metric brier,log-score,ece")
+
+
+@dataclass(frozen=True)
+class Views:
+    """What is shown instead of the numbers, one at a time (:data:`VIEWS`), and options that a view has."""
+
     multiverse: Annotated[
         bool, typer.Option("--multiverse", help="Show how results and conclusions vary over all protocols.")
-    ] = False,
+    ] = False
     effects: Annotated[
         bool, typer.Option("--effects", help="Show what each axis changes, over all protocols that differ in it alone.")
-    ] = False,
+    ] = False
     agreement: Annotated[
         bool, typer.Option("--agreement", help="Show how far retrievals of the same options agree, and why not.")
-    ] = False,
+    ] = False
     extractors: Annotated[
         bool,
         typer.Option("--extractors", help="Show what every published rule reads in the generated texts, side by side."),
-    ] = False,
+    ] = False
     audit: Annotated[
         bool,
         typer.Option("--audit", help="Show which items are bad, by runs of ten or more models: the worst, or --all."),
-    ] = False,
+    ] = False
     signal: Annotated[
         bool,
         typer.Option("--signal", help="Show which protocols tell checkpoints apart best, by signal and noise."),
-    ] = False,
+    ] = False
     distribution: Annotated[
         bool, typer.Option("--distribution", help="Show how often each choice would be chosen, and the fit to people.")
-    ] = False,
+    ] = False
     temperature: Annotated[
         float | None, typer.Option("--temperature", help="Of the softmax, with --distribution; 1 unless given.")
-    ] = None,
+    ] = None
     condition: Annotated[
         str | None, typer.Option("--condition", help="Average over this field of the data, with --distribution.")
+    ] = None
+
+    def chosen(self, output: options.Output, **others: object) -> View | None:
+        """The view that was asked for; UsageError for two, or for options, ``others`` too, that it has no use for."""
+        names = [name for name in VIEWS if getattr(self, name)]
+        if len(names) > 1:
+            named = " and ".join(f"--{name}" for name in names)
+            raise UsageError(f"{named} are reports of their own; ask for one at a time")
+        view = VIEWS[names[0]] if names else None
+        if view is not None:
+            every = None if view.lists else output.every
+            options.refuse_without_use(f"--{names[0]} has", **others, all=every, ids=output.ids)
+        if not self.distribution:
+            own = {"temperature": self.temperature, "condition": self.condition}
+            options.refuse_without_use("without --distribution there is", **own)
+        return view
+
+
+@options.grouped
+def report(
+    *,
+    folders: options.RunFolders,
+    by: Annotated[By | None, typer.Option("--by", help="Aggregate this way instead of the protocol's own.")] = None,
+    scored: Scored,
+    interval: Annotated[
+        Interval | None, typer.Option("--interval", help="The 95 % interval; clustered takes subjects as drawn.")
     ] = None,
+    views: Views,
     output: options.Output,
 ) -> None:
     """Print what runs say: of one run in nine lines, of several a table of models by benchmarks.
@@ -89,52 +170,22 @@ def report(
     With --all a row per model, dataset, protocol and metric: value, interval, n, rank, warnings. No model is needed:
     --protocol computes further scores from the same observations, if the prompts are the same.
     """
-    views = {"--multiverse": multiverse, "--effects": effects, "--agreement": agreement, "--distribution": distribution}
-    views |= {"--extractors": extractors, "--audit": audit, "--signal": signal}
-    chosen = [name for name, wanted in views.items() if wanted]
-    if len(chosen) > 1:
-        raise UsageError(f"{' and '.join(chosen)} are reports of their own; ask for one at a time")
-    if chosen:
-        every = None if extractors or audit or signal else output.every
-        options.refuse_without_use(f"{chosen[0]} has", by=by, interval=interval, all=every, ids=output.ids)
-    if not distribution:
-        options.refuse_without_use("without --distribution there is", temperature=temperature, condition=condition)
+    view = views.chosen(output, by=by, interval=interval)
     output.check()
     options.refuse_without_use(
-        "without --metric there is", temperature_from=temperature_from if metric is None else None
+        "without --metric there is", temperature_from=scored.temperature_from if scored.metric is None else None
     )
-    if not (protocol or score or metric) and (audit or signal):
-        _print_together(_read_summaries(folders), audit, output)
-        return
-    if not (chosen or protocol or score or metric or by or interval):
+    if view is not None and view.summaries and not scored.given:
+        view.show(_read_summaries(folders), views, output)
+    elif not (view or scored.given or by or interval):
         print_folders(folders, output)
-        return
-    from choicewise.protocols.catalogue import having_score
-    from choicewise.results.run import open_run
-    from choicewise.results.sweep import run_folders
-
-    runs = [open_run(folder).choose(protocol) for folder in run_folders(folders)]
-    if score is not None:
-        runs = [run.under(having_score(run.protocols, score)) for run in runs]
-    _tell_state(runs)
-    fitted_on = None if temperature_from is None else open_run(temperature_from)
-    if chosen and metric is not None:
-        runs = [part for run in runs for part in _parts(run, metric, fitted_on, together=True)]
-    if multiverse:
-        _print_multiverse(runs, output.json)
-    elif effects:
-        _print_effects(runs, output.json)
-    elif agreement:
-        _print_agreement(runs, output.json)
-    elif extractors:
-        _print_extractors(runs, output)
-    elif audit or signal:
-        _print_together([*_summaries(runs, None, None)], audit, output)
-    elif distribution:
-        _print_distribution(runs, 1.0 if temperature is None else temperature, condition, output.json)
-    else:
+    elif view is None:
         output = replace(output, every=output.every or (by is not None and not output.json))
-        print_runs([*_summaries(runs, by, interval, metric, fitted_on)], folders, output, by=by)
+        print_runs([*_summaries(scored, folders, by, interval)], folders, output, by=by)
+    elif view.summaries:
+        view.show([*_summaries(scored, folders)], views, output)
+    else:
+        view.show([part for run in scored.runs(folders) for part in scored.parts(run, together=True)], views, output)
 
 
 def print_folders(folders: Sequence[Path], output: options.Output, above: int = 0) -> None:
@@ -223,7 +274,7 @@ def next_lines(rows: Sequence[Row], folders: Sequence[Path], runs: Sequence[Path
     metrics = ["--metric", ",".join(others)] if others and "perplexity" not in others else []
     commands = [
         command_line("report", *folders, *metrics, "--all"),
-        command_line("page", *folders, "--out", "page.html"),
+        command_line("page", *folders, *metrics, "--out", "page.html"),
     ]
     if len(runs) == 1 and (ends := extremes(rows)) and ends[0].value < ends[1].value:
         commands.append(command_line("ladder", *(row.protocol for row in ends), *runs))
@@ -258,20 +309,16 @@ def _read_summaries(folders: Sequence[Path]) -> list[Summary]:
 
 
 def _summaries(
-    runs: Sequence[Run],
-    by: str | None,
-    interval: str | None,
-    metrics: Sequence[str] | None = None,
-    fitted_on: Run | None = None,
+    scored: Scored, folders: Sequence[Path], by: str | None = None, interval: str | None = None
 ) -> Iterator[Summary]:
-    """What remains of each of ``runs``, in these groups, with these intervals, under these metrics one by one."""
+    """What remains of each of the runs in the folders, in these groups, with these intervals, a metric at a time."""
     from choicewise.results.outcomes import OutcomeKeeper, Summary
 
     keeper = OutcomeKeeper()
-    for run in runs:
+    for run in scored.runs(folders):
         rows: list[Row] = []
         kept: list[Outcomes] = []
-        for part in _parts(run, metrics, fitted_on):
+        for part in scored.parts(run):
             rows += part.rows(by, interval)
             kept.append(keeper.keep(part))
         outcomes = replace(kept[0], outcomes=tuple(each for part in kept for each in part.outcomes))
@@ -279,39 +326,27 @@ def _summaries(
         run.release()
 
 
-def _parts(run: Run, metrics: Sequence[str] | None, fitted_on: Run | None, together: bool = False) -> Iterator[Run]:
-    """The run under each of the ``metrics``, or ``together`` under all; with the temperatures that fit another run."""
-    from choicewise.protocols.between import under_metrics
-    from choicewise.protocols.metrics import METRICS
-    from choicewise.results.reliability import with_temperature
+@dataclass(frozen=True, slots=True)
+class View:
+    """What ``report`` can show instead of the numbers.
 
-    if metrics is None:
-        yield run
-        return
-    softmax = False
-    before: set[Protocol] = set()
-    for chosen in [list(metrics)] if together else [[metric] for metric in metrics]:
-        made = under_metrics(run.protocols, chosen)
-        part = run.under({name: protocol for name, protocol in made.items() if protocol not in before})
-        before.update(made.values())
-        if fitted_on is not None and any(METRICS[each.metric].softmax for each in part.protocols.values()):
-            part, lines = with_temperature(part, fitted_on)
-            tell(*lines)
-            softmax = True
-        yield part
-    if fitted_on is not None and not softmax:
-        raise UsageError("a temperature is of a softmax; name a metric that has one: --metric brier,log-score,ece")
+    ``show``: prints it of the runs, or of their ``summaries``.  ``lists``: whether it is longer with --all.
+    """
+
+    show: Callable[[Sequence[Any], Views, options.Output], None]
+    summaries: bool = False
+    lists: bool = False
 
 
-def _print_multiverse(runs: Sequence[Run], json: bool) -> None:
+def _show_multiverse(runs: Sequence[Run], views: Views, output: options.Output) -> None:
     from choicewise.report.comparison import multiverse_tables
     from choicewise.results.multiverse import multiverse, multiverse_json
 
     panel = multiverse(runs)
-    print_json(multiverse_json(panel)) if json else print_parts(multiverse_tables(panel))
+    print_json(multiverse_json(panel)) if output.json else print_parts(multiverse_tables(panel))
 
 
-def _print_effects(runs: Sequence[Run], json: bool) -> None:
+def _show_effects(runs: Sequence[Run], views: Views, output: options.Output) -> None:
     from choicewise.report.comparison import effects_table
     from choicewise.results.ladder import main_effects
     from choicewise.results.outcomes import OutcomeKeeper
@@ -320,27 +355,27 @@ def _print_effects(runs: Sequence[Run], json: bool) -> None:
     for run in runs:
         shown.append((run, main_effects(keeper.keep(run))))
         run.release()
-    if json:
+    if output.json:
         named = [(str(run.folder), run.manifest.model.name, run.manifest.dataset.name, each) for run, each in shown]
         print_json([dict(zip(("run", "model", "dataset", "effects"), each, strict=True)) for each in named])
     else:
         print_parts(effects_table(run.manifest.model.name, run.manifest.dataset.name, each) for run, each in shown)
 
 
-def _print_agreement(runs: Sequence[Run], json: bool) -> None:
+def _show_agreement(runs: Sequence[Run], views: Views, output: options.Output) -> None:
     from rich.console import Group
 
-    from choicewise.report.comparison import agreement_tables
+    from choicewise.report.extractors import agreement_tables
     from choicewise.results.agreement import agreement
 
     agreements = {str(run.folder): agreement(run) for run in runs}
-    if json:
+    if output.json:
         print_json([{"run": folder, **asdict(pair)} for folder, pairs in agreements.items() for pair in pairs])
     else:
         print_parts(Group(*agreement_tables(folder, pairs)) for folder, pairs in agreements.items())
 
 
-def _print_extractors(runs: Sequence[Run], output: options.Output) -> None:
+def _show_extractors(runs: Sequence[Run], views: Views, output: options.Output) -> None:
     from choicewise.report.extractors import MOST, extractor_tables
     from choicewise.results.extractors import extractors
 
@@ -354,32 +389,53 @@ def _print_extractors(runs: Sequence[Run], output: options.Output) -> None:
         tell("every item in dispute: --all")
 
 
-def _print_together(runs: Sequence[Summary], audit: bool, output: options.Output) -> None:
-    """Which items are bad, else signal and noise."""
-    from choicewise.report.several import MOST, audit_tables, signal_tables
-    from choicewise.results.audit import audit as audit_items
-    from choicewise.results.signal import signals
+def _show_audit(runs: Sequence[Summary], views: Views, output: options.Output) -> None:
+    from choicewise.report.several import MOST, audit_tables
+    from choicewise.results.audit import audit
 
-    audits, known = (audit_items(runs), []) if audit else ([], signals(runs))
+    audits = audit(runs)
     if output.json:
-        print_json([*(each.as_json() for each in audits), *(each.as_json() for each in known)])
+        print_json([each.as_json() for each in audits])
         return
-    for audited in audits:
-        print_parts(audit_tables(audited, output.every))
-    for each in known:
-        print_parts(signal_tables(each, output.every))
+    for each in audits:
+        print_parts(audit_tables(each, output.every))
     if not output.every and any(len(each.bad) > MOST for each in audits):
         tell("every item: --all")
+
+
+def _show_signal(runs: Sequence[Summary], views: Views, output: options.Output) -> None:
+    from choicewise.report.several import MOST, signal_tables
+    from choicewise.results.signal import signals
+
+    known = signals(runs)
+    if output.json:
+        print_json([each.as_json() for each in known])
+        return
+    for each in known:
+        print_parts(signal_tables(each, output.every))
     if not output.every and any(len(each.rows) > MOST for each in known):
         tell("every protocol: --all")
 
 
-def _print_distribution(runs: Sequence[Run], temperature: float, condition: str | None, json: bool) -> None:
+def _show_distribution(runs: Sequence[Run], views: Views, output: options.Output) -> None:
     from choicewise.report.comparison import distribution_table
     from choicewise.results.multiverse import distributions
 
-    computed = [distribution for run in runs for distribution in distributions(run, temperature, condition)]
-    print_json(computed) if json else print_parts(map(distribution_table, computed))
+    temperature = 1.0 if views.temperature is None else views.temperature
+    computed = [distribution for run in runs for distribution in distributions(run, temperature, views.condition)]
+    print_json(computed) if output.json else print_parts(map(distribution_table, computed))
+
+
+VIEWS = {
+    "multiverse": View(_show_multiverse),
+    "effects": View(_show_effects),
+    "agreement": View(_show_agreement),
+    "extractors": View(_show_extractors, lists=True),
+    "audit": View(_show_audit, summaries=True, lists=True),
+    "signal": View(_show_signal, summaries=True, lists=True),
+    "distribution": View(_show_distribution),
+}
+"""Option → what it shows; the option itself is a field of :class:`Views`."""
 
 
 def compare(
@@ -424,7 +480,7 @@ def compare(
 
 
 def _measured(run: Run, metrics: Sequence[str]) -> Run:
-    (part,) = _parts(run, metrics, None, together=True)
+    (part,) = Scored(metric=[*metrics]).parts(run, together=True)
     return part
 
 

@@ -289,6 +289,7 @@ def ladder(
     out: Annotated[
         Path | None, typer.Option("--out", readable=False, help="The run folder, with --model: new, or to go on with.")
     ] = None,
+    metric: options.Metrics = None,
     part: Part,
     loading: Loading,
     json: options.Json = False,
@@ -296,12 +297,13 @@ def ladder(
     """Show from protocol P to Q what each axis changes: points, paired error, items that turn right and wrong.
 
     With a run folder: what it observed, and the line that observes the rest. With --model, --data and --out: all of it.
+    With --metric the same of other numbers than accuracies, one ladder each.
     """
     needed = {"model": model, "data": data, "out": out}
     if folder is not None:
         given = {**needed, **part.given, "mapping": part.mapping, **loading.given}
         options.refuse_without_use("a run folder has", **given)
-        _show_run(start, end, folder, json)
+        _show_run(start, end, folder, metric, json)
     elif model is None or data is None or out is None:
         lacking = [f"--{name}" for name, value in needed.items() if value is None]
         raise UsageError(
@@ -309,10 +311,11 @@ def ladder(
         )
     else:
         loading.refuse_foreign(model)
+        options.refuse_without_use("a run that is still to be evaluated has", metric=metric)
         _evaluate(start, end, {"models": [model], **part.given, **part.data([data]), **loading.given}, out, json)
 
 
-def _show_run(start: str, end: str, folder: Path, json: bool) -> None:
+def _show_run(start: str, end: str, folder: Path, metrics: Sequence[str] | None, json: bool) -> None:
     from choicewise.protocols.between import MARK
     from choicewise.results.run import open_run
     from choicewise.results.sweep import one_run
@@ -333,7 +336,7 @@ def _show_run(start: str, end: str, folder: Path, json: bool) -> None:
         tell(f"{folder} is not complete; run the same `{run.manifest.writer}` command again to resume")
     way = f"{first.label}{MARK}{last.label}:"
     new = not any(name.startswith(way) for name in run.protocols)
-    _print(run, first, last, json, lambda: line() if new else None)
+    _print(run, first, last, metrics, json, lambda: line() if new else None)
 
 
 def _evaluate(start: str, end: str, table: Mapping[str, Any], out: Path, json: bool) -> None:
@@ -350,27 +353,46 @@ def _evaluate(start: str, end: str, table: Mapping[str, Any], out: Path, json: b
     sources, title = options.sources_of(job), job.choices[0].folder
     do_sweep(job, sources, out, title, alone=True, ready=lambda model, source, _: check_all(model, source.data, ends))
     run = open_run(out)
-    _print(run, first, last, json, lambda: None)
+    _print(run, first, last, None, json, lambda: None)
     if (spent := run.manifest.engine.spent) is not None:
         tell(token_savings(spent))
     tell(f"wrote {out}; `{command_line('ladder', start, end, out)}` shows this again")
 
 
-def _print(run: Run, start: End, end: End, json: bool, line: Callable[[], str | None]) -> None:
-    """The ladder; where the run did not ask all between, with the ``line`` that does."""
+def _print(
+    run: Run, start: End, end: End, metrics: Sequence[str] | None, json: bool, line: Callable[[], str | None]
+) -> None:
+    """The ladder, or that of each metric; where the run did not ask all between, with the ``line`` that does."""
     from choicewise.protocols.catalogue import names
     from choicewise.report.comparison import ladder_table
     from choicewise.results.ladder import both_ways
 
-    both = both_ways(run, start, end, names())
-    rest = line() if both.coarse else None
+    asked = [(run, start, end)] if metrics is None else [_measured(run, start, end, metric) for metric in metrics]
+    ladders = [both_ways(*each, names()) for each in asked]
+    rest = line() if ladders[0].coarse else None
     if json:
-        print_json({"in_order": both.in_order, "in_reverse": both.in_reverse, "turns": both.turns, "rest": rest})
+        told = [{"in_order": each.in_order, "in_reverse": each.in_reverse, "turns": each.turns} for each in ladders]
+        print_json({**told[0], "rest": rest} if metrics is None else [{**each, "rest": rest} for each in told])
         return
-    print_parts([ladder_table(both)])
-    _tell_example(run, both.in_order)
+    print_parts(map(ladder_table, ladders))
+    if metrics is None:
+        _tell_example(run, ladders[0].in_order)
     if rest is not None:
         show("this asks the protocols between:", rest)
+
+
+def _measured(run: Run, start: End, end: End, metric: str) -> tuple[Run, End, End]:
+    """The run and the two ends under a metric; UsageError where one of these can't have it, or they become the same."""
+    from choicewise.protocols.between import End, apply_metrics, under_metrics
+
+    one, other = (
+        End(name, protocol, each.label)
+        for each in (start, end)
+        for name, protocol in under_metrics({each.name: each.protocol}, [metric]).items()
+    )
+    if one.protocol == other.protocol:
+        raise UsageError(f"{start.name} and {end.name} are the same protocol under {metric}, which is of one score")
+    return run.under(apply_metrics(run.protocols, [metric]).protocols), one, other
 
 
 def _tell_example(run: Run, climbed: Ladder) -> None:

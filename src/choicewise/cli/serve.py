@@ -82,6 +82,7 @@ def serve(
             "--token-file", readable=False, help="File with the token that readers need; or CHOICEWISE_TOKEN."
         ),
     ] = None,
+    metric: options.Metrics = None,
     submissions: Annotated[
         bool, typer.Option("--submissions", help="Take models that are submitted, for `choicewise work` to evaluate.")
     ] = False,
@@ -90,11 +91,14 @@ def serve(
     """Show models by protocols of all runs in a browser: a leaderboard that follows the runs as they come and change.
 
     Only this machine can read it, unless --host says otherwise. Ctrl-C, SIGTERM and SIGHUP end it, with exit code 0.
+    --metric adds numbers that the runs were not asked for.
     With --submissions people name models on it, workers (`choicewise work DIR`) evaluate them beside the first DIR.
     """
     from choicewise.board.access import access, is_loopback, read_token
+    from choicewise.protocols.between import check_metrics
 
     _check(folders)
+    check_metrics(metric or ())
     if not submissions:
         options.refuse_without_use("a board without --submissions has", **vars(asked))
     token = read_token(token_file)
@@ -117,7 +121,9 @@ def serve(
     if submissions:
         service, submit = open_submissions(folders[0], is_loopback(host), asked)
     bound = listen(host, port)
-    server = BoardServer(Library(folders), access(host, name or (), token, submit), bound, tell, service)
+    server = BoardServer(
+        Library(folders, metrics=metric or ()), access(host, name or (), token, submit), bound, tell, service
+    )
     watch_end()
     try:
         server.start()

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import file_digest
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from choicewise.errors import UsageError, did_you_mean, install_line
+from choicewise.protocols.between import apply_metrics, refuse_metrics
 from choicewise.results.run import Run, open_run
 from choicewise.results.sweep import run_folders, sweeps
 from choicewise.util.files import Refused, disk_errors, new_file, new_folder, open_file, put_back, read_bytes
@@ -30,6 +31,7 @@ def export(
     out: str | Path,
     *,
     protocols: Sequence[str] | None = None,
+    metrics: Sequence[str] | None = None,
     incomplete: bool = False,
     url: str = "",
     organization: str = "",
@@ -38,14 +40,15 @@ def export(
     """Write the numbers of ``runs`` (run folders, folders of several, or runs that are open) to ``out``.
 
     ``format``: a name in :data:`WRITERS`.  ``protocols``: only these, or further ones that
-    ask nothing new.  ``url``: where the evaluation can be looked at; ``organization``: who evaluated.  ``table``:
-    a name in :data:`TABLES`, for the formats there.  What is at ``out`` is replaced only where it is an earlier export
-    of the same.
+    ask nothing new.  ``metrics``: what these are made of under them, instead.  ``url``: where the evaluation can be
+    looked at; ``organization``: who evaluated.  ``table``: a name in :data:`TABLES`, for the formats there.  What is at
+    ``out`` is replaced only where it is an earlier export of the same.
 
     A folder that is named twice is exported once.
 
-    Raises UsageError for anything else at ``out``, for a place within a run folder, and for a run that is not complete,
-    or has damaged blocks, unless ``incomplete`` says that it is to be exported as it is.
+    Raises UsageError for anything else at ``out``, for a place within a run folder, for a metric that nobody knows or
+    no protocol of a run can have, and for a run that is not complete, or has damaged blocks, unless ``incomplete`` says
+    that it is to be exported as it is.
     """
     known = writer(format, table)
     if urlsplit(url).username is not None:
@@ -63,6 +66,13 @@ def export(
             f"{out} is in the run folder {inside.folder}, which holds the run alone; name a place beside it"
         )
     chosen = tuple(run.choose(protocols) for run in opened.values())
+    lacking = list[str]()
+    if metrics is not None:
+        applied = [apply_metrics(run.protocols, metrics) for run in chosen]
+        lacking = [f"{run.folder}: {line}" for run, one in zip(chosen, applied, strict=True) for line in one.lines]
+        for one in applied:
+            refuse_metrics([one])
+        chosen = tuple(run.under(one.protocols) for run, one in zip(chosen, applied, strict=True))
     if not incomplete:
         lines = [f"{run.folder} is not complete" for run in chosen if not run.manifest.complete]
         lines += [f"{run.folder} has damaged blocks" for run in chosen if run.evidence.damages]
@@ -70,7 +80,8 @@ def export(
             advice = "finish it by repeating the line that began it, or ask for incomplete runs as they are"
             raise UsageError(f"{lines[0] if len(lines) == 1 else 'runs are not whole'}; {advice}", lines[1:] and lines)
     content = Export(chosen, tuple(whole), url, organization)
-    return known.place(Path(out), format, [*map(identity, chosen)], lambda *paths: known.write(content, *paths))
+    filled = known.place(Path(out), format, [*map(identity, chosen)], lambda *paths: known.write(content, *paths))
+    return replace(filled, notes=(*lacking, *filled.notes))
 
 
 def identity(run: Run) -> str:

@@ -18,6 +18,7 @@ from choicewise import __version__
 from choicewise.errors import UsageError
 from choicewise.page import item_views, sections
 from choicewise.page import study as study_data
+from choicewise.page.again import recipe
 from choicewise.page.charts import bump, calibration, lanes, steps, strip
 from choicewise.page.charts import chain as chain_chart
 from choicewise.page.charts.steps import Trained
@@ -36,17 +37,17 @@ from choicewise.page.item_views import FEW, details, index_data, study_warnings
 from choicewise.page.probabilities import (
     BIN_COLUMNS,
     CALIBRATION_COLUMNS,
-    Believed,
     MetricTable,
-    believed,
+    StatedProbabilities,
     bin_rows,
     calibration_rows,
     chain_table,
     metric_tables,
+    stated_probabilities,
     told,
 )
 from choicewise.page.sections import Order
-from choicewise.page.study import MOST_RUNS, Study, downloads, file_address, read_study, recipe
+from choicewise.page.study import MOST_RUNS, Study, downloads, file_address, read_study
 from choicewise.report.findings import sentences
 from choicewise.report.tables import average_tables
 from choicewise.results.finding import finding
@@ -59,25 +60,29 @@ from choicewise.util.text import counted, quoted, shortened
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The page, how many bytes it has, how many items stand in it in full, and the folder with further ones."""
+    """The page, how many bytes it has, how many items stand in it in full, and the folder with further ones.
+
+    ``notes``: which metrics that were asked later which protocols can't have.
+    """
 
     page: Path
     bytes: int
     inside: int
     folder: Path | None
     beside: int
+    notes: tuple[str, ...]
 
 
-def write_page(runs: Iterable[str | Path], out: Path, items: int | None = None) -> Written:
-    """Write the page of ``runs`` to the file ``out``.
+def write_page(runs: Iterable[str | Path], out: Path, items: int | None = None, metrics: Sequence[str] = ()) -> Written:
+    """Write the page of ``runs`` to the file ``out``, with the numbers of further ``metrics``.
 
     ``items``: so many of those that flip most are written in full, in the page as far as there is room and else beside
     it; None: as many as are made quickly.  Raises UsageError for an ``out`` that can't be a page and StoreError for one
-    that can't be written, before anything is computed.
+    that can't be written, before anything is computed, and UsageError for a metric that no protocol can have.
     """
     beside = out.with_suffix(".items")
     _check(out, beside)
-    content = Content(read_study(runs))
+    content = Content(read_study(runs, metrics, needed=True))
     inside = inside_items(content, items)
     parts: list[Part] = []
     if rest := inside.rest(content, _most(content, items)):
@@ -90,9 +95,8 @@ def write_page(runs: Iterable[str | Path], out: Path, items: int | None = None) 
             shutil.rmtree(beside)
     text = document(content, today(), inside, parts, beside.name if parts else "")
     write_text(out, text)
-    return Written(
-        out, len(text.encode()), inside.count, beside if parts else None, sum(len(each.items) for each in parts)
-    )
+    count, there = sum(len(each.items) for each in parts), beside if parts else None
+    return Written(out, len(text.encode()), inside.count, there, count, content.study.notes)
 
 
 def today() -> str:
@@ -268,9 +272,9 @@ class Content:
         return metric_tables(self.study)
 
     @cached_property
-    def believed(self) -> list[Believed]:
+    def stated(self) -> list[StatedProbabilities]:
         """The chain of metrics and the calibration, of every dataset."""
-        return believed(self.study)
+        return stated_probabilities(self.study)
 
     @cached_property
     def sheets(self) -> list[sections.Sheet]:
@@ -386,13 +390,13 @@ def _shown(content: Content) -> dict[str, Any]:
         "trained_columns": steps.COLUMNS,
         "most_pairs": MOST_RUNS,
         "metrics": content.metrics,
-        "chains": [_chain(each) for each in content.believed if each.chains],
-        "calibrations": [_calibration(each) for each in content.believed if each.calibrated],
+        "chains": [_chain(each) for each in content.stated if each.chains],
+        "calibrations": [_calibration(each) for each in content.stated if each.calibrated],
         "listed": content.listed,
         "item_rows": [item_views.first_rows(each) for each in content.listed],
         "sheets": content.sheets,
         "warnings": study_warnings(study),
-        "recipes": [(run, recipe(run.manifest, run.protocols, run.place)) for run in study.runs],
+        "recipes": [(run, recipe(run.manifest, run.asked, run.place)) for run in study.runs],
         "file_address": file_address,
         "downloads": downloads(study),
     }
@@ -401,14 +405,14 @@ def _shown(content: Content) -> dict[str, Any]:
 def _contents(content: Content) -> list[tuple[str, str, bool]]:
     """The sections by id, each with its title and whether it has something to show."""
     return [
-        ("numbers", "All numbers", True),
-        ("metrics", "Other metrics", bool(content.metrics)),
+        ("numbers", "All numbers", bool(content.study.rows) or not content.metrics),
+        ("metrics", "Other metrics" if content.study.rows else "All numbers", bool(content.metrics)),
         ("why", "Why do they differ?", any(content.ways) or any(content.effects)),
         ("order", "Does the order hold?", bool(content.orders)),
         ("pair", "Two models", bool(content.compared)),
         ("training", "Over training", bool(content.trained)),
-        ("chain", "From probability to accuracy", any(each.chains for each in content.believed)),
-        ("calibration", "Is it calibrated?", any(each.calibrated for each in content.believed)),
+        ("chain", "From probability to accuracy", any(each.chains for each in content.stated)),
+        ("calibration", "Is it calibrated?", any(each.calibrated for each in content.stated)),
         ("items", "Items", any(each.index.ids for each in content.listed)),
         ("protocols", "Protocols", bool(content.study.protocols)),
         ("warnings", "Warnings", True),
@@ -416,7 +420,7 @@ def _contents(content: Content) -> list[tuple[str, str, bool]]:
     ]
 
 
-def _chain(each: Believed) -> dict[str, Any]:
+def _chain(each: StatedProbabilities) -> dict[str, Any]:
     """The chart of a dataset with its caption and its table."""
     values = chain_chart.values(each.chains)
     columns, rows = chain_table(each.chains)
@@ -424,7 +428,7 @@ def _chain(each: Believed) -> dict[str, Any]:
     return about | {"columns": columns, "rows": rows}
 
 
-def _calibration(each: Believed) -> dict[str, Any]:
+def _calibration(each: StatedProbabilities) -> dict[str, Any]:
     """The diagrams of a dataset, one for each of so few models, what they do not show, and the tables."""
     shown = each.calibrated if len(each.calibrated) <= MOST_DIAGRAMS else ()
     diagrams = [(own, drawing(_SPECS["calibration"], calibration.values(own)).slim, told(own)) for own in shown]

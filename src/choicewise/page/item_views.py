@@ -128,7 +128,7 @@ def study_warnings(study: Study) -> StudyWarnings:
         tuple(_study_warnings(study)),
         tuple(
             safe(f"{why.count:,} {kind}{under}: {why.reason} (such as {why.example})")
-            for kind, under, why in reasons_told(study.rows)
+            for kind, under, why in reasons_told(study.leading)
         ),
         tuple(map(_noise, study.runs)),
     )
@@ -148,7 +148,7 @@ _SHOWN_AS_SERIOUS = (*SERIOUS, "missing", "lossy", "unknown")  # warnings that a
 
 def _states(run: ShownRun) -> Iterator[str]:
     if not run.manifest.complete:
-        asked = {part for row in run.rows for part in row.selection.split(", ") if part.startswith("incomplete: ")}
+        asked = {part for row in run.leading for part in row.selection.split(", ") if part.startswith("incomplete: ")}
         so_far = f" ({listed([part.removeprefix('incomplete: ') for part in sorted(asked)])})" if asked else ""
         yield (
             f"{run.label} is still being written, or was interrupted{so_far}: its numbers are about the items that are "
@@ -171,7 +171,7 @@ def _study_warnings(study: Study) -> Iterator[ShownWarning]:
     for name, (what, meaning) in MEANINGS.items():
         if where := _places(study, partial(_counted, name=name), True):
             yield ShownWarning(f"{COUNTS[name]}: {what}", "", meaning, name in _SHOWN_AS_SERIOUS, where)
-    if unused := sorted({name for row in study.rows for name in row.unused}):
+    if unused := sorted({name for row in study.leading for name in row.unused}):
         where = _places(study, lambda row: len(row.unused), False)
         advice = "What is asked may need them: take a protocol whose templates have them."
         yield ShownWarning("fields of the data are not shown", f"Not shown: {', '.join(unused)}.", advice, False, where)
@@ -187,7 +187,7 @@ def _counted(row: Row, name: str) -> int:
 
 def _places(study: Study, count_of: Callable[[Row], int], items: bool) -> tuple[Place, ...]:
     """``items``: whether what is counted are items."""
-    each = ((run, [(row, count_of(row) * items) for row in run.rows if count_of(row)]) for run in study.runs)
+    each = ((run, [(row, count_of(row) * items) for row in run.leading if count_of(row)]) for run in study.runs)
     return tuple(place for place in (_where(*pair) for pair in each) if place is not None)
 
 
@@ -198,7 +198,8 @@ def _where(run: ShownRun, rows: Sequence[tuple[Row, int]]) -> Place | None:
     items = [number for _, number in rows]
     several = "" if not any(items) else f", {_span(min(items), max(items))} of {counted(run.items, 'item')}"
     names = dict.fromkeys(row.protocol for row, _ in rows)
-    numbers = f"{len(rows)} of {counted(len(run.rows), 'number')}" if len(rows) < len(run.rows) else "all numbers"
+    every = len(run.leading)
+    numbers = f"{len(rows)} of {counted(every, 'number')}" if len(rows) < every else "all numbers"
     return Place(run.label, f"{numbers}{several}", tuple(_together(names, run)))
 
 

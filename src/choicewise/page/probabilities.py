@@ -17,14 +17,14 @@ from choicewise.protocols.between import under_metrics
 from choicewise.protocols.metrics import CHAIN, METRICS
 from choicewise.protocols.protocol import RENDERED, Protocol
 from choicewise.report.brief import LETTERS, TEXTS
-from choicewise.report.tables import plain
+from choicewise.report.tables import letter_notes, plain
 from choicewise.results.headline import headline
 from choicewise.results.reliability import chain, reliability_tables
 from choicewise.results.rows import Row
 from choicewise.results.run import Run, open_run
 from choicewise.scoring.probabilities import Bin
 from choicewise.util import text
-from choicewise.util.text import counted, percent
+from choicewise.util.text import counted, percent, sentence
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Calibrated:
 
 
 @dataclass(frozen=True)
-class Believed:
+class StatedProbabilities:
     """What a page shows of one dataset; ``chains`` and ``calibrated`` are empty where log-likelihoods are not there."""
 
     dataset: str
@@ -63,9 +63,9 @@ class Believed:
     calibrated: tuple[Calibrated, ...]
 
 
-def believed(study: Study) -> list[Believed]:
+def stated_probabilities(study: Study) -> list[StatedProbabilities]:
     """Of every dataset of the study what its first runs say; nothing of one where no run has log-likelihoods."""
-    read = [_believed(name, runs) for name, runs in _by_dataset(study)]
+    read = [_stated(name, runs) for name, runs in _by_dataset(study)]
     return [each for each in read if each.chains or each.calibrated]
 
 
@@ -180,13 +180,14 @@ def told(each: Calibrated) -> list[str]:
 
 @dataclass(frozen=True)
 class MetricTable:
-    """The numbers of one metric that runs were asked for themselves."""
+    """The numbers of one metric that runs were asked for themselves; ``notes``: what they do not say."""
 
     metric: str
     direction: str
     about: str
     columns: tuple[tuple[str, str], ...]
     rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
 
 
 def metric_tables(study: Study) -> list[MetricTable]:
@@ -220,7 +221,8 @@ def _metric_table(metric: str, rows: Sequence[Row]) -> MetricTable:
     columns = tuple((name, kind) for name, kind, _ in shown)
     lines = tuple(zip(*(cells for _, _, cells in shown), strict=True))
     about = METRICS[metric].about
-    return MetricTable(metric, METRICS[metric].direction, f"{about[:1].upper()}{about[1:]}.", columns, lines)
+    notes = tuple(sentence([note]) for note in letter_notes(rows))
+    return MetricTable(metric, METRICS[metric].direction, f"{about[:1].upper()}{about[1:]}.", columns, lines, notes)
 
 
 def _known(value: float) -> str:
@@ -250,14 +252,14 @@ def _by_dataset(study: Study) -> list[tuple[str, list[ShownRun]]]:
     ]
 
 
-def _believed(dataset: str, runs: Sequence[ShownRun]) -> Believed:
+def _stated(dataset: str, runs: Sequence[ShownRun]) -> StatedProbabilities:
     asked = {families: _asked(runs, families) for families in (LETTERS, TEXTS, (RENDERED,))}
     chosen = [asked[LETTERS], asked[TEXTS]] if asked[LETTERS] or asked[TEXTS] else [asked[(RENDERED,)]]
     sure = asked[LETTERS] or asked[(RENDERED,)]
     opened: dict[str, Run] = {}
     chains = [_chain(dataset, each, runs, opened) for each in chosen if each is not None]
     calibrated = [] if sure is None else [_calibrated(sure, run, opened) for run in runs]
-    return Believed(
+    return StatedProbabilities(
         dataset,
         tuple(each for each in chains if each is not None),
         tuple(each for each in calibrated if each is not None),

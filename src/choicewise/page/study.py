@@ -1,4 +1,4 @@
-"""Several runs as one study, its pairs of models, and how to get every number once more."""
+"""Several runs as one study, its pairs of models, and its numbers as files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import math
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
@@ -18,9 +17,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from choicewise.errors import ChoicewiseError, ProtocolError
-from choicewise.protocols.catalogue import entries, entry, groups, in_chat, resolve, with_changes
-from choicewise.protocols.protocol import Protocol, signature
+from choicewise.protocols.between import Applied, refuse_metrics
+from choicewise.protocols.protocol import Protocol
 from choicewise.records import Manifest
 from choicewise.results.measurement import same_items, shared_items
 from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, Summary, alike, bounded, ranked
@@ -40,9 +38,8 @@ from choicewise.scoring.significance import (
 )
 from choicewise.store.folder import is_sweep
 from choicewise.store.tables import Damage, damaged_blocks
-from choicewise.util.jsonio import exact_json
 from choicewise.util.tables import write_parquet
-from choicewise.util.text import command_line, safe
+from choicewise.util.text import safe
 
 MOST_RUNS = 24
 """Runs of which a page holds the ladders, the answers to every item (a bit for every item and protocol) and every pair;
@@ -123,8 +120,9 @@ class ShownRun:
     """One run.  ``label``: its name here, no other run has it; rows and outcomes have it as their model's name.
 
     ``rows``: one per protocol and group, with ranks and their intervals where other runs measured the same.
-    ``other_metrics``: the rows whose values are no shares of 1, which no chart holds; nor are they among ``outcomes``.
-    ``damages``: blocks that are left out because their files are not those that were written.
+    ``other_metrics``: the rows whose values are no shares of 1, which few charts hold; nor are they among ``outcomes``,
+    but among ``recipes``, all its protocols by name.  ``damages``: blocks that are left out because their files are not
+    those that were written.  ``applied``: the metrics that were asked of it later.
     """
 
     label: str
@@ -132,8 +130,10 @@ class ShownRun:
     manifest: Manifest
     rows: tuple[Row, ...]
     outcomes: Outcomes
+    recipes: Mapping[str, Protocol]
     damages: tuple[Damage, ...] = ()
     other_metrics: tuple[Row, ...] = ()
+    applied: Applied | None = None
 
     @property
     def place(self) -> str:
@@ -147,8 +147,18 @@ class ShownRun:
 
     @property
     def protocols(self) -> dict[str, Protocol]:
-        """The run's protocols by name."""
-        return {each.name: each.protocol for each in self.outcomes.outcomes}
+        """The protocols by name whose numbers are shares of 1; all where none is."""
+        return {each.name: each.protocol for each in self.outcomes.outcomes} or dict(self.recipes)
+
+    @property
+    def asked(self) -> dict[str, Protocol]:
+        """The protocols that the run itself was asked, by name."""
+        return {name: each for name, each in self.recipes.items() if name in self.manifest.protocols}
+
+    @property
+    def leading(self) -> tuple[Row, ...]:
+        """The rows whose values are shares of 1; all where none is."""
+        return self.rows or self.other_metrics
 
     @property
     def items(self) -> int:
@@ -177,6 +187,11 @@ class Study:
         return [row for run in self.runs for row in run.other_metrics]
 
     @property
+    def leading(self) -> list[Row]:
+        """The rows of all runs whose values are shares of 1; all where no run has any."""
+        return self.rows or self.other_metrics
+
+    @property
     def named_rows(self) -> list[Row]:
         """The rows of all runs, with the names of models alone where the data tell the runs apart."""
         every = (*self.rows, *self.other_metrics)
@@ -186,6 +201,11 @@ class Study:
     def labels(self) -> list[str]:
         """The names of the runs."""
         return [run.label for run in self.runs]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Which of the metrics that were asked later which protocols can't have, in words."""
+        return tuple(f"{run.label}: {line}" for run in self.runs if run.applied for line in run.applied.lines)
 
     @cached_property
     def datasets(self) -> dict[str, list[int]]:
@@ -208,13 +228,17 @@ class Study:
         return named
 
 
-def read_study(folders: Iterable[str | Path]) -> Study:
+def read_study(
+    folders: Iterable[str | Path], metrics: Sequence[str] = (), *, alone: bool = False, needed: bool = False
+) -> Study:
     """The study of the runs in ``folders``, each named once, those on the same data together.
 
-    StoreError for what holds no run.
+    ``metrics``: with their numbers as well, or ``alone``.  StoreError for what holds no run, UsageError for a metric
+    that nobody knows, and where they are ``needed`` for one that no protocol can have.
     """
     named = [Path(folder).resolve() for folder in folders]
-    summaries = {path: summarize(path) for path in run_folders(named)}
+    summaries = {path: summarize(path, metrics, alone) for path in run_folders(named)}
+    refuse_metrics([each.applied for each in summaries.values() if needed and each.applied is not None])
     data = list(dict.fromkeys(each.manifest.dataset.digest for each in summaries.values()))
     together = sorted(summaries.values(), key=lambda each: data.index(each.manifest.dataset.digest))
     study = make_study(together, {path: _damages(each) for path, each in summaries.items()})
@@ -244,7 +268,9 @@ def make_study(summaries: Sequence[Summary], damages: Mapping[Path, Sequence[Dam
         damaged = tuple((damages or {}).get(each.folder, ()))
         of_run = rows[start : start + len(mine)]
         shares, other_metrics = (tuple(row for row in of_run if row.share == kind) for kind in (True, False))
-        runs.append(ShownRun(label, each.folder, each.manifest, shares, outcome.shares, damaged, other_metrics))
+        recipes = {one.name: one.protocol for one in outcome.outcomes}
+        about = label, each.folder, each.manifest, shares, outcome.shares, recipes
+        runs.append(ShownRun(*about, damaged, other_metrics, each.applied))
         start += len(mine)
     return Study(tuple(runs))
 
@@ -309,85 +335,6 @@ def downloads(study: Study) -> list[Download]:
     return [Download(*name, address) for name, address in zip(named, addresses, strict=True)]
 
 
-def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
-    """What to name so that these protocols are run on the same data: groups, entries, names, else signatures."""
-    known = {name: of_catalogue for name, protocol in protocols.items() if (of_catalogue := _known(name, protocol))}
-    remaining = {**protocols, **known}
-    named: list[str] = []
-    families = {name: [pair for each in of for pair in each.protocols.items()] for name, of in groups().items()}
-    families |= {each.name: list(each.protocols.items()) for each in entries()}
-    for name, members in sorted(families.items(), key=lambda family: -len(family[1])):
-        if all(remaining.get(full) == protocol for full, protocol in members):
-            named.append(name)
-            for full, _ in members:
-                del remaining[full]
-    return named + [name if name in known else signature(protocol) for name, protocol in remaining.items()]
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """How to get a run again: the ``line`` to type, and the text of the ``file`` that says what the columns mean.
-
-    Both are empty where nothing says that.  ``named``: whether the line names the file; else the meaning was guessed.
-    """
-
-    line: str
-    file: str
-    text: str
-    named: bool = True
-
-
-def recipe(manifest: Manifest, protocols: Mapping[str, Protocol], folder: str | Path) -> Recipe:
-    """How to get the run of ``protocols`` in ``folder`` again: as it was typed, where that still means these."""
-    data = (manifest.job.get("data") or [{}])[0]
-    mapping = data.get("mapping")
-    text = mapping_text(mapping) if isinstance(mapping, dict) else manifest.mapping
-    file = (_MAPPING if isinstance(mapping, dict) else str(mapping)) if text else ""
-    if (named := _typed(manifest, protocols)) and manifest.command:
-        return Recipe(command_line(*manifest.command), file, text, not isinstance(mapping, dict))
-    alone = named if data or not _several(named) else ()  # as the folder is that of one run
-    return Recipe(run_line(manifest, alone or selectors(protocols), folder), file, text)
-
-
-def mapping_text(table: Mapping[str, Any]) -> str:
-    """A mapping as the TOML file that says the same."""
-    return "".join(f"{name} = {_toml(value)}\n" for name, value in table.items())
-
-
-def run_line(manifest: Manifest, protocols: Sequence[str], folder: str | Path) -> str:
-    """The command that asks ``protocols`` in the run in ``folder``, of the job that it was begun with.
-
-    Names on the Hub have the commit that was read.  Where the manifest has no job, the names of model and data stand
-    for where they lie.
-    """
-    job = manifest.job or _described(manifest)
-    model, data = job["models"][0], (job.get("data") or [{}])[0]
-    options = {
-        "model": [_pinned(model["name"], manifest.model.source)],
-        "data": [_pinned(data.get("path"), manifest.dataset.source)],
-        "protocol": protocols,
-        "shots": [None if (shots := job.get("shots")) is None else str(shots)],
-        "score": [job.get("score")],
-        "subject": job.get("subjects"),
-        "limit": [job.get("limit")],
-        "sample": [job.get("sample")],
-        "seed": [None if (seed := job.get("seed")) is None else str(seed)],
-        "mapping": [_MAPPING if isinstance(mapping := data.get("mapping"), dict) else mapping],
-        "on-bad-item": [job.get("on_bad_item")],
-        **{name: [model.get(name)] for name in ("dtype", "device", "window", "adapter", "tokenizer", "chat", "system")},
-        "include-path": job.get("include_path"),
-        "allow-task-code": [job.get("allow_task_code")],
-        "out": [folder],
-    }
-    words = ["run"]
-    for name, values in options.items():
-        for value in values or ():
-            if value:
-                text = f"./{value}" if str(value).startswith("-") else str(value)
-                words += [f"--{name}"] if value is True else [f"--{name}", text]
-    return command_line(*words)
-
-
 def table_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """Rows (mappings) as CSV.  A text that a spreadsheet would compute begins with an apostrophe."""
     file = io.StringIO()
@@ -431,71 +378,6 @@ _COLUMNS = (
 """Of the downloads, in this order."""
 
 
-_MAPPING = "mapping.toml"
-"""What the file is called where a plan or a call had the mapping itself."""
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{_toml(name)} = {_toml(each)}' for name, each in value.items())} }}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    return exact_json(value).replace("\x7f", "\\u007f")
-
-
-def _typed(manifest: Manifest, protocols: Mapping[str, Protocol]) -> Sequence[str]:
-    """The names of protocols that were typed; none where they mean others by now, or more were asked later."""
-    typed, model = manifest.job.get("protocols") or (), (manifest.job.get("models") or [{}])[0]
-    try:
-        known = dict(resolve(*typed)) if typed else {}
-        with suppress(ChoicewiseError):  # without examples for shots the same line asks without them
-            known = {**resolve(*(with_changes(each, "shots=0") for each in typed)), **known}
-        known = in_chat(known, model.get("chat"), model.get("system"))
-    except ProtocolError:
-        return typed if all(name.startswith(_TASK) for name in typed) else ()
-    same = (name in known and replace(known[name], split=each.split) == each for name, each in protocols.items())
-    return typed if all(same) else ()
-
-
-def _several(selectors: Sequence[str]) -> bool:
-    """Whether these ask several benchmarks, each on its own data."""
-    with suppress(ProtocolError):
-        return len({each.benchmark for each in resolve(*selectors).values()}) > 1
-    return False
-
-
-_TASK = "lm-eval:"
-"""How the name of a task of the harness begins, which the catalogue does not know."""
-
-
-def _described(manifest: Manifest) -> dict[str, Any]:
-    """A job of what a manifest says of its model and its data."""
-    model, data, selection = manifest.model, manifest.dataset.asked, manifest.selection
-    here = manifest.server is None and not model.name.startswith("fake:")
-    own = {"dtype": model.arithmetic, "device": model.device, "window": model.window} if here else {}
-    return {
-        "models": [{"name": model.asked, **own}],
-        "data": [{"path": data}] if data else [],
-        "subjects": selection.subjects,
-        **{name: getattr(selection, name) for name in ("limit", "sample", "seed")},
-    }
-
-
-def _known(name: str, protocol: Protocol) -> Protocol | None:
-    """What the catalogue calls so, where that is ``protocol`` but for the split, which the data say."""
-    try:
-        entry(name)
-        known = resolve(name)
-    except ProtocolError:
-        return None
-    same = [*known] == [name] and replace(known[name], split=protocol.split) == protocol
-    return known[name] if same else None
-
-
-def _pinned(name: str | None, source: str) -> str | None:
-    return source if source.startswith(f"{name}@") else name
-
-
 def file_address(text: str) -> str:
     """An address that holds a text whole, for a link that saves it."""
     return _address("text/plain;charset=utf-8", text.encode())
@@ -517,6 +399,9 @@ def _pair(study: Study, left: int, right: int, credits: _Credits) -> Pair:
     one, other = study.runs[left], study.runs[right]
     if reason := _incomparable(one, other):
         return Pair(left, right, reason)
+    if not (one.rows and other.rows):
+        lacks = next(run.label for run in (one, other) if not run.rows)
+        return Pair(left, right, f"no number of {lacks} is a share of 1, and others are not compared here")
     of_other = {each.protocol.digest: each for each in other.outcomes.outcomes}
     own = [each for each in one.outcomes.outcomes if each.protocol.digest in of_other]
     shared = [(each, of_other[each.protocol.digest]) for each in own]

@@ -17,6 +17,7 @@ from choicewise.errors import ProtocolError, UsageError, did_you_mean
 from choicewise.protocols.metrics import METRIC_NAMES, METRICS
 from choicewise.protocols.preparations import OPTIONS, changed_options
 from choicewise.protocols.protocol import AXES, Protocol, read_axis
+from choicewise.util.text import listed
 
 MARK = ".."  # between the two ends, as in ``mmlu/original..mmlu/helm``
 Possible = Callable[[Protocol], bool]  # whether some data can be asked as a protocol wants
@@ -141,34 +142,78 @@ def merge_changes(name: str, changes: str) -> str:
     return f"{plain}{CHANGES}{','.join([*kept, changes])}"
 
 
-def under_metrics(protocols: Mapping[str, Protocol], metrics: Sequence[str]) -> dict[str, Protocol]:
+def check_metrics(metrics: Sequence[str]) -> None:
+    """UsageError for a name of a metric, here or elsewhere, that nobody knows."""
+    known = [*METRICS, *METRIC_NAMES]
+    if unknown := next((each for each in metrics if each not in known), None):
+        raise UsageError(f"no metric is called {unknown!r}; {did_you_mean(unknown, known)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """Metrics under protocols: the ``protocols`` that this gives by name, and which of the ``of`` can't have which.
+
+    ``lacking``: by metric the names of those that can't have it, each with the reason.
+    """
+
+    protocols: Mapping[str, Protocol]
+    lacking: Mapping[str, Mapping[str, str]]
+    of: int
+
+    @property
+    def lines(self) -> list[str]:
+        """What can't have a metric, a line for each metric and reason."""
+        told: dict[tuple[str, str], list[str]] = {}
+        for metric, reasons in self.lacking.items():
+            for name, reason in reasons.items():
+                told.setdefault((metric, reason), []).append(name)
+        return [f"no {metric} under {listed(names, NAMED)}: {reason}" for (metric, reason), names in told.items()]
+
+
+def apply_metrics(protocols: Mapping[str, Protocol], metrics: Sequence[str]) -> Applied:
     """Everything that ``metrics``, names here or elsewhere, can be made of under ``protocols``; each once.
 
     Where a metric is made of certain scores alone, a protocol with another one stands for all with its prompt.  Raises
-    UsageError for a name that nobody knows, or for a metric that no protocol has, and says why.
+    UsageError as :func:`check_metrics`.
     """
+    check_metrics(metrics)
     made: dict[Protocol, str] = {protocol: name for name, protocol in protocols.items()}
     chosen: dict[str, Protocol] = {}
+    lacking: dict[str, dict[str, str]] = {}
     for wanted in metrics:
-        if wanted not in METRICS and wanted not in METRIC_NAMES:
-            known = [*METRICS, *METRIC_NAMES]
-            raise UsageError(f"no metric is called {wanted!r}; {did_you_mean(wanted, known)}")
         axes = METRIC_NAMES[wanted].axes if wanted in METRIC_NAMES else {"metric": wanted}
-        reasons = []
         for name, protocol in protocols.items():
             try:
                 own, other = _measured(protocol, axes)
             except ProtocolError as error:
-                reasons.append(f"{name}: {error}")
+                lacking.setdefault(wanted, {})[name] = str(error)
                 continue
             base = made.get(replace(other, metric=protocol.metric, aggregation=protocol.aggregation))
             named_axes = own if base is None else ("metric", "aggregation")  # the rest is what the other name says
             spelled = [f"{axis}={value}" for axis, value in own.items() if axis in named_axes]
             named = merge_changes(base or name, ",".join(spelled)) if spelled else base or name
             chosen.setdefault(made.setdefault(other, named), other)
-        if len(reasons) == len(protocols):
-            raise UsageError(f"none of {len(protocols)} protocols has the metric {wanted}", reasons[:3])
-    return chosen
+    return Applied(chosen, lacking, len(protocols))
+
+
+def under_metrics(protocols: Mapping[str, Protocol], metrics: Sequence[str]) -> dict[str, Protocol]:
+    """The protocols of :func:`apply_metrics`; UsageError, with the reasons, for a metric that none of them can have."""
+    applied = apply_metrics(protocols, metrics)
+    refuse_metrics([applied])
+    return dict(applied.protocols)
+
+
+def refuse_metrics(applied: Sequence[Applied]) -> None:
+    """UsageError, with the first reasons, for a metric that no protocol of several runs can have."""
+    for metric in applied[0].lacking if applied else ():
+        if all(len(each.lacking.get(metric, ())) == each.of for each in applied):
+            count = sum(each.of for each in applied)
+            reasons = [f"{name}: {reason}" for name, reason in applied[0].lacking[metric].items()]
+            raise UsageError(f"none of {count} protocols has the metric {metric}", reasons[:NAMED])
+
+
+NAMED = 3
+"""Protocols that a line names; of more it says how many there are."""
 
 
 def _measured(protocol: Protocol, axes: Mapping[str, str]) -> tuple[dict[str, Any], Protocol]:

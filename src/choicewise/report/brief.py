@@ -10,7 +10,7 @@ from textwrap import shorten
 
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.findings import gaps, lead_sentences
-from choicewise.report.tables import IN_SHORT, by_metric, described, plain, raised
+from choicewise.report.tables import IN_SHORT, by_metric, described, letter_notes, plain, raised
 from choicewise.results.compare import published
 from choicewise.results.finding import Reversal, enough, finding, guess
 from choicewise.results.headline import Matrix, headline, matrix
@@ -184,7 +184,8 @@ def _metric_matrix(rows: Sequence[Row]) -> list[str]:
         for metric, own in by_metric([row for row in rows if row.data == data]).items():
             first = _stands_for(own)
             title = f"{described(metric)}, {first.dataset}" if several else described(metric)
-            columns[title] = f"{metric}: {short(first.protocol.split('@')[0], _WORD)}"
+            letters = " (of letters, says nothing about texts)" if letter_notes([first]) else ""
+            columns[title] = f"{metric}: {short(first.protocol.split('@')[0], _WORD)}{letters}"
             values = {row.model: row.value for row in own if row.signature == first.signature}
             for line, model in zip(cells, models, strict=True):
                 line.append(plain(values.get(model, math.nan)))
@@ -282,6 +283,7 @@ def _metrics(numbers: Mapping[str, Sequence[Row]], most: int) -> Iterator[str]:
         line += "" if math.isnan(first.ci_low) else f"  [{interval(first.ci_low, first.ci_high, plain)}]"
         line += f" {METRICS[metric].unit}" if METRICS[metric].unit else ""
         more = [f"  {short(first.protocol.split('@')[0], _WORD)}"]
+        more += ["; of letters, says nothing about texts"] * bool(letter_notes([first]))
         if len(known) > 1:
             low, high = (plain(pick(row.value for row in known)) for pick in (min, max))
             more.append(f"; {low} – {high} in {len(known)} ways")

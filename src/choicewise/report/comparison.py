@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from textwrap import wrap
 
@@ -13,8 +13,7 @@ from rich.text import Text
 
 from choicewise.bundled import PUBLISHED_MMLU
 from choicewise.protocols.metrics import METRICS
-from choicewise.report.tables import console, plain, rank_table, table, titled
-from choicewise.results.agreement import CAUSES, Agreement, Divergence
+from choicewise.report.tables import console, described, plain, rank_table, table, titled
 from choicewise.results.compare import VERDICTS, Comparison, PublishedComparison, PublishedNumber, Side
 from choicewise.results.ladder import EXACT, LEVEL, BothWays, Effect, Ladder, Spread, Step, Turn
 from choicewise.results.multiverse import Distribution, Duel, Multiverse, RankAgreement, ScoreSpread
@@ -162,16 +161,6 @@ _BEFORE = 4  # characters shown before the first one that differs, where there i
 _BROUGHT = "the published number"  # what a number is called that a reader brings
 
 
-def agreement_tables(folder: str, pairs: Sequence[Agreement]) -> list[Group | Text]:
-    """The pairs of the run in ``folder``, the options on which they differ most, and what the causes mean."""
-    if not pairs:
-        return [Text(f"{safe(folder)}: no two protocols retrieve the same texts in different ways; try options/quoted")]
-    raised = {cause for pair in pairs for cause in (*pair.causes, *pair.decided)}
-    legend = [Text(f"{cause}: {meaning}") for cause, meaning in CAUSES.items() if cause in raised]
-    worst = [_worst(pairs)] if any(pair.worst for pair in pairs) else []
-    return [_pairs(folder, pairs), *worst, *legend]
-
-
 def distribution_table(shown: Distribution) -> Group:
     """A row per condition and link; probabilities in the order of the choices."""
     title = f"{shown.model} on {shown.dataset}: {shown.protocol}, softmax at temperature {shown.temperature:g}"
@@ -233,7 +222,8 @@ def multiverse_tables(panel: Multiverse) -> list[Group | Text]:
 
 def ladder_table(both: BothWays) -> Group:
     """The two numbers, a line for every axis that changes something, on either way, and how to read it."""
-    shown = table("axis", "in order", "items", "%", "in reverse", "items", "differ")
+    share = METRICS[both.in_order.metric].share
+    shown = table("axis", "in order", "items", "%" if share else "value", "in reverse", "items", "differ")
     still, moved = list[str](), list[Step]()
     for turn in both.turns:
         early, late = (_within(turn, side.steps) for side in (both.in_order, both.in_reverse))
@@ -241,51 +231,12 @@ def ladder_table(both: BothWays) -> Group:
             still += turn.axes
             continue
         moved += (*early, *late)
-        cells = *_step_cells(early, turn.in_order), percent(early[-1].value), *_step_cells(late, turn.in_reverse)
-        shown.add_row(_axes(both, turn, early), *cells, _turn_difference(turn) if turn.differ else "")
+        reached = (percent if share else plain)(early[-1].value)
+        cells = *_step_cells(early, turn.in_order, share), reached, *_step_cells(late, turn.in_reverse, share)
+        apart = f"by {_points(abs(turn.difference), turn.se, share).removeprefix('+')}" if turn.differ else ""
+        shown.add_row(_axes(both, turn, early), *cells, apart)
     unmoved = [f"no item and no value changes with {', '.join(still)}"] if still else []
     return titled(_title(both.in_order), shown, *unmoved, *_notes(both, moved))
-
-
-_SHOWN_AGREEMENTS = 8
-"""Options that differ most, each with the pair of retrievals that differs most; `--json` has five of every pair."""
-
-
-def _pairs(folder: str, pairs: Sequence[Agreement]) -> Group:
-    shown = table("retrievals", "n", "median", "largest", "differ")
-    for name in ("because of", "same decision"):
-        shown.add_column(name, overflow="fold")
-    for pair in pairs:
-        decided = f"{pair.same}/{pair.items}" + (f"\n{_counts(pair.decided)}" if pair.decided else "")
-        sizes = (str(pair.n), _nats(pair.median), _nats(pair.largest), str(pair.beyond))
-        shown.add_row(f"{safe(pair.left)}\n  {safe(pair.right)}", *sizes, _counts(pair.causes), decided)
-    beyond = f"differ: by more than {pairs[0].tolerance:.1e} nats and than the noise of so many tokens"
-    return titled(f"{safe(folder)}: retrievals of the same options, differences of their sums in nats", shown, beyond)
-
-
-def _worst(pairs: Sequence[Agreement]) -> Group:
-    shown = table("item, option")
-    shown.add_column("retrievals", overflow="fold")
-    for name in ("sum", "difference", "cause"):
-        shown.add_column(name, justify="right", no_wrap=True)
-    every = [(pair, worst) for pair in pairs for worst in pair.worst]
-    every.sort(key=lambda entry: -abs(entry[1].difference))
-    once: dict[tuple[str, int], tuple[Agreement, Divergence]] = {}
-    for pair, worst in every:
-        once.setdefault((worst.item, worst.choice), (pair, worst))
-    for pair, worst in list(once.values())[:_SHOWN_AGREEMENTS]:
-        item, retrievals = f"{safe(worst.item)}\n  {safe(worst.text)}", f"{safe(pair.left)}\n{safe(pair.right)}"
-        sums = f"{worst.left:.4f}\n{worst.right:.4f}"
-        shown.add_row(item, retrievals, sums, _nats(worst.difference), worst.cause)
-    return titled("where they differ most", shown)
-
-
-def _counts(causes: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {cause}" for cause, count in causes.items())
-
-
-def _nats(value: float) -> str:
-    return "" if value != value else f"{value:.3g}"
 
 
 def _fit(fit: Fit) -> str:
@@ -383,9 +334,11 @@ def _moves(step: Step) -> bool:
 
 def _title(climbed: Ladder) -> str:
     ends = (climbed.start, climbed.start_value, climbed.start_n), (climbed.end, climbed.end_value, climbed.end_n)
-    one, other = (f"{name} {percent(value)} % of {counted(n, 'item')}" for name, value, n in ends)
-    change = _points(climbed.end_value - climbed.start_value)
-    return f"{climbed.model} on {climbed.dataset}: from {one} to {other}, {change} points"
+    metric = METRICS[climbed.metric]
+    spelled, unit = (lambda value: f"{percent(value)} %", " points") if metric.share else (plain, f" {metric.unit}")
+    one, other = (f"{name} {spelled(value)} of {counted(n, 'item')}" for name, value, n in ends)
+    change = _points(climbed.end_value - climbed.start_value, share=metric.share) + unit.rstrip()
+    return f"{climbed.model} on {climbed.dataset}: from {one} to {other}, {change}"
 
 
 def _within(turn: Turn, steps: Sequence[Step]) -> list[Step]:
@@ -398,30 +351,31 @@ def _axes(both: BothWays, turn: Turn, early: Sequence[Step]) -> str:
     return axes_text([axes[name] for name in turn.axes]) + (_STAR if coarse else "")
 
 
-def _step_cells(steps: Sequence[Step], change: float) -> tuple[str, str]:
+def _step_cells(steps: Sequence[Step], change: float, share: bool) -> tuple[str, str]:
     """The change, with its error and items where it is that of one step."""
     if len(steps) > 1:
-        return _points(change), ""
+        return _points(change, share=share), ""
     (step,) = steps
-    return _points(step.change, step.se), f"+{step.gained} -{step.lost}" if step.gained or step.lost else ""
+    return _points(step.change, step.se, share), f"+{step.gained} -{step.lost}" if step.gained or step.lost else ""
 
 
-def _points(share: float, se: float = math.nan) -> str:
-    """A difference in points, and its standard error where there is one."""
-    return "-" if math.isnan(share) else f"{points(share, '-')} {error(se)}".strip()
-
-
-def _turn_difference(turn: Turn) -> str:
-    return f"by {_points(abs(turn.difference), turn.se).removeprefix('+')}"
+def _points(change: float, se: float = math.nan, share: bool = True) -> str:
+    """A difference in points, or of numbers that are no shares, and its standard error where there is one."""
+    if share or math.isnan(change):
+        return "-" if math.isnan(change) else f"{points(change, '-')} {error(se)}".strip()
+    return f"{'+' * (change > 0)}{plain(change)}" + ("" if math.isnan(se) else f" ± {plain(se)}")
 
 
 def _notes(both: BothWays, moved: Sequence[Step]) -> list[str]:
     steps = (*both.in_order.steps, *both.in_reverse.steps)
     fewest, most = min(step.n for step in steps), max(step.n for step in steps)
     of = f"of {most}" if fewest == most else f"of the {fewest} to {most} that both score"
+    what, value, turn = "points", "%", "turn right, and wrong"
+    if not METRICS[both.in_order.metric].share:
+        what, value, turn = described(both.in_order.metric), "value", "become better, and worse"
     notes = [
-        f"points ± standard error, paired by items; +2 -1: items that turn right, and wrong, {of}",
-        "in order: the first axes change first, and give the % beside; in reverse: the last ones first",
+        f"{what} ± standard error, paired by items; +2 -1: items that {turn}, {of}",
+        f"in order: the first axes change first, and give the {value} beside; in reverse: the last ones first",
         f"differ: the changes are apart by more than {two_sided(LEVEL):.2f} paired standard errors of their difference",
     ]
     if any(step.together for step in moved):

@@ -1,4 +1,4 @@
-"""What `report` prints of the rules that read letters in generated text: a table of each, their agreement, disputes."""
+"""What `report` prints of several ways to read the same: rules for letters in generated text, and retrievals."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from choicewise.report.tables import table, titled
+from choicewise.results.agreement import CAUSES, Agreement, Divergence
 from choicewise.results.extractors import ExtractorsReport, RuleReading
 from choicewise.util.text import counted, interval, listed, percent, safe, visible_line
 
@@ -30,6 +31,16 @@ def extractor_tables(folder: str, reports: Sequence[ExtractorsReport], every: bo
             yield _agreement(each, alike)
         if each.disputed:
             yield _disputes(each, alike, len(each.disputed) if every else MOST)
+
+
+def agreement_tables(folder: str, pairs: Sequence[Agreement]) -> list[Group | Text]:
+    """The pairs of the run in ``folder``, the options on which they differ most, and what the causes mean."""
+    if not pairs:
+        return [Text(f"{safe(folder)}: no two protocols retrieve the same texts in different ways; try options/quoted")]
+    raised = {cause for pair in pairs for cause in (*pair.causes, *pair.decided)}
+    legend = [Text(f"{cause}: {meaning}") for cause, meaning in CAUSES.items() if cause in raised]
+    worst = [_worst(pairs)] if any(pair.worst for pair in pairs) else []
+    return [_pairs(folder, pairs), *worst, *legend]
 
 
 _Alike = Mapping[str, tuple[int, tuple[str, ...]]]
@@ -110,3 +121,44 @@ def _disputes(each: ExtractorsReport, alike: _Alike, most: int) -> Group:
     partly = f"read by some rules, with no second option: {counted(each.partly, 'more text')}"
     title = f"in dispute: {counted(len(each.disputed), 'item')} of {each.n:,}{first}"
     return titled(title, shown, *([partly] if each.partly else []))
+
+
+_SHOWN_AGREEMENTS = 8
+"""Options that differ most, each with the pair of retrievals that differs most; `--json` has five of every pair."""
+
+
+def _pairs(folder: str, pairs: Sequence[Agreement]) -> Group:
+    shown = table("retrievals", "n", "median", "largest", "differ")
+    for name in ("because of", "same decision"):
+        shown.add_column(name, overflow="fold")
+    for pair in pairs:
+        decided = f"{pair.same}/{pair.items}" + (f"\n{_counts(pair.decided)}" if pair.decided else "")
+        sizes = (str(pair.n), _nats(pair.median), _nats(pair.largest), str(pair.beyond))
+        shown.add_row(f"{safe(pair.left)}\n  {safe(pair.right)}", *sizes, _counts(pair.causes), decided)
+    beyond = f"differ: by more than {pairs[0].tolerance:.1e} nats and than the noise of so many tokens"
+    return titled(f"{safe(folder)}: retrievals of the same options, differences of their sums in nats", shown, beyond)
+
+
+def _worst(pairs: Sequence[Agreement]) -> Group:
+    shown = table("item, option")
+    shown.add_column("retrievals", overflow="fold")
+    for name in ("sum", "difference", "cause"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    every = [(pair, worst) for pair in pairs for worst in pair.worst]
+    every.sort(key=lambda entry: -abs(entry[1].difference))
+    once: dict[tuple[str, int], tuple[Agreement, Divergence]] = {}
+    for pair, worst in every:
+        once.setdefault((worst.item, worst.choice), (pair, worst))
+    for pair, worst in list(once.values())[:_SHOWN_AGREEMENTS]:
+        item, retrievals = f"{safe(worst.item)}\n  {safe(worst.text)}", f"{safe(pair.left)}\n{safe(pair.right)}"
+        sums = f"{worst.left:.4f}\n{worst.right:.4f}"
+        shown.add_row(item, retrievals, sums, _nats(worst.difference), worst.cause)
+    return titled("where they differ most", shown)
+
+
+def _counts(causes: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {cause}" for cause, count in causes.items())
+
+
+def _nats(value: float) -> str:
+    return "" if value != value else f"{value:.3g}"

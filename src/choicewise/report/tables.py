@@ -151,8 +151,15 @@ def by_metric(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def described(metric: str) -> str:
     """A metric that is no accuracy, with its unit and which way is better."""
-    known = METRICS[metric]
-    return f"{metric} ({known.unit}{', ' * bool(known.unit)}{'more' if known.higher else 'less'} is better)"
+    return f"{metric} ({METRICS[metric].direction})"
+
+
+def letter_notes(rows: Sequence[Row]) -> list[str]:
+    """That bits per byte of letters say nothing about the answers, a line at most."""
+    bits = (row for row in rows if not row.share and METRICS[row.metric].unit == "bits/byte")
+    own = [row.protocol for row in bits if row.family == "letters"]
+    why = 'a letter such as " A" is no answer\'s text, so they say nothing about it; take a protocol of texts'
+    return [f"bits per byte of letters ({listed(list(dict.fromkeys(own)))}): {why}"] if own else []
 
 
 def legend(rows: Sequence[Row], ids: bool = False) -> list[str]:
@@ -185,7 +192,7 @@ def legend(rows: Sequence[Row], ids: bool = False) -> list[str]:
         lines.append("rank: in brackets, the ranks in 95 % of 2000 draws of items")
     if any(row.population is not None for row in rows):
         lines.append("sample: errors and intervals are for all questions that it was drawn from, √(1 - n / all) wide")
-    lines += [*reasons(rows), *_sources(rows), *([IDS] if ids else [])]
+    lines += [*map(safe, letter_notes(rows)), *reasons(rows), *_sources(rows), *([IDS] if ids else [])]
     return [part for line in lines for part in wrapped(line, console().width)]
 
 

@@ -85,6 +85,15 @@ def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Red
     return wanted
 
 
+def measured_columns(protocols: Iterable[Protocol], noise: float | None, reasons: Reasons) -> dict[str, Reductions]:
+    """By prompt the columns that measurements under all ``protocols`` need."""
+    wanted: dict[str, Reductions] = {}
+    for protocol in protocols:
+        digest = protocol.prompt_digest
+        wanted[digest] = {**wanted.get(digest, {}), **reductions(protocol, noise, reasons)}
+    return wanted
+
+
 @lru_cache(maxsize=4096)
 def deciding_protocol(protocol: Protocol) -> Protocol:
     """The protocol whose scores and predictions a metric of probabilities looks at; ``protocol`` itself for others.
@@ -250,6 +259,7 @@ class Evidence:
         self.items, self._folder, self.more = items, folder, more
         self.about = table if len(items) == len(table) else table.take(pa.array(items))
         self.item_offsets: Integers = offsets_of(self.about["choices"], more)
+        self._ordered: dict[Name, bytes] = {}
         self.columns: dict[Name, Column] = {}
         """Arrays by the name of the reduction that made them."""
 
@@ -257,6 +267,16 @@ class Evidence:
     def order(self) -> Integers:
         """The places of the items in the order of their ids, int64 [items]."""
         return np.asarray(pc.sort_indices(self.about["item"]).to_numpy(), dtype=np.int64)
+
+    def ordered(self, name: Name, places: Integers | None = None) -> bytes:
+        """The column of that name of the items at ``places`` (None: all), in the order of their ids."""
+        if places is None:
+            if name not in self._ordered:
+                self._ordered[name] = self.columns[name][self.order].tobytes()
+            return self._ordered[name]
+        wanted = np.zeros(len(self.items), dtype=np.bool_)
+        wanted[places] = True
+        return bytes(self.columns[name][self.order[wanted[self.order]]].tobytes())
 
     @property
     def ids(self) -> list[str]:
@@ -269,6 +289,12 @@ class Evidence:
         column = self.about["subject"].combine_chunks()
         names = column.dictionary.to_pylist()
         return [names[code] for code in column.indices.to_pylist()]
+
+    def groups(self, group_of: Callable[[str], str]) -> npt.NDArray[np.object_]:
+        """The group of every item, from its subject."""
+        column = self.about["subject"].combine_chunks()
+        names = np.array([group_of(name) for name in column.dictionary.to_pylist()], dtype=object)
+        return np.asarray(names[column.indices.to_numpy(zero_copy_only=False)], dtype=object)
 
     @property
     def gold(self) -> list[list[int]]:

@@ -200,5 +200,5 @@ def _bounds(
     keys = [[(model, *_key(row)[1:]) for model in models] for row in chosen]
     if len(models) < 2 or not all(key in known for part in keys for key in part):
         return {}
-    edges = mean_bounds([[known[key] for key in part] for part in keys])
+    edges = mean_bounds([[known[key] for key in part] for part in keys], [row.population for row in chosen])
     return dict(zip(models, edges, strict=True))

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from choicewise.errors import UsageError, did_you_mean
 from choicewise.protocols.between import Axes, End, differing, inseparable, protocols_between
+from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import AXES, Protocol, axis_differences, signature
 from choicewise.results.outcomes import Axis, Influence, Outcome, OutcomeKeeper, Outcomes, aligned, error, influence
 from choicewise.results.run import Run
@@ -49,7 +50,7 @@ class Step:
     none.  ``name`` and ``signature``: of the protocol that is reached, with its ``value``.  ``change``: of the values,
     each under its own aggregation, and ``se`` its standard error, paired by items (NaN where no item shows how it
     varies); shares of 1.  ``n``: items that both score; ``missing``: those that only one scores.  ``gained``: items of
-    ``n`` that turn from wrong to right, or whose credit grows where ties are split; ``lost``: the other way; the first
+    ``n`` that turn from wrong to right, or whose credit becomes better otherwise; ``lost``: the other way; the first
     few are named in ``gained_items`` and ``lost_items``.
     """
 
@@ -70,7 +71,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """From the number under protocol ``start`` to that under ``end``, names in the run; values are shares of 1.
+    """From the number under protocol ``start`` to that under ``end``, names in the run; values are shares of 1, or of
+    another ``metric`` in its unit.
 
     ``start_n`` and ``end_n``: the items that these are means over.  The changes of the ``steps`` add up.
     """
@@ -84,6 +86,7 @@ class Ladder:
     start_n: int
     end_n: int
     steps: tuple[Step, ...]
+    metric: str = "acc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +153,14 @@ def ladder(outcomes: Outcomes, start: str, end: str) -> Ladder:
 def chain(outcomes: Outcomes, start: str, end: str) -> list[Outcome]:
     """The longest chain (:func:`~.chains.chains`) from the protocol of one name to that of another, both included.
 
-    Raises UsageError when one of the two is not among ``outcomes``, or when they are the same protocol.
+    Raises UsageError when one of the two is not among ``outcomes``, when they are the same protocol, or when their
+    numbers can't be set beside each other.
     """
-    outcomes = outcomes.shares
     one, other = (_named(outcomes, name) for name in (start, end))
+    outcomes = outcomes.beside(one)
+    if other not in outcomes.outcomes or METRICS[one.protocol.metric].exponential:
+        metrics = " and ".join(dict.fromkeys(each.protocol.metric for each in (one, other)))
+        raise UsageError(f"steps from {start} to {end} do not add up: their numbers are {metrics}; name one metric")
     if one.protocol == other.protocol:
         raise UsageError(f"{start} and {end} are the same protocol; name two that differ")
     protocols = [each.protocol for each in outcomes.outcomes]
@@ -356,7 +363,7 @@ def _over(nodes: Sequence[Outcome], outcomes: Outcomes) -> Ladder:
 def _ladder(outcomes: Outcomes, start: _Node, end: _Node, steps: tuple[Step, ...]) -> Ladder:
     (one, first), (other, last) = start, end
     about = outcomes.model, outcomes.dataset, one.name, other.name
-    return Ladder(*about, first.value, last.value, first.n, last.n, steps)
+    return Ladder(*about, first.value, last.value, first.n, last.n, steps, one.protocol.metric)
 
 
 def _step(start: _Node, end: _Node) -> Step:
@@ -365,6 +372,8 @@ def _step(start: _Node, end: _Node) -> Step:
     scored = ~np.isnan(credit)
     both = scored.all(axis=0)
     gained, lost = credit[1] > credit[0], credit[1] < credit[0]
+    if not METRICS[right.protocol.metric].credited:
+        gained, lost = lost, gained
     axes = tuple(Axis(*axis) for axis in axis_differences(left.protocol, right.protocol))
     return Step(
         axes=axes,

@@ -12,6 +12,7 @@ from typing import Any, cast
 from typing import Protocol as Structural
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,11 +25,10 @@ from choicewise.results.evidence import (
     Evidence,
     MissingReason,
     Reasons,
-    Reductions,
     RunEvidence,
     bytes_column,
     deciding_protocol,
-    reductions,
+    measured_columns,
 )
 from choicewise.scoring.answers import UNSAID, WHY, Statuses, cut_range, is_cut
 from choicewise.scoring.calibrate import NOISE, answer_places, calibrated, calibrated_range, order_predictions
@@ -200,6 +200,11 @@ class Measurement:
         return self.evidence.subjects
 
     @property
+    def deciding(self) -> Protocol:
+        """The protocol that makes its scores, for all metrics of these."""
+        return deciding_protocol(self.protocol)
+
+    @property
     def metric(self) -> Metric:
         """What is made of the credits."""
         return METRICS[self.protocol.metric]
@@ -218,6 +223,11 @@ class Measurement:
         """Group name → value under the protocol's own aggregation, or another one by name."""
         return self._values(self.decisions, aggregation)
 
+    def groups(self, aggregation: str | None = None) -> npt.NDArray[np.object_]:
+        """The group of every item under the protocol's own aggregation, or another one by name."""
+        known = GROUPS[aggregation or self.protocol.aggregation]
+        return self.evidence.groups(lambda subject: known(subject, self.categories))
+
     @property
     def overall(self) -> float:
         """The one value under the protocol's own aggregation; the mean over items where that has several groups."""
@@ -232,7 +242,7 @@ class Measurement:
         of answers in text that were cut.  Items that they leave undecided count here, though no value has them.
         """
         if self.judged is not None:
-            return dict.fromkeys(self._values(self.decisions, aggregation), (math.nan, math.nan))
+            return dict.fromkeys(self.groups(aggregation).tolist(), (math.nan, math.nan))
         low, high, _ = self._range
         credits = (low, high, np.where(self.decisions.missing, np.nan, np.isnan(low)))
         lows, highs, unknown = (self._values(replace(self.decisions, credit=each), aggregation) for each in credits)
@@ -374,9 +384,9 @@ class Measurement:
 
     def _pooled(self, judged: Judged, aggregation: str) -> dict[str, Value]:
         """The numbers that groups of items have together."""
-        groups = [GROUPS[aggregation](name, self.categories) for name in self.evidence.subjects]
-        names = np.array(groups, dtype=object)
-        values = {name: pooled(self.protocol.metric, judged, names == name) for name in dict.fromkeys(groups)}
+        names = self.groups(aggregation)
+        each = dict.fromkeys(names.tolist())
+        values = {name: pooled(self.protocol.metric, judged, np.asarray(names == name)) for name in each}
         return {group: number(value, self.metric) for group, value in values.items()}
 
 
@@ -384,11 +394,7 @@ def measure(
     protocols: Mapping[str, Protocol], evidence: RunEvidence, noise: float | None, categories: Categories
 ) -> dict[str, Measurement]:
     """One measurement per protocol, by name; the run is read once for all of them."""
-    wanted: dict[str, Reductions] = {}
-    for protocol in protocols.values():
-        digest = protocol.prompt_digest
-        wanted[digest] = {**wanted.get(digest, {}), **reductions(protocol, noise, evidence.reasons)}
-    observed = evidence.gather(wanted)
+    observed = evidence.gather(measured_columns(protocols.values(), noise, evidence.reasons))
     measured = {}
     for name, protocol in protocols.items():
         read = observed[protocol.prompt_digest]

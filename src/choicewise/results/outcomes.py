@@ -17,17 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.data.items import Categories
+from choicewise.protocols.between import Applied
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import CORRECTED, Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.records import Manifest
-from choicewise.results.evidence import Reductions, RunEvidence
+from choicewise.results.evidence import Reductions, RunEvidence, deciding_protocol, measured_columns
 from choicewise.results.measurement import Measurement, paired_credits
 from choicewise.results.rows import Row, selection
 from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.combine import COMBINERS
 from choicewise.scoring.intervals import GROUPS, rank_intervals, ranks
 from choicewise.scoring.observed import Floats, Integers, reduce_rows
+from choicewise.scoring.sampling import unseen
 
 
 def ranked(rows: Sequence[Row]) -> list[Row]:
@@ -72,8 +74,13 @@ def ranks_among(values: Sequence[float], groups: Sequence[Hashable]) -> list[int
 def bounded(rows: Sequence[Row], runs: Sequence[Outcomes], by: str | None = None) -> list[Row]:
     """The rows with the interval of each rank, where several of ``runs`` measured the same.
 
-    The bootstrap draws items, the same for all models; ranks of a mean over subjects weigh its items accordingly.
+    The bootstrap draws items, the same for all models; ranks of a mean over subjects weigh its items accordingly, and
+    those of a sample are ranks by the numbers of all items that it was drawn from.
     """
+    keys = [(row.model, row.data, row.selection, row.id[2:], row.subject) for row in rows]
+    populations: dict[tuple[str, ...], dict[str, int | None]] = {}
+    for (_, *place, subject), row in zip(keys, rows, strict=True):
+        populations.setdefault(tuple(place), {})[subject] = row.population
     rivals: dict[tuple[str, str, str], list[tuple[str, Outcome]]] = {}
     for run in runs:
         for outcome in run.outcomes:
@@ -82,10 +89,10 @@ def bounded(rows: Sequence[Row], runs: Sequence[Outcomes], by: str | None = None
     bounds: dict[tuple[str, ...], tuple[int, int]] = {}
     for (data, part, digest), group in rivals.items():
         if len(group) > 1:
-            for subject, low, high in _bounds([outcome for _, outcome in group], by):
+            where = f"#D{data}", part, digest[:6]
+            for subject, low, high in _bounds([outcome for _, outcome in group], by, populations.get(where, {})):
                 for (model, _), *edges in zip(group, low, high, strict=True):
-                    bounds[model, f"#D{data}", part, digest[:6], subject] = (edges[0], edges[1])
-    keys = [(row.model, row.data, row.selection, row.id[2:], row.subject) for row in rows]
+                    bounds[(model, *where, subject)] = (edges[0], edges[1])
     return [_wider(row, *bounds[key]) if key in bounds else row for row, key in zip(rows, keys, strict=True)]
 
 
@@ -96,10 +103,14 @@ def _wider(row: Row, low: int, high: int) -> Row:
     return replace(row, rank_low=low, rank_high=high)
 
 
-def mean_bounds(parts: Sequence[Sequence[Outcome]]) -> list[tuple[int, int]]:
-    """The interval of each model's rank by the plain mean over ``parts``, each with an outcome of every model."""
+def mean_bounds(parts: Sequence[Sequence[Outcome]], populations: Sequence[int | None] = ()) -> list[tuple[int, int]]:
+    """The interval of each model's rank by the plain mean over ``parts``, each with an outcome of every model.
+
+    ``populations``: how many items each part was drawn from, None where these are all.
+    """
     weighted = [_weighted(measured, measured[0].protocol.aggregation)[1] for measured in parts]
-    intervals = rank_intervals(*weighted)
+    sizes = populations or [None] * len(weighted)
+    intervals = rank_intervals(*weighted, left=[_left(*pair) for pair in zip(weighted, sizes, strict=True)])
     return list(zip(intervals.low.tolist(), intervals.high.tolist(), strict=True))
 
 
@@ -263,6 +274,14 @@ class Outcomes:
         shares = (each for each in self.outcomes if METRICS[each.protocol.metric].share)
         return replace(self, outcomes=tuple(shares))
 
+    def beside(self, one: Outcome) -> Outcomes:
+        """The same without the protocols whose numbers can't be set beside those of ``one``, which is among them."""
+        if METRICS[one.protocol.metric].share:
+            return self.shares
+        return replace(
+            self, outcomes=tuple(each for each in self.outcomes if each.protocol.metric == one.protocol.metric)
+        )
+
     @property
     def firsts(self) -> dict[str, str]:
         """By the digest of every protocol that of the first one that it can't differ from, or its own."""
@@ -274,6 +293,10 @@ class MeasuredRun(Structural):
 
     manifest: Manifest
     evidence: RunEvidence
+
+    @property
+    def noise(self) -> float | None:
+        """How far two ways of computing a token differ, in nats."""
 
     @property
     def measurements(self) -> Mapping[str, Measurement]:
@@ -305,6 +328,16 @@ class OutcomeKeeper:
                 return table
         self._tables.append(items)
         return items
+
+
+def read_together(run: MeasuredRun, parts: Sequence[Mapping[str, Protocol]]) -> None:
+    """Read ``run`` once for the measurements and outcomes under each of ``parts``, so that none reads it again."""
+    every = [protocol for part in parts for protocol in part.values()]
+    wanted = measured_columns(every, run.noise, run.evidence.reasons)
+    for part in parts:
+        for prompt, columns in _token_columns(_rivals([*part.values()])).items():
+            wanted[prompt] = {**wanted[prompt], **columns}
+    run.evidence.gather(wanted)
 
 
 def small_codes(codes: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
@@ -377,27 +410,36 @@ class Summary:
     """What remains of a run for reports about many.
 
     ``rows``: one per protocol and group under each protocol's own aggregation, not ranked.  ``outcomes``: the credit
-    and the prediction of every item under every protocol.
+    and the prediction of every item under every protocol.  ``applied``: the metrics that were asked of it later.
     """
 
     folder: Path
     manifest: Manifest
     rows: tuple[Row, ...]
     outcomes: Outcomes
+    applied: Applied | None = None
 
 
-def _bounds(measured: Sequence[Outcome], by: str | None) -> list[tuple[str, list[int], list[int]]]:
-    """(group, lowest ranks, highest ranks), a rank per measurement."""
+def _bounds(
+    measured: Sequence[Outcome], by: str | None, populations: Mapping[str, int | None]
+) -> list[tuple[str, list[int], list[int]]]:
+    """(group, lowest ranks, highest ranks), a rank per measurement; ``populations``: of the groups."""
     aggregation = by or measured[0].protocol.aggregation
     subjects, weighted = _weighted(measured, aggregation)
     weighted = weighted if METRICS[measured[0].protocol.metric].credited else -weighted
     groups = np.array([GROUPS[aggregation](subject, measured[0].categories) for subject in subjects], dtype=object)
     bounds = []
     for group in dict.fromkeys(groups.tolist()):
-        intervals = rank_intervals(weighted[:, groups == group])
+        own = weighted[:, groups == group]
+        intervals = rank_intervals(own, left=[_left(own, populations.get(group))])
         if intervals.n:
             bounds.append((group, intervals.low.tolist(), intervals.high.tolist()))
     return bounds
+
+
+def _left(credits: Floats, population: int | None) -> float:
+    """What is left of the error of a sample of so many items; 1 where there is no population."""
+    return 1.0 if population is None else unseen(int((~np.isnan(credits).any(axis=0)).sum()), population)
 
 
 def _weighted(measured: Sequence[Outcome], aggregation: str) -> tuple[list[str], Floats]:
@@ -454,21 +496,27 @@ _Tokens = tuple[npt.NDArray[np.uint64], ...]
 
 def _tokens(run: MeasuredRun, measured: Sequence[Measurement]) -> dict[str, _Tokens | None]:
     """By the digest of the protocol, what was scored, where that has to be compared; None where it is not known."""
-    rivals = {
-        each.protocol.digest: each.protocol
-        for pair in combinations(measured, 2)
-        if _same_rules(pair[0].protocol, pair[1].protocol)
-        for each in pair
+    rivals = _rivals([each.protocol for each in measured])
+    observed = run.evidence.gather(_token_columns(rivals))
+    return {
+        protocol.digest: observed[protocol.prompt_digest].columns["scored tokens", deciding_protocol(protocol)]
+        for protocol in rivals
     }
+
+
+def _rivals(protocols: Sequence[Protocol]) -> list[Protocol]:
+    """Those whose tokens have to be compared, as another one scores by the same rules."""
+    pairs = (pair for pair in combinations(protocols, 2) if _same_rules(*pair))
+    return list(dict.fromkeys(each for pair in pairs for each in pair))
+
+
+def _token_columns(rivals: Sequence[Protocol]) -> dict[str, Reductions]:
+    """By prompt the columns of what was scored, which all metrics of a score share."""
     wanted: dict[str, Reductions] = {}
-    for protocol in rivals.values():
+    for protocol in map(deciding_protocol, rivals):
         prompt = protocol.prompt_digest
         wanted[prompt] = {**wanted.get(prompt, {}), ("scored tokens", protocol): partial(_scored_tokens, protocol)}
-    observed = run.evidence.gather(wanted)
-    return {
-        digest: observed[protocol.prompt_digest].columns["scored tokens", protocol]
-        for digest, protocol in rivals.items()
-    }
+    return wanted
 
 
 def _scored_tokens(protocol: Protocol, portion: ObservedPortion) -> _Tokens | None:

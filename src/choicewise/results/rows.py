@@ -212,8 +212,7 @@ def rows(
     protocol, evidence, dataset = measured.protocol, measured.evidence, manifest.dataset
     aggregation = by or protocol.aggregation
     extremes, chances = measured.extremes(aggregation), measured.chances(aggregation)
-    group_of = {name: GROUPS[aggregation](name, measured.categories) for name in dict.fromkeys(evidence.subjects)}
-    groups = np.array([group_of[name] for name in evidence.subjects], dtype=object)
+    groups = measured.groups(aggregation)
     if intervals == "clustered":
         check_clusters(dataset.name, groups.tolist(), evidence.subjects)
     counted = {"invalid": measured.invalid, "unlisted": measured.unlisted, **evidence.warnings}
@@ -288,7 +287,7 @@ def text_id(evidence: Evidence, protocol: Protocol, places: Integers | None = No
     seed = protocol.seed if protocol.views in DRAWING else None
     added = (protocol.proposal, protocol.views, seed)
     axes = "" if added == ("", "given", None) else json.dumps(added)
-    return f"#I{_digest([_ordered(evidence, evidence.columns[TEXTS], places), axes.encode()])}"
+    return f"#I{_digest([evidence.ordered(TEXTS, places), axes.encode()])}"
 
 
 def token_id(evidence: Evidence, protocol: Protocol, places: Integers | None = None) -> str:
@@ -297,7 +296,7 @@ def token_id(evidence: Evidence, protocol: Protocol, places: Integers | None = N
     It agrees for two models with the same tokenizer that were asked the same, whatever their weights and type.
     """
     contexts = dict.fromkeys((None, protocol.null))
-    return f"#T{_digest([_ordered(evidence, evidence.columns[tokens_column(each)], places) for each in contexts])}"
+    return f"#T{_digest([evidence.ordered(tokens_column(each), places) for each in contexts])}"
 
 
 def run_id(manifest: Manifest) -> str:
@@ -443,15 +442,6 @@ _DIGITS = 6
 """Hex digits of a short id."""
 
 
-def _ordered(evidence: Evidence, column: npt.NDArray[Any], places: Integers | None) -> bytes:
-    order = evidence.order
-    if places is not None:
-        wanted = np.zeros(len(column), dtype=np.bool_)
-        wanted[places] = True
-        order = order[wanted[order]]
-    return column[order].tobytes()
-
-
 def _digest(parts: Sequence[bytes]) -> str:
     digest = hashlib.sha256()
     for part in parts:
@@ -488,7 +478,7 @@ def _diagnose(
     text, permuted, choices = (nearest(measured, siblings, fits) for fits in kinds)
     mismatch, consistency = _mismatch(text, measured, among), _consistency(permuted, measured, among)
     alone, alone_p = _alone(choices, measured, among)
-    length, length_chance = _length(measured, rows, offsets)
+    length, length_chance = _length(measured, among)
     golds = evidence.gold_index[among]
     impossible = evidence.impossible(measured.protocol.null)[among]
     margins = decisions.margin[~np.isnan(decisions.margin)]
@@ -590,10 +580,14 @@ def _alone(sibling: Measurement | None, measured: Measurement, among: Mask) -> t
     return micro(sibling.decisions, among).value, guessing_p(sibling.credit[scored], chance)
 
 
-def _length(measured: Measurement, rows: Mask, offsets: Integers) -> tuple[float, float]:
+def _length(measured: Measurement, among: Mask) -> tuple[float, float]:
     """The mean correlation of score and length, and how likely one so large is by chance."""
     if measured.scores is None:
         return math.nan, math.nan
-    rhos = length_correlations(measured.scores[rows], measured.evidence.lengths[rows], offsets)
+    evidence, name = measured.evidence, ("length correlations", measured.deciding)
+    if name not in evidence.columns:  # which all metrics of a score share
+        offsets = evidence.item_offsets
+        evidence.columns[name] = length_correlations(measured.scores, evidence.lengths, offsets)
+    rhos = evidence.columns[name][among]
     known = rhos[~np.isnan(rhos)]
     return (float(known.mean()), length_p(known)) if len(known) else (math.nan, math.nan)

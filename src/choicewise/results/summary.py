@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from choicewise.errors import StoreError
+from choicewise.protocols.between import apply_metrics
 from choicewise.records import ITEM_FILE, ITEMS, SUMMARY, BlockRecord, Fault, FileRecord, Manifest, Remedy
 from choicewise.results.evidence import RunEvidence
 from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, Summary, small_choices, small_codes
@@ -49,13 +50,17 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 
-def summarize(folder: str | Path) -> Summary:
+def summarize(folder: str | Path, metrics: Sequence[str] = (), alone: bool = False) -> Summary:
     """The summary of the run in ``folder``: the kept one where it is of this state of the run, else a new one, kept.
 
-    The folder may be read-only.  Raises StoreError as :func:`choicewise.results.run.open_run`; warns of a file that was
+    ``metrics``: with what these are made of under its protocols as well, or ``alone``; nothing of that is kept, and a
+    metric that no protocol can have is left out and stands in ``applied``.  The folder may be read-only.  Raises
+    StoreError as :func:`choicewise.results.run.open_run` and UsageError for an unknown metric; warns of a file that was
     changed since it was written, and of every block that is damaged and left out: then it keeps nothing.
     """
     path = Path(folder)
+    if metrics:
+        return _under_metrics(path, metrics, alone)
     manifest = read_manifest(path)
     stored = read_summary(path, manifest)
     if stored is not None:
@@ -143,6 +148,20 @@ def read_summary(folder: Path, manifest: Manifest) -> list[_Stored] | None:
     with suppress(OSError):
         return outcomes if _whole(folder, manifest.blocks, folder / SUMMARY) else None
     return None
+
+
+def _under_metrics(folder: Path, metrics: Sequence[str], alone: bool) -> Summary:
+    run = open_run(folder)
+    applied = apply_metrics(run.protocols, metrics)
+    own = {protocol for protocol in run.protocols.values() if not alone}
+    part = run.under({name: protocol for name, protocol in applied.protocols.items() if protocol not in own})
+    rows, outcomes = tuple(part.rows()), OutcomeKeeper().keep(part)
+    run.release()
+    if alone:
+        return Summary(folder, run.manifest, rows, outcomes, applied)
+    known = summarize(folder)
+    every = replace(known.outcomes, outcomes=(*known.outcomes.outcomes, *outcomes.outcomes))
+    return replace(known, rows=(*known.rows, *rows), outcomes=every, applied=applied)
 
 
 def _run(folder: Path, manifest: Manifest) -> Run:

@@ -239,11 +239,19 @@ _AT_ONCE = 50
 """Draws that are computed together."""
 
 
-def rank_intervals(*parts: Floats, draws: int = 2000, seed: int = 0, level: float = 0.95) -> RankIntervals:
+def rank_intervals(
+    *parts: Floats,
+    left: Sequence[float] = (),
+    draws: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> RankIntervals:
     """Percentile bootstrap of ranks by mean credit; ``parts``: credits float64 [models, items], NaN for missing.
 
     Of several ``parts`` with the same models, by the plain mean of the parts' means.  Every draw resamples the items of
-    each part with replacement, the same for all models, so the pairing is kept.
+    each part with replacement, the same for all models, so the pairing is kept.  ``left``: of each part that is a
+    sample of known items, by whose means the ranks then are, what is left of its error
+    (:func:`choicewise.scoring.sampling.unseen`): every draw is so much nearer to the mean.
     """
     complete = [credits[:, ~np.isnan(credits).any(axis=0)] for credits in parts]
     sizes = [credits.shape[1] for credits in complete]
@@ -252,18 +260,21 @@ def rank_intervals(*parts: Floats, draws: int = 2000, seed: int = 0, level: floa
     if not all(sizes):
         return RankIntervals(rank, np.ones_like(rank), np.full_like(rank, len(rank)), 0, missing + n)
     rng = np.random.default_rng(seed)
-    drawn = ranks(sum(_drawn_means(credits, draws, rng) for credits in complete))
+    shares = left or [1.0] * len(parts)
+    drawn = ranks(sum(_drawn_means(part, draws, rng, share) for part, share in zip(complete, shares, strict=True)))
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0, method="inverted_cdf").astype(np.int64)
     return RankIntervals(rank, low, high, n, missing)
 
 
-def _drawn_means(credits: Floats, draws: int, rng: np.random.Generator) -> Floats:
-    """The mean credits in every draw, float64 [draws, models]."""
+def _drawn_means(credits: Floats, draws: int, rng: np.random.Generator, left: float) -> Floats:
+    """The mean credits in every draw, float64 [draws, models]; ``left``: as of :func:`rank_intervals`."""
     n = credits.shape[1]
     # Items with the same credits of all models are one kind, and there are far fewer kinds than items.
     kinds, counts = np.unique(credits, axis=1, return_counts=True)
     parts = (rng.multinomial(n, counts / n, min(_AT_ONCE, draws - start)) for start in range(0, draws, _AT_ONCE))
-    return np.concatenate([part @ kinds.T / n for part in parts])
+    drawn = np.concatenate([part @ kinds.T / n for part in parts])
+    mean = credits.mean(axis=1)
+    return drawn if left == 1.0 else np.asarray(mean + left * (drawn - mean))
 
 
 FEWEST = 10
@@ -293,13 +304,17 @@ def micro(decisions: Decisions, among: Mask | None = None, counted: bool = True)
 
     Of credits that are not ``counted`` as right or wrong the interval is mean ± 1.96 standard errors.
     """
-    among = np.ones(len(decisions.credit), dtype=np.bool_) if among is None else among
-    scored = among & ~decisions.missing
-    credit, n = decisions.credit[scored], int(scored.sum())
+    if among is None:
+        return _mean_of(decisions.credit, decisions.tied, counted)
+    return _mean_of(decisions.credit[among], decisions.tied[among], counted)
+
+
+def _mean_of(credits: Floats, tied: Mask, counted: bool) -> Value:
+    scored = ~np.isnan(credits)
+    credit, n = credits[scored], int(scored.sum())
     mean, error = float(credit.mean()) if n else math.nan, standard_error(credit)
-    ties = int(decisions.tied[scored].sum())
     interval = wilson(mean, n) if counted else normal(mean, error)
-    return Value(mean, error, *interval, n, int(among.sum()) - n, ties)
+    return Value(mean, error, *interval, n, len(credits) - n, int(tied[scored].sum()))
 
 
 def macro(decisions: Decisions, subjects: Sequence[str], counted: bool = True) -> Value:
@@ -325,7 +340,13 @@ def by_group(decisions: Decisions, groups: Sequence[str], counted: bool = True) 
     """The micro mean of every group, in order of first appearance; ``groups`` names each item's group."""
     order = {name: number for number, name in enumerate(dict.fromkeys(groups))}
     numbers = np.array([order[name] for name in groups], dtype=np.int64)
-    return {name: micro(decisions, numbers == number, counted) for name, number in order.items()}
+    sorted_by_group = np.argsort(numbers, kind="stable")
+    ends = np.cumsum(np.bincount(numbers, minlength=len(order)))[:-1]
+    own = np.split(sorted_by_group, ends)
+    return {
+        name: _mean_of(decisions.credit[own[number]], decisions.tied[own[number]], counted)
+        for name, number in order.items()
+    }
 
 
 def number(value: Value, metric: Metric) -> Value:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise import evaluate
-from choicewise.page.study import mapping_text, recipe
+from choicewise.page.again import mapping_text, recipe
 from choicewise.protocols.protocol import parse_signature
 from choicewise.records import MANIFEST, Manifest
 from choicewise.results.run import open_run

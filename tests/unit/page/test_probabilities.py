@@ -16,15 +16,15 @@ from choicewise.page.charts import chain as chart
 from choicewise.page.charts.chain import MOST
 from choicewise.page.document import Content, document, inside_items
 from choicewise.page.probabilities import (
-    Believed,
     Chain,
-    believed,
+    StatedProbabilities,
     bin_rows,
     calibration_rows,
     chain_table,
     lacks_probabilities,
     metric_tables,
     spelled,
+    stated_probabilities,
     told,
 )
 from choicewise.page.study import Study, read_study
@@ -52,8 +52,8 @@ def study(folders: list[Path]) -> Study:
 
 
 @pytest.fixture(scope="module")
-def read(study: Study) -> Believed:
-    (each,) = believed(study)
+def read(study: Study) -> StatedProbabilities:
+    (each,) = stated_probabilities(study)
     return each
 
 
@@ -77,7 +77,7 @@ def plain_softmax(folder: Path) -> list[tuple[list[float], int]]:
     return list(zip(shares, right, strict=True))
 
 
-def test_the_calibration_is_the_plain_one(folders: list[Path], read: Believed) -> None:
+def test_the_calibration_is_the_plain_one(folders: list[Path], read: StatedProbabilities) -> None:
     place = list(MODELS).index("hash")
     own, items = read.calibrated[place], plain_softmax(folders[place])
     brier = np.mean([sum((p - (at == gold)) ** 2 for at, p in enumerate(ps)) for ps, gold in items])
@@ -99,7 +99,7 @@ def test_the_calibration_is_the_plain_one(folders: list[Path], read: Believed) -
     assert "0.750 uniform" in told(own)[1]
 
 
-def test_the_chain_has_every_model_and_metric_at_its_place(study: Study, read: Believed) -> None:
+def test_the_chain_has_every_model_and_metric_at_its_place(study: Study, read: StatedProbabilities) -> None:
     letters, texts = read.chains
     assert (letters.family, letters.protocol) == ("letters", "mmlu/original")
     assert (texts.family, texts.protocol) == ("cloze", "mmlu/cloze:sum")
@@ -121,7 +121,7 @@ def test_the_chain_has_every_model_and_metric_at_its_place(study: Study, read: B
         assert not {place for place, _ in places} & set(scales), "a scale has a lane of its own"
 
 
-def test_dots_of_better_models_stand_on_the_side_that_the_panel_names(read: Believed) -> None:
+def test_dots_of_better_models_stand_on_the_side_that_the_panel_names(read: StatedProbabilities) -> None:
     records = chart.values(read.chains)
     for metric in CHAIN:
         best, worst = (
@@ -133,7 +133,7 @@ def test_dots_of_better_models_stand_on_the_side_that_the_panel_names(read: Beli
         assert (best < worst) == (metric == "brier")
 
 
-def test_of_many_models_the_best_are_drawn_and_all_stand_in_the_table(read: Believed) -> None:
+def test_of_many_models_the_best_are_drawn_and_all_stand_in_the_table(read: StatedProbabilities) -> None:
     letters = read.chains[0]
     (name, rows), *_ = letters.models
     names = [f"{name}-{n}" for n in range(MOST + 5)]
@@ -151,7 +151,7 @@ def test_of_many_models_the_best_are_drawn_and_all_stand_in_the_table(read: Beli
 
 def test_a_score_without_log_likelihoods_has_no_probability_and_no_panel_for_it(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "pmi", protocols=["mmlu/cloze:pmi-answer"])
-    (each,) = believed(read_study([folder]))
+    (each,) = stated_probabilities(read_study([folder]))
     (texts,) = each.chains
     assert texts.metrics == ["norm-prob", "brier", "acc"]
     assert each.calibrated == ()
@@ -162,7 +162,7 @@ def test_a_score_without_log_likelihoods_has_no_probability_and_no_panel_for_it(
 @pytest.mark.costly("a page")
 def test_what_was_generated_has_neither(tmp_path: Path) -> None:
     study = read_study([write_run(tmp_path / "run", protocols=["mmlu/helm"])])
-    assert believed(study) == []
+    assert stated_probabilities(study) == []
     assert lacks_probabilities(study)
     page = Page(document(content := Content(study), "21 Nov 2026", inside_items(content, 1)))
     ids = {about.get("id") for tag, about in page.elements if tag == "section"}
@@ -192,7 +192,7 @@ def test_ranks_of_errors_lie_within_their_bounds(study: Study) -> None:
 
 
 @pytest.mark.costly("a page of three runs")
-def test_the_page_shows_all_of_it(study: Study, read: Believed) -> None:
+def test_the_page_shows_all_of_it(study: Study, read: StatedProbabilities) -> None:
     page = Page(document(content := Content(study), "21 Nov 2026", inside_items(content, 1)))
     assert page.tables["From probability to accuracy"][1:] == chain_table(read.chains)[1]
     assert page.tables["Calibration"][1:] == calibration_rows(read.calibrated)

@@ -13,7 +13,7 @@ from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.protocols.catalogue import resolve
-from choicewise.report.comparison import agreement_tables
+from choicewise.report.extractors import agreement_tables
 from choicewise.results.agreement import CAUSES, TOLERANCE, Agreement, RetrievalPair, agreement, retrievals
 from choicewise.results.run import Run
 from tests.helpers.commands import choicewise

@@ -10,10 +10,10 @@ import pytest
 
 from choicewise import evaluate
 from choicewise.models.fake import HashModel
-from choicewise.results.outcomes import OutcomeKeeper, Summary
+from choicewise.results.outcomes import OutcomeKeeper, Summary, bounded, ranked
 from choicewise.results.run import Run
 from choicewise.results.sample import sample_estimates
-from choicewise.scoring.intervals import wilson
+from choicewise.scoring.intervals import rank_intervals, wilson
 from choicewise.scoring.sampling import aipw, finite_population_error
 from tests.helpers.mmlu_data import write_mmlu
 
@@ -36,6 +36,21 @@ def sampled(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def wholes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     folder = tmp_path_factory.mktemp("runs")
     return [evaluate(model=HashModel(seed), data=data, protocols=NAMES, out=folder / f"{seed}") for seed in (1, 2, 3)]
+
+
+def test_ranks_of_samples_are_bounded_as_those_by_all_items(data: Path, tmp_path: Path) -> None:
+    runs = [
+        evaluate(model=HashModel(seed), data=data, protocols=NAMES[1:], out=tmp_path / f"{seed}", sample=SAMPLE, seed=3)
+        for seed in range(4)
+    ]
+    named = [replace(summed(run), outcomes=replace(summed(run).outcomes, model=f"{n}")) for n, run in enumerate(runs)]
+    rows = ranked([replace(row, model=each.outcomes.model) for each in named for row in each.rows])
+    credits = np.array([run.measurements[NAMES[1]].credit for run in runs])
+    left = math.sqrt(1 - SAMPLE / (2 * QUESTIONS))
+    expected, plain = rank_intervals(credits, left=[left]), rank_intervals(credits)
+    edges = [(row.rank_low, row.rank_high) for row in bounded(rows, [each.outcomes for each in named])]
+    assert edges == list(zip(expected.low.tolist(), expected.high.tolist(), strict=True))
+    assert (expected.high - expected.low).sum() < (plain.high - plain.low).sum()
 
 
 def summed(run: Run) -> Summary:

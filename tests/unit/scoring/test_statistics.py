@@ -224,6 +224,17 @@ def test_rank_intervals_are_certain_where_models_are_far_apart_and_repeat_with_t
     assert (again.low.tolist(), again.high.tolist()) == (result.low.tolist(), result.high.tolist())
 
 
+def test_rank_intervals_of_a_sample_are_those_of_credits_so_much_nearer_to_their_mean() -> None:
+    credits = np.random.default_rng(5).random((4, 60))
+    for left in (0.3, 0.8):
+        mean = credits.mean(axis=1, keepdims=True)
+        one = rank_intervals(credits, left=[left], draws=400)
+        other = rank_intervals(mean + left * (credits - mean), draws=400)
+        assert (one.low.tolist(), one.high.tolist()) == (other.low.tolist(), other.high.tolist())
+    whole = rank_intervals(credits, left=[0.0], draws=50)
+    assert whole.low.tolist() == whole.high.tolist() == whole.rank.tolist()
+
+
 def test_rank_intervals_of_equal_models_share_the_first_rank() -> None:
     credits = np.tile([1 / 3, 0.0, 1.0, 2 / 3], (2, 5))
     result = rank_intervals(credits, draws=50)

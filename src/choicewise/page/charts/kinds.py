@@ -12,7 +12,7 @@ from choicewise.page.charts import bump, calibration, lanes, steps, strip
 from choicewise.page.charts import chain as chain_chart
 from choicewise.page.charts.bump import shown_models
 from choicewise.page.charts.chart import WIDTH, Chart
-from choicewise.page.probabilities import believed, lacks_probabilities, told
+from choicewise.page.probabilities import lacks_probabilities, stated_probabilities, told
 from choicewise.page.study import ShownRun, Study, leads, pairs
 from choicewise.results.ladder import ladder as climb
 from choicewise.results.ladder import main_effects
@@ -70,7 +70,7 @@ class Kind:
     """A chart: ``about`` in a few words, ``needs`` likewise, ``uses`` the fields of choices that mean something to it.
 
     ``lacks`` says in words why the runs of a study can't give it, nothing where they can; ``draw`` raises UsageError
-    for choices that are not right or not made.
+    for choices that are not right or not made.  ``metrics``: whether it draws numbers that are no shares of 1.
     """
 
     name: str
@@ -79,6 +79,7 @@ class Kind:
     uses: tuple[str, ...]
     draw: Callable[[Study, Choices], Chart]
     lacks: Callable[[Study], str]
+    metrics: bool = False
 
 
 def _strip(study: Study, choices: Choices) -> Chart:
@@ -122,11 +123,11 @@ def _ranks(study: Study, choices: Choices) -> Chart:
         return Chart(
             "ranks",
             _together(study),
-            lanes.ranks_spec(lanes.ranks_values(study.rows), choices.width),
+            lanes.ranks_spec(lanes.ranks_values(study.leading), choices.width),
             lanes.RANKS_CAPTION,
         )
     name = _protocol(study.runs[0], choices.protocol)
-    spec = lanes.ranks_spec(lanes.ranks_values(study.rows, name), choices.width)
+    spec = lanes.ranks_spec(lanes.ranks_values(study.leading, name), choices.width)
     return Chart("ranks", f"{_together(study)}: {safe(name)}", spec, lanes.CAPTION_ONE)
 
 
@@ -145,7 +146,7 @@ def _pair(study: Study, choices: Choices) -> Chart:
 
 def _chain(study: Study, choices: Choices) -> Chart:
     chosen = Study(tuple(_run(study, model) for model in choices.models) or study.runs)
-    shown = [each for each in believed(chosen) if each.chains]
+    shown = [each for each in stated_probabilities(chosen) if each.chains]
     if not shown:
         raise UsageError("no item has log-likelihoods of its choices")
     records = chain_chart.values(shown[0].chains)
@@ -155,7 +156,7 @@ def _chain(study: Study, choices: Choices) -> Chart:
 
 def _calibration(study: Study, choices: Choices) -> Chart:
     run = _one(study, choices)
-    shown = [own for each in believed(Study((run,))) for own in each.calibrated]
+    shown = [own for each in stated_probabilities(Study((run,))) for own in each.calibrated]
     if not shown:
         raise UsageError("no item has scores of its choices under a protocol of letters")
     title = f"{_about(run)}: calibration under {safe(shown[0].protocol)}"
@@ -218,10 +219,18 @@ def _no_steps(study: Study) -> str:
 
 
 def _no_order(study: Study) -> str:
+    return _no_rivals(study, study.rows)
+
+
+def _no_ranks(study: Study) -> str:
+    return _no_rivals(study, study.leading)
+
+
+def _no_rivals(study: Study, rows: Sequence[Row]) -> str:
     if reason := _one_run(study) or _several_data(study):
         return reason
     measured: dict[tuple[str, ...], list[Row]] = {}
-    for row in study.rows:
+    for row in rows:
         if not math.isnan(row.value):
             measured.setdefault(measured_as(row), []).append(row)
     return "" if any(len(rows) > 1 for rows in measured.values()) else "no two of the runs measured the same"
@@ -232,11 +241,19 @@ KINDS = (
     Kind("ladder", "from one number to another", "two protocols", ("models", "start", "end"), _ladder, _one_protocol),
     Kind("effects", "what each axis does", "protocols that differ in one axis", ("models",), _effects, _no_pair),
     Kind("bump", "models over protocols", "several models", ("models", "protocol", "rank"), _bump, _no_order),
-    Kind("ranks", "does the order hold", "several models", ("protocol",), _ranks, _no_order),
+    Kind("ranks", "does the order hold", "several models", ("protocol",), _ranks, _no_ranks, True),
     Kind("pair", "two models compared", "two models", ("models",), _pair, _one_run),
     Kind("chain", "from probability to accuracy", "log-likelihoods", ("models",), _chain, _no_chain),
     Kind("calibration", "is a model calibrated", "log-likelihoods", ("models",), _calibration, lacks_probabilities),
-    Kind("steps", "a number over checkpoints", "three checkpoints of a training run", ("protocol",), _steps, _no_steps),
+    Kind(
+        "steps",
+        "a number over checkpoints",
+        "three checkpoints of a training run",
+        ("protocol",),
+        _steps,
+        _no_steps,
+        True,
+    ),
 )
 """In the order of the page."""
 

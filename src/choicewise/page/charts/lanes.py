@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from choicewise.page.charts import chart
 from choicewise.page.charts.chart import Record, Records
+from choicewise.page.probabilities import spelled
 from choicewise.page.study import LEVEL, Contest
 from choicewise.results.outcomes import measured_as
 from choicewise.results.rows import Row
@@ -453,7 +454,7 @@ def _over_protocols(model: str, ranks: Sequence[int], place: int, models: int) -
 def _under_one(row: Row, place: int, models: int) -> list[Record]:
     low, high = (math.nan if each is None else each for each in (row.rank_low, row.rank_high))
     bounds = "" if row.rank_low is None else f", between {row.rank_low} and {row.rank_high} in 95 % of draws of items"
-    value = chart.share(row.value)
+    value = spelled(row, row.value)
     about = f"{chart.cut(row.model, chart.SAID)}: rank {row.rank} of {models}{bounds}, {value}"
     shown = {**_model(row.model, place, low, high, row.rank or 0, value), "description": about}
     dot = {"kind": "rank", "model": row.model, "lane": place, "rank": row.rank, "count": 1, "share": 0.25, "label": ""}

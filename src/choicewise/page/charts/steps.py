@@ -9,12 +9,12 @@ from typing import Any
 
 from choicewise.page.charts import chart
 from choicewise.page.charts.chart import Record, Records
+from choicewise.page.probabilities import bounds, spelled
 from choicewise.page.study import ShownRun, Study
-from choicewise.report.tables import plain
 from choicewise.results.headline import headline
 from choicewise.results.rows import Row
 from choicewise.results.signal import STEPS, Training, trainings
-from choicewise.util.text import counted, interval, percent
+from choicewise.util.text import counted
 
 
 def caption(values: Records) -> str:
@@ -186,12 +186,14 @@ _DISTANCE = 15  # pixels between two names
 
 
 def _point(training: Training, slot: int | None, at: float, row: Row) -> Record:
-    spelled = percent if row.share else plain
-    step = f"{at:,.0f}" if training.unit == "step" else f"{at:.3g}"
-    unit = " %" if row.share else ""
-    bounds = f", 95 % interval {spelled(row.ci_low)} to {spelled(row.ci_high)}" if _known(row.ci_low) else ""
+    step, value, between = (
+        f"{at:,.0f}" if training.unit == "step" else f"{at:.3g}",
+        spelled(row, row.value),
+        bounds(row),
+    )
     name = chart.cut(training.name, chart.SAID)
-    said = f"{name}, {training.unit} {step}: {spelled(row.value)}{unit} of {counted(row.n, 'item')}{bounds}"
+    said = f"{name}, {training.unit} {step}: {value} of {counted(row.n, 'item')}"
+    said += f", 95 % interval {between.replace(' – ', ' to ')}" if _known(row.ci_low) else ""
     return {
         "kind": "point",
         "training": training.name,
@@ -206,8 +208,8 @@ def _point(training: Training, slot: int | None, at: float, row: Row) -> Record:
         "ci_high": row.ci_high,
         "n": row.n,
         "step_text": step,
-        "value_text": f"{spelled(row.value)}{unit}",
-        "interval_text": interval(row.ci_low, row.ci_high, spelled),
+        "value_text": value,
+        "interval_text": between,
         "items_text": f"{row.n:,}",
         "description": said,
     }

@@ -17,6 +17,8 @@ from choicewise.util.text import counted
 def caption(values: Records, rank: bool = False) -> str:
     """How to read a chart of such values, of the ranks where ``rank``: it names what is drawn, and nothing else."""
     numbers = [record for record in values if record["kind"] == "number"]
+    if not numbers:
+        return "No number of this model is a share of the items; its numbers stand under the other metrics."
     edge = "rank_low" if rank else "ci_low"
     bounded = any(record[edge] is not None and not math.isnan(record[edge]) for record in numbers)
     kinds = set() if rank else {record["kind"] for record in values}

@@ -86,7 +86,7 @@ const showProtocol = async () => {
     numbers, el("p", { class: "small choose" }, ...actions), ...flips,
     ...(sheet ? [el("h4", {}, "What it asks"), sheet] : []),
   );
-  (panelAfter ?? one('[data-chart="strip"]')).after(panel);
+  (panelAfter ?? one('[data-chart="strip"]') ?? one("#metrics .head")).after(panel);
 };
 
 const startProtocol = () => {

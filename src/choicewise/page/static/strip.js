@@ -11,8 +11,9 @@ const showNumbers = async () => {
   await show(figure, kept.strip, String(place));
 };
 
-const startNumbers = () => {
+const startNumbers = async () => {
   const figure = one('[data-chart="strip"]');
+  if (!figure) return; // no number is a share: the tables of the metrics hold them all
   figure.pick = (record) => {
     if (record.kind === "number" || record.kind === "published") openProtocol(figure, record.protocol);
   };

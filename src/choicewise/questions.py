@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from choicewise.errors import ModelError
-from choicewise.thoughts import split
+from choicewise.thoughts import Cuttable, cuttable, split
 
 Ids = npt.NDArray[np.int32]  # token ids, shape [tokens]
 _LITTLE = np.dtype("<i4")
@@ -195,6 +195,10 @@ class Generation:
                 return count + self.keep_stop
         return len(tokens)
 
+    def cuttable(self, tokens: Sequence[int], token_bytes: Sequence[bytes], closing: bytes) -> Cuttable | None:
+        """Where the first thought stands in the generated ``tokens``; None where none is whole."""
+        return cuttable([self.spelled(token, token_bytes) for token in tokens], self.opened or "", closing)
+
     def stopped(self, tokens: Sequence[int], token_bytes: Sequence[bytes]) -> bool:
         """Whether the bytes of ``tokens`` contain a stop."""
         return self.before_stop(tokens, token_bytes) < len(tokens)
@@ -374,30 +378,61 @@ class Rendition:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ThoughtCut:
+    """Where a thought is cut, after ``share`` of its tokens, rounded up, and the text ``closing`` that ends it there.
+
+    ``unbroken``: the tokens of what follows where the thought ends in the line break with which ``closing`` begins.
+    """
+
+    share: float
+    closing: bytes
+    unbroken: Ids
+
+    def kept(self, tokens: int) -> int:
+        """How many of so many ``tokens`` of a thought come before the cut."""
+        return math.ceil(self.share * tokens)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Conclusion:
     """Score ``span.continuation`` after the text of ``generation`` followed by ``span.context``.
 
+    ``cut``: after a share of the thought in that text alone, and ``span.context`` closes it.
     Its tokens are known only once the text is generated, its key is known before: so a block is prepared without a
     model, and an interrupted run knows which answers it has.
     """
 
     generation: Generation
     span: Span
+    cut: ThoughtCut | None = None
 
     @property
     def key(self) -> str:
-        """32 hex digits: the same span after the same generation has the same key."""
+        """32 hex digits: the same span after the same generation, cut at the same place, has the same key."""
         keys = (bytes.fromhex(question.key) for question in (self.generation, self.span))
-        return question_key(b"conclusion", *(np.frombuffer(key, dtype=np.uint8).astype(np.int32) for key in keys))
+        own, span = (np.frombuffer(key, dtype=np.uint8).astype(np.int32) for key in keys)
+        if self.cut is None:
+            return question_key(b"conclusion", own, span)
+        place = np.asarray([round(1e6 * self.cut.share)], dtype=np.int32)
+        return question_key(b"conclusion along", own, np.concatenate([span, place, self.cut.unbroken]))
 
     @property
     def inputs(self) -> int:
         """The most tokens that can be inputs."""
-        return len(self.generation.context) + self.generation.limit + self.span.inputs
+        return len(self.generation.context) + self.generation.most + self.span.inputs
 
-    def after(self, generated: Ids) -> Span:
-        """The span to score once the generation is known to be ``generated``."""
-        context = np.concatenate([self.generation.context, generated, self.span.context])
+    @property
+    def longest(self) -> int:
+        """The most generated tokens that it can come after."""
+        return self.generation.most if self.cut is None else self.cut.kept(self.generation.most)
+
+    def after(self, generated: Ids, unbroken: bool = False) -> Span:
+        """The span to score once it is known to come after ``generated``.
+
+        ``unbroken``: whether these end in the line break with which the closing of a thought begins.
+        """
+        closing = self.cut.unbroken if unbroken and self.cut is not None else self.span.context
+        context = np.concatenate([self.generation.context, generated, closing])
         return Span(context.astype(np.int32), self.span.continuation, self.span.gold)
 
 

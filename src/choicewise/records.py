@@ -120,7 +120,8 @@ class ObservationRow(NamedTuple):
     Of a generation: ``finish``, why it ended (:mod:`choicewise.questions`); ``raw``, its text with the special tokens
     that begin and end thoughts, None where there are none; ``opened``, what begins the thought in which the prompt
     ends; ``thought``, the one that a server gives apart; ``generated_tokens`` and ``thought_tokens``, as many as a
-    server counts; ``forced``, whether the thought was closed at its limit.
+    server counts; ``forced``, whether the thought was closed at its limit.  Of a choice that is scored along a thought:
+    ``thought_tokens``, how many tokens of it come before.
     """
 
     key: Text

@@ -7,6 +7,9 @@ is read.  A thought that never ends leaves no answer.  All places count bytes, a
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 TAGS: Final = {"<think>": "</think>", "◁think▷": "◁/think▷", "[THINK]": "[/THINK]"}
@@ -85,6 +88,42 @@ def answer(text: str, opened: str = "") -> str | None:
     if parts.open or not parts.thoughts:
         return None if parts.open else text
     return b"".join(spelled[start:end] for start, end in parts.answers).decode(errors="surrogatepass")
+
+
+class Cuttable(NamedTuple):
+    """The tokens of a thought, from ``start`` to ``end``, without the tags; ``broken``: how many of the tokens of the
+    text there are up to each place where a thought ends in the line break with which its closing begins.
+    """
+
+    start: int
+    end: int
+    broken: frozenset[int]
+
+
+def cuttable(pieces: Sequence[bytes], opened: str, closing: bytes) -> Cuttable | None:
+    """Where the first thought stands in a text of ``pieces``, the bytes of each token; None where none is whole.
+
+    Nor where nothing stands in it.  ``closing``: what is written to end one.  The line break before the closing tag
+    belongs to the closing where it is a token of its own.
+    """
+    text, edges = b"".join(pieces), [0, *accumulate(map(len, pieces))]
+    parts = split(text, opened)
+    if not parts.thoughts or (parts.open and len(parts.thoughts) == 1):
+        return None
+    first, last = parts.thoughts[0]
+    tag = next((tag for tag in _OPEN if text.startswith(tag, first) and not (opened and first == 0)), b"")
+    shut = next((close for close in _OPEN.values() if text.endswith(close, first, last)), b"")
+    if not shut or not text[first + len(tag) : last - len(shut)].strip():
+        return None
+    lead = closing[: len(closing) - len(closing.lstrip())]
+    start = bisect_left(edges, first + len(tag))
+    end = max(bisect_right(edges, last - len(shut)) - 1, start)
+    shorter = edges[end] - len(lead)
+    own = bool(lead) and text.endswith(lead, edges[start], edges[end]) and shorter in edges[start:end]
+    end = edges.index(shorter, start) if own else end
+    places = range(start + 1, end + (not own)) if lead else ()
+    broken = [place for place in places if text.endswith(lead, edges[start], edges[place])]
+    return Cuttable(start, end, frozenset(broken))
 
 
 def left_open(prompt: str) -> str:

@@ -85,6 +85,27 @@ class Thinker:
         return tokens[: generation.before_stop(tokens, self.tokenizer.token_bytes)]
 
 
+class Wavering(Thinker):
+    """Holds the letter that its thought named last for the likeliest, and is the surer the more it thought."""
+
+    def answer(self, questions: Sequence[Question]) -> Answers:
+        for index, scores in super().answer(questions):
+            question = questions[index]
+            if isinstance(question, Span):
+                thought = self.tokenizer.decode(question.context).rpartition(SAID)[2]
+                named = [letter for letter in thought if letter in "ABCD"][-1:]
+                label = self.tokenizer.decode(question.continuation).strip()
+                nats = -1.0 if [label] == named else -1.0 - len(thought) / 40
+                scores = TokenScores.of(question.continuation, [nats] * len(question.continuation), scores.ranks)
+            yield index, scores
+
+
+def along(new_tokens: int = 200, **axes: Any) -> Protocol:
+    """A protocol of letters along thoughts, asked in a chat without shots."""
+    chat = {"benchmark": "any", "shots": 0, "chat": "message", "reading": "along-thought", "new_tokens": new_tokens}
+    return mmlu_protocol(**{**chat, **axes})
+
+
 def quiz(golds: Sequence[int]) -> Dataset:
     """A question for each of the right letters."""
     items = [

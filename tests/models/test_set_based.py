@@ -22,8 +22,8 @@ from choicewise.models.local.folder_model import FolderModel
 from choicewise.models.local.paths import SetBasedPath
 from choicewise.protocols.catalogue import one
 from choicewise.questions import SetSpan
-from choicewise.requests.ask import add_requests, rendered_line
-from choicewise.requests.render import render, rendered_requests
+from choicewise.requests.ask import add_requests
+from choicewise.requests.render import render, rendered_line, rendered_requests
 from choicewise.requests.request import PreparedBlock
 from choicewise.running.plan import unique_tokens
 from tests.helpers.answers import ids, in_order

@@ -19,8 +19,8 @@ import choicewise
 from choicewise.bundled import MODELS
 from choicewise.integrations.lm_eval.model import ChoicewiseLM
 from choicewise.interchange.harness_tasks.as_protocols import HarnessTask, load_harness_tasks
-from choicewise.requests.ask import rendered_line
 from choicewise.requests.blocks import request_source
+from choicewise.requests.render import rendered_line
 from choicewise.requests.request import Request
 from choicewise.results.run import Run
 from tests.helpers.imported_runs import write_lines

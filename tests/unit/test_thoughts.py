@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.questions import EOS, LENGTH, STOP, Generation
-from choicewise.thoughts import ANALYSIS, ENDS, TAGS, answer, left_open, may_begin, split
+from choicewise.thoughts import ANALYSIS, ENDS, TAGS, Cuttable, answer, cuttable, left_open, may_begin, split
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.helpers.answers import ids
 
@@ -132,3 +132,46 @@ def test_a_limit_of_its_own_for_the_thought_is_another_question() -> None:
     assert len(keys) == 4
     assert Generation(ids(1), 8, opened="<think>", marks={3: b"[THINK]"}).key == one.key
     assert (one.most, two.most, two.inputs) == (8, 15, 15)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "opened", "expected"),
+    [
+        ("<think>|\n|a|b|\n|</think>|\n\n|B", "", (1, 4, {2})),  # the last line break belongs to the closing
+        ("a|b|\n|</think>|\n\n|B", "<think>", (0, 2, set())),
+        ("a|b\n|c|\n</think>|B", "<think>", (0, 3, {2})),  # a token reaches over the tag: what is before it alone
+        ("a|\n|\n|</think>|B", "<think>", (0, 2, set())),
+        ("a|b\n|</think>|B", "<think>", (0, 2, {2})),  # no token of its own: the closing is written without it
+        ("a|</think>|B", "", (0, 1, set())),  # a prompt that nobody saw opened it
+        ("<|th|ink|>a|b|</th|ink>|B", "", (4, 5, set())),
+        ("<think>|<think>|a|</think>|B", "", (1, 3, set())),  # opened twice
+        ("<think>|a|</think>|B", "<think>", (0, 2, set())),
+        ("<think>|a|</think>|x|<think>|c|</think>|b", "", (1, 2, set())),  # the first of two
+        ("<think>|a|</think>|x\n|<think>|c", "", (1, 2, set())),
+        ("<think>|a", "", None),
+        ("a|b", "<think>", None),
+        ("<think>|\n|\n|</think>|\n\n|B", "", None),
+        ("</think>|B", "<think>", None),
+        ("B", "", None),
+        (f"hm|{FINAL}|B", ANALYSIS, None),  # no template shows how to close one
+    ],
+)
+def test_where_a_thought_can_be_cut(pieces: str, opened: str, expected: tuple[int, int, set[int]] | None) -> None:
+    found = cuttable([piece.encode() for piece in pieces.split("|")], opened, b"\n</think>\n\n")
+    assert found == (None if expected is None else Cuttable(*expected[:2], frozenset(expected[2])))
+
+
+@given(thought=PLAIN, said=PLAIN, opened=st.booleans(), sizes=st.lists(st.integers(1, 5), min_size=90, max_size=90))
+def test_a_thought_that_is_cut_holds_no_tag_and_nothing_else(
+    thought: str, said: str, opened: bool, sizes: list[int]
+) -> None:
+    text, pieces = ("" if opened else "<think>").encode() + f"{thought}</think>{said}".encode(), list[bytes]()
+    while text:
+        pieces.append(text[: sizes[len(pieces) % 90]])
+        text = text[len(pieces[-1]) :]
+    found = cuttable(pieces, "<think>" if opened else "", b"\n</think>\n\n")
+    assert (found is None) == (not thought.encode().strip())
+    if found is not None:
+        inside = b"".join(pieces[found.start : found.end])
+        assert inside in thought.encode()
+        assert all(b"".join(pieces[:place]).endswith(b"\n") for place in found.broken)

@@ -208,9 +208,8 @@ def _print(
     template: ChatTemplate | None,
 ) -> None:
     """Every request about ``dataset``, once; how many items are left out, where bad ones are skipped."""
-    from choicewise.requests.ask import rendered_line
     from choicewise.requests.blocks import list_sections, request_source, settled, with_split
-    from choicewise.requests.render import Refusal
+    from choicewise.requests.render import Refusal, rendered_line
 
     recipes = {name: with_split(recipe, dataset) for name, recipe in named.items()}
     if said := settled(dataset, recipes, job.selection)[1]:

@@ -86,7 +86,7 @@ def plot(
         typer.Argument(
             metavar="DIR... CHART",
             help="Run folders, or folders that hold runs; then strip, ladder, effects, bump, ranks, pair, chain,"
-            " calibration or steps.",
+            " calibration, steps or along.",
         ),
     ],
     out: Annotated[
@@ -100,7 +100,7 @@ def plot(
     end: Annotated[str | None, typer.Option("--to", help="The last protocol of the ladder.")] = None,
     protocol: Annotated[
         str | None,
-        typer.Option("--protocol", help="Point it out (strip), put it first (bump), this alone (ranks, steps)."),
+        typer.Option("--protocol", help="Point it out (strip), put it first (bump), this alone (ranks, steps, along)."),
     ] = None,
     rank: Annotated[
         bool | None, typer.Option("--rank/--value", help="Ranks or values, of strip and bump.", show_default=False)
@@ -111,7 +111,7 @@ def plot(
 
     strip: all numbers of a model; ladder: from one number to another; effects: what each axis of the protocols does;
     bump: models over protocols; ranks: whether the order holds; pair: two models compared; steps: a number over the
-    checkpoints of training runs.
+    checkpoints of training runs; along: answers along a model's thoughts.
     """
     from choicewise.page.charts.kinds import KINDS, draw, find_kind
     from choicewise.page.study import read_study

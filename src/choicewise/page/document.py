@@ -19,7 +19,7 @@ from choicewise.errors import UsageError
 from choicewise.page import item_views, sections
 from choicewise.page import study as study_data
 from choicewise.page.again import recipe
-from choicewise.page.charts import bump, calibration, lanes, steps, strip
+from choicewise.page.charts import along, bump, calibration, lanes, steps, strip
 from choicewise.page.charts import chain as chain_chart
 from choicewise.page.charts.steps import Trained
 from choicewise.page.embed import (
@@ -52,7 +52,6 @@ from choicewise.report.findings import sentences
 from choicewise.report.tables import average_tables
 from choicewise.results.finding import finding
 from choicewise.results.ladder import Effect
-from choicewise.util import text
 from choicewise.util.files import disk_errors, new_folder, write_text
 from choicewise.util.jsonio import page_json
 from choicewise.util.text import counted, quoted, shortened
@@ -123,31 +122,12 @@ def document(
         style=_markup(style),
         scripts=[_markup(renderer), _markup(script)],
         data=[Embedded(each.name, each.type, _markup(each.text)) for each in data],
-        about=about(content.study, day),
+        about=sections.about(content.study, day),
         board=board,
         inside=inside.count,
         beside=sum(len(part.items) for part in parts),
         parts=parts,
     )
-
-
-def about(study: Study, day: str) -> str:
-    """What was measured, in a line."""
-    datasets = list(dict.fromkeys(run.manifest.dataset.name for run in study.runs))
-    least, most = (extreme(len(run.rows) + len(run.other_metrics) for run in study.runs) for extreme in (min, max))
-    asked = [run.items for run in study.runs]
-    several = len(study.runs) > 1
-    models = dict.fromkeys(run.manifest.model.name for run in study.runs)
-    words = [
-        text.listed([text.shortened(name, 40) for name in datasets]),
-        text.counted(len(models) if len(datasets) > 1 else len(study.runs), "model")
-        if several
-        else text.shortened(study.labels[0]),
-        (text.counted(most, "number") if least == most else f"{least} to {most} numbers") + " each" * several,
-        text.counted(max(asked), "item") if min(asked) == max(asked) else f"{min(asked):,} to {max(asked):,} items",
-        day,
-    ]
-    return " · ".join(words)
 
 
 ROOM = 1_500_000
@@ -277,6 +257,11 @@ class Content:
         return stated_probabilities(self.study)
 
     @cached_property
+    def thoughts(self) -> list[along.Along]:
+        """Answers along thoughts, of the first runs."""
+        return along.shown_along(self.study)
+
+    @cached_property
     def sheets(self) -> list[sections.Sheet]:
         """F: what each protocol asks."""
         return sections.sheets(self.study)
@@ -392,6 +377,8 @@ def _shown(content: Content) -> dict[str, Any]:
         "metrics": content.metrics,
         "chains": [_chain(each) for each in content.stated if each.chains],
         "calibrations": [_calibration(each) for each in content.stated if each.calibrated],
+        "along": [(each, *_drawn("along", along.values(each.known))) for each in content.thoughts],
+        "along_columns": along.COLUMNS,
         "listed": content.listed,
         "item_rows": [item_views.first_rows(each) for each in content.listed],
         "sheets": content.sheets,
@@ -413,6 +400,7 @@ def _contents(content: Content) -> list[tuple[str, str, bool]]:
         ("training", "Over training", bool(content.trained)),
         ("chain", "From probability to accuracy", any(each.chains for each in content.stated)),
         ("calibration", "Is it calibrated?", any(each.calibrated for each in content.stated)),
+        ("along", "Along the thought", bool(content.thoughts)),
         ("items", "Items", any(each.index.ids for each in content.listed)),
         ("protocols", "Protocols", bool(content.study.protocols)),
         ("warnings", "Warnings", True),
@@ -445,6 +433,11 @@ def _compared(content: Content, pair: study_data.Pair) -> tuple[dict[str, Any], 
     """What is said of a pair, its drawing where there is one, and the values of that."""
     values = content.pair_values(pair)
     return sections.pair_data(content.study, pair), drawing(_SPECS["pair"], values) if values else None, values
+
+
+def _drawn(name: str, values: Sequence[Record]) -> tuple[Any, str]:
+    """The drawing of these values, and how to read it."""
+    return drawing(_SPECS[name], values), _caption(name, values)
 
 
 def _state(specs: Specifications, name: str, values: Sequence[Record]) -> dict[str, Any]:
@@ -583,6 +576,7 @@ _SPECS: Mapping[str, Spec] = {
     "chain": lambda values, width: chain_chart.spec(values, width=width),
     "calibration": lambda values, width: calibration.spec(values, calibration.SIDE),
     "steps": lambda values, width: steps.spec(values, width=width),
+    "along": lambda values, width: along.spec(values, width=width),
 }
 """The charts of a page."""
 
@@ -596,5 +590,6 @@ _CAPTIONS: Mapping[str, Callable[[Sequence[Record]], str]] = {
     "pair": lanes.pair_caption,
     "chain": chain_chart.caption,
     "steps": steps.caption,
+    "along": along.caption,
 }
 """What stands below them."""

@@ -25,6 +25,26 @@ from choicewise.results.rows import Row
 from choicewise.util import text
 from choicewise.util.text import counted, percent, points, probability, ranks, shown
 
+
+def about(study: Study, day: str) -> str:
+    """What was measured, in a line."""
+    datasets = list(dict.fromkeys(run.manifest.dataset.name for run in study.runs))
+    least, most = (extreme(len(run.rows) + len(run.other_metrics) for run in study.runs) for extreme in (min, max))
+    asked = [run.items for run in study.runs]
+    several = len(study.runs) > 1
+    models = dict.fromkeys(run.manifest.model.name for run in study.runs)
+    words = [
+        text.listed([text.shortened(name, 40) for name in datasets]),
+        text.counted(len(models) if len(datasets) > 1 else len(study.runs), "model")
+        if several
+        else text.shortened(study.labels[0]),
+        (text.counted(most, "number") if least == most else f"{least} to {most} numbers") + " each" * several,
+        text.counted(max(asked), "item") if min(asked) == max(asked) else f"{min(asked):,} to {max(asked):,} items",
+        day,
+    ]
+    return " · ".join(words)
+
+
 NUMBER_COLUMNS = (
     ("protocol", ""),
     ("family", ""),

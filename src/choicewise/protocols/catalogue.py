@@ -397,7 +397,14 @@ def _resolve(selector: str, possible: Possible) -> dict[str, Protocol]:
         return protocols_between(start, end, names(), possible)
     plain, form = plain_name(selector)
     if form is not None:
-        return in_chat(_resolve(plain, possible), form)
+        try:
+            return in_chat(_resolve(plain, possible), form)
+        except ProtocolError:
+            if CHANGES not in plain or "|" in plain:
+                raise
+        change = f",chat={form}"  # of axes that mean something in a chat alone
+        chats = _resolve(with_changes(plain, change[1:]), possible)
+        return {chat_name(name.replace(change, ""), form): protocol for name, protocol in chats.items()}
     if "|" in selector:
         protocol = parse_signature(selector)
         return {names().get(protocol, short_signature(protocol)): protocol}

@@ -20,6 +20,7 @@ from choicewise.protocols.metrics import ABSTAINING, METRICS
 from choicewise.protocols.preparations import NAMES as PREPARATIONS
 from choicewise.protocols.preparations import abstains, fields_shown
 from choicewise.protocols.readings import (
+    ALONG,
     CALIBRATIONS,
     CHOOSING,
     CONDITIONAL,
@@ -83,7 +84,8 @@ class Protocol:
 
     A prompt is ``header + separator.join([question + answer, ... one per shot ..., question]) + proposal``; each choice
     is scored as ``continuation`` after it.  Without a proposal all choices of an item have the same prompt.  Reading
-    ``chain-of-thought`` puts a sampled text before the proposal, which ends before ``separator``.
+    ``chain-of-thought`` puts a sampled text before the proposal, which ends before ``separator``; ``along-thought`` a
+    share of the thought that the model writes, closed by the chat template's bytes.
 
     ``stop`` holds the texts before the first of which generated text ends, one a line; one that begins with a line
     break stands alone.  ``template``: what the chat template is told by name, ``NAME=VALUE`` a line.  ``thought``: what
@@ -129,7 +131,7 @@ class Protocol:
     new_tokens: int | None = _axis(None, _REQUEST)
     stop: str | None = _axis(None, _REQUEST)
     chains: int | None = _axis(None, _REQUEST)
-    score: str = _axis("sum", _SCORE, *SCORES, *SELECT, *OVER_CHAINS, "none")
+    score: str = _axis("sum", _SCORE, *dict.fromkeys([*SCORES, *SELECT, *OVER_CHAINS, *ALONG, "none"]))
     null: str | None = _axis(None, _SCORE)
     outside: str = _axis("keep", _SCORE, "keep", "top100=-100")
     calibration: str = _axis("none", _SCORE, *CALIBRATIONS)
@@ -228,7 +230,8 @@ def begins(protocol: Protocol) -> bool:
     what the user says, as in its tasks of several inputs.  After a chain of thought the assistant speaks already.
     """
     proposal = protocol.proposal
-    return bool(proposal) and "chains" not in READINGS[protocol.reading].takes and not names_choice(proposal)
+    reading = READINGS[protocol.reading]
+    return bool(proposal) and not ("chains" in reading.takes or reading.along or names_choice(proposal))
 
 
 def names_choice(template: str) -> bool:
@@ -245,7 +248,8 @@ def said(protocol: Protocol, template: str) -> str:
     """
     if protocol.chat == "none" or "chains" in READINGS[protocol.reading].takes:
         return template
-    if begins(protocol) and not protocol.proposal[-1].isspace():
+    begun = protocol.proposal if READINGS[protocol.reading].along or begins(protocol) else ""
+    if begun and not begun[-1].isspace():
         return template
     if READINGS[protocol.reading].several:
         return "\n".join(line.lstrip() for line in template.split("\n"))
@@ -361,15 +365,6 @@ def unused(protocol: Protocol, content: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in content if name not in shown and not (name == BLANK and fills))
 
 
-def unused_by(protocols: Mapping[str, Protocol], content: Iterable[str]) -> dict[tuple[str, ...], list[str]]:
-    """Content → the protocols that leave just that out; nothing for those that leave nothing out."""
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for name, protocol in protocols.items():
-        groups.setdefault(unused(protocol, content), []).append(name)
-    groups.pop((), None)
-    return groups
-
-
 def _spell(value: str | int | None) -> str:
     if value is None:
         return "-"
@@ -426,8 +421,10 @@ def _asked(protocol: Protocol, reading: Reading) -> Iterator[str]:
             f"reading {name} takes {few} to {many} different continuations, one a line; continuation is "
             f"{protocol.continuation!r}"
         )
-    # chains that can't be drawn again, or can't be told from what follows them
     proposal = protocol.proposal
+    if reading.along and names_choice(proposal):
+        yield f"reading {name} has proposal {proposal!r}; it needs one text for all options, as the answer begins with"
+    # chains that can't be drawn again, or can't be told from what follows them
     if "chains" not in reading.takes:
         return
     if protocol.seed is None:
@@ -519,7 +516,7 @@ def _stated(protocol: Protocol, reading: Reading) -> Iterator[str]:
         yield f"axis stop is {protocol.stop!r}; it holds a text a line, none of them empty"
     if protocol.cut != "read" and not reading.text:
         yield f"axis cut is {protocol.cut}; reading {name} reads no text that could be cut"
-    if protocol.thought_tokens is not None and not reading.text:
+    if protocol.thought_tokens is not None and "thought_tokens" not in takes:
         yield f"axis thought_tokens is {protocol.thought_tokens}; reading {name} generates no thought and answer"
     if protocol.thought_tokens == 0:
         yield "axis thought_tokens is 0, which leaves no thought; write thought=close for that"
@@ -529,6 +526,8 @@ def _stated(protocol: Protocol, reading: Reading) -> Iterator[str]:
         yield f"outside {protocol.outside} is about the tokens of reading loglikelihood, not {name}"
     # what has no place among the messages of a chat, or would be the same answer twice
     if protocol.chat == "none":
+        if reading.along:
+            yield f"reading {name} closes thoughts with the bytes of a chat template; use chat message, or turns"
         for axis, neutral in (("system", None), ("template", None), ("thought", "keep"), ("thought_tokens", None)):
             if (stated := getattr(protocol, axis)) != neutral:
                 yield f"axis {axis} is {stated!r}, but chat is none; use chat turns or message"
@@ -537,8 +536,8 @@ def _stated(protocol: Protocol, reading: Reading) -> Iterator[str]:
         template_arguments(protocol.template)
     except ProtocolError as error:
         yield error.message
-    if protocol.thought == "close" and protocol.thought_tokens is not None:
-        yield f"thought is close and thought_tokens {protocol.thought_tokens}; one that is closed at once has none"
+    if protocol.thought == "close" and (protocol.thought_tokens is not None or reading.along):
+        yield f"thought is close, under reading {name} with thought_tokens; one that is closed at once has none"
     if protocol.requests is not None:
         yield f"chat is {protocol.chat}, but the requests were rendered elsewhere; it must be none"
     if "shots" not in reading.takes:

@@ -23,6 +23,9 @@ DRAWING = ("cyclic-5%",)  # views that draw items at random, and need a seed
 PERMUTED = ("cyclic", "full")  # views that show every item in several orders of its options
 CONTENT_FREE = ("N/A", "", "[MASK]")  # texts that say nothing, for question and options (Zhao et al. 2021)
 OVER_CHAINS = ("marginal", "vote")  # what is made of an option's probabilities after several chains of thought
+ALONG = {"at_0": 0.0, "at_25": 0.25, "at_50": 0.5, "at_75": 0.75, "sum": 1.0}
+"""Scores along a thought, and after which share of its tokens each is observed."""
+
 _CORRECTED = frozenset({"shots", "correction"})
 CHOOSING = ("argmax", "greedy-match")  # decisions that are made from scores
 
@@ -36,15 +39,16 @@ class Reading:
     ``lines``: fewest and most continuations of one choice, one a line of the axis ``continuation``; (1, 1) takes the
     axis as one text, newlines included.
     ``takes``: optional axes that mean something for it: ``outside``, ``views``, ``shots``, ``chains``, ``new_tokens``,
-    and ``correction`` where a boundary policy may correct its log-likelihoods.
+    ``thought_tokens``, and ``correction`` where a boundary policy may correct its log-likelihoods.
     ``fits`` and ``boundaries``: values of the axes ``fit`` and ``boundary`` that it can follow; empty for all.
     ``enclosed``: whether it asks whole texts, after which the tokenizer may put tokens of its own.
     ``proposal``: whether the axis of that name must name the option, because the continuations don't.
     ``one_likelihood``: whether it observes one log-likelihood of each choice and nothing else, so that numeric noise
     has a known effect.  ``text``: whether a rule reads its answer from generated text.  ``renormalised``: whether it
     changes the model's probabilities before they are scored.  ``unordered``: whether the list of options is shown as a
-    set, so that nothing may name their places.  ``family``: what it asks for (:mod:`choicewise.protocols.protocol`),
-    empty where the continuation says it.
+    set, so that nothing may name their places.  ``along``: whether it cuts the thought that the model writes, closes
+    it, and scores after it.  ``family``: what it asks for (:mod:`choicewise.protocols.protocol`), empty where the
+    continuation says it.
     """
 
     about: str
@@ -60,6 +64,7 @@ class Reading:
     text: bool = False
     renormalised: bool = False
     unordered: bool = False
+    along: bool = False
     family: str = ""
 
     @property
@@ -123,7 +128,7 @@ READINGS: Mapping[str, Reading] = {
         "greedy text after the context, and its tokens' scores",
         (*SUMS, *TOKENWISE, "none"),
         needs=(Generation,),
-        takes=frozenset({"shots", "new_tokens"}),
+        takes=frozenset({"shots", "new_tokens", "thought_tokens"}),
         text=True,
         family="generated answers",
     ),
@@ -164,6 +169,16 @@ READINGS: Mapping[str, Reading] = {
         takes=frozenset({"shots", "new_tokens", "chains"}),
         fits=("drop-last-shot", "refuse"),
         family="chains of thought",
+    ),
+    "along-thought": Reading(
+        "log P(continuation | context, a share of the model's own thought, its closing, proposal)",
+        tuple(ALONG),
+        needs=(Generation, Span),
+        takes=frozenset({"shots", "new_tokens", "thought_tokens"}),
+        fits=("drop-last-shot", "refuse"),
+        boundaries=("joint", "separate", "count", "lcp"),
+        along=True,
+        family="along a thought",
     ),
     "pseudo-loglikelihood": _pseudo("log P of every token of the continuation with it alone hidden, the rest visible"),
     "pseudo-loglikelihood-within-word": _pseudo("the same with the later tokens of its word hidden as well"),

@@ -328,8 +328,9 @@ def _asked(asked: AskedPrompt) -> Iterator[str]:
     context: str | None = None
     for scored, *nulls in asked.beside:
         if scored.context is not None and scored.context != context:
-            chained = "chains" in READINGS[asked.reading].takes
-            own = "after the chain of the same part" if chained else "with a prompt of its own"
+            reading = READINGS[asked.reading]
+            own = "after the chain of the same part" if "chains" in reading.takes else "with a prompt of its own"
+            own = "without a thought; every further part comes after more of it" if reading.along else own
             yield from (own, _RULE, *visible(scored.context).split("\n"), _RULE)
             context = scored.context
         alike = [each for each in nulls if _same_tokens(each, scored)]

@@ -5,32 +5,27 @@ A form is what is asked about scored tokens: a span, the model's own loss, blank
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
 from choicewise.errors import ModelError, ProtocolError
-from choicewise.protocols.protocol import COUNTING, Protocol, stop_texts
-from choicewise.protocols.readings import READINGS
+from choicewise.protocols.protocol import COUNTING, Protocol
 from choicewise.questions import (
     Blanks,
-    Conclusion,
     Cosine,
-    Generation,
-    Ids,
     MaskedLoss,
     Rendition,
-    Sampling,
     SetSpan,
     Span,
 )
-from choicewise.records import GENERATED
+from choicewise.requests.generated import AlongAsker, ChainOfThoughtAsker, GenerateAsker, refused_inside
 from choicewise.requests.request import (
     Answerer,
+    Asker,
     BlockQuestion,
     ChoiceGroup,
     FittedRequest,
@@ -38,109 +33,24 @@ from choicewise.requests.request import (
     PromptRows,
     Request,
     fit_requests,
+    longest,
+    longest_after_query,
     one_context,
 )
-from choicewise.thoughts import left_open
 from choicewise.tokens.boundary import (
     ChoiceQuestion,
     char_spans,
     choice_questions_batch,
-    cut,
     ends_before,
     fit_span,
     package_spans,
     select_spans,
 )
 from choicewise.tokens.encode import Encodings
-from choicewise.tokens.tokenizer import Tokenizer, common_prefix, thought_marks
+from choicewise.tokens.tokenizer import Tokenizer, common_prefix
 
 OTHER_TEXT = "a token straddles the end of the context or of the null context, so that they have other text scored"
 _EMPTY = "an empty choice has no hidden state of its own to compare"
-
-
-def inside_thought(opened: str) -> str:
-    """Why nothing is scored after a prompt that ends in the thought which ``opened`` begins."""
-    return (
-        f"ends in an open thought ({opened}), inside which nothing is scored; close it (thought=close), tell the "
-        "template not to think (template=enable_thinking=false), or use a protocol that generates an answer"
-    )
-
-
-def _refused_inside(prompt: PromptRows, each: FittedRequest, contexts: Iterable[str]) -> bool:
-    """Whether one of the ``contexts`` of a request ends in an open thought, so that it is refused."""
-    opened = next(filter(None, map(left_open, contexts)), "")
-    if opened:
-        prompt.block.refuse(prompt.protocol, each.request.item, f"the prompt {inside_thought(opened)}")
-    return bool(opened)
-
-
-class Asker:
-    """How a reading asks, to be said by each."""
-
-    def texts(self, request: Request) -> list[ChoiceGroup]:
-        """Which texts are sent after which contexts, before these are fitted into a model's window."""
-        return [one_context(request, request.context())]
-
-    def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
-        """For each request, the input tokens that must stay free after its context."""
-        return [0] * len(requests)
-
-    def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
-        """Add the questions and rows of requests that fit."""
-        raise NotImplementedError
-
-    def ask_null(self, prompt: PromptRows, null: str, requests: Sequence[Request]) -> None:
-        """Add the questions and rows for the continuations after the ``null`` context."""
-        raise ProtocolError(f"reading {prompt.protocol.reading} has no score that compares with a null context")
-
-
-class _ChainOfThoughtAsker(Asker):
-    def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
-        chain = prompt.protocol.new_tokens or 0
-        return [chain + tokens - 1 for tokens in _longest_after_query(prompt.encodings, requests)]
-
-    def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
-        """Part r of a choice is the choice after chain r; the chains are the parts of no choice."""
-        encodings, protocol = prompt.encodings, prompt.protocol
-        fitted = [each for each in fitted if not _refused_inside(prompt, each, [each.context])]
-        prompt_tokens = encodings.contexts([each.context for each in fitted])
-        contexts = [each.context + each.request.proposals[0] for each in fitted]
-        texts, gold = [each.request.continuations for each in fitted], [each.request.gold for each in fitted]
-        located = choice_questions_batch(encodings, protocol.boundary, contexts, texts, gold)
-        for each, tokens, choices in zip(fitted, prompt_tokens, located, strict=True):
-            prompt.add_request(each)
-            after_prompt = [_chain_of_thought_choice(choice, tokens) for choice in choices]
-            item, own = each.request.item.id, each.request.proposals[0]  # the choices' own context lacks the chain
-            for number in range(protocol.chains or 0):
-                sampling = Sampling.of(protocol.seed or 0, item, number)
-                stops = (protocol.separator.encode(),)
-                chain = Generation(tokens, protocol.new_tokens or 0, stops, sampling, **_thinking(prompt, each.request))
-                prompt.add_span(item, (GENERATED, number), chain)
-                for index, (text, choice) in enumerate(zip(each.request.continuations, after_prompt, strict=True)):
-                    question = Conclusion(chain, choice.span) if isinstance(choice.span, Span) else None
-                    prompt.add_span(item, (index, number), question, context=own, continuation=text, choice=choice)
-
-
-def _chain_of_thought_choice(choice: ChoiceQuestion, prompt: Ids) -> ChoiceQuestion:
-    """The part of a choice that follows ``prompt``, where a chain comes between."""
-    if not isinstance(choice.span, Span):
-        return choice
-    if not np.array_equal(choice.span.context[: len(prompt)], prompt):
-        return choice.refused("the proposal shares a token with the question; begin it with a line break")
-    return choice.without(len(prompt))._replace(tokens_dropped=0)
-
-
-def longest(encodings: Encodings, texts: Sequence[Sequence[str]]) -> list[int]:
-    """The tokens of the longest text in each of ``texts``, encoded by itself; 0 where there is none."""
-    encodings.add_plain(text for group in texts for text in group)
-    return [max((len(encodings.plain[text]) for text in group), default=0) for group in texts]
-
-
-def _longest_after_query(encodings: Encodings, requests: Sequence[Request]) -> list[int]:
-    """For each request the tokens of its longest proposal and its longest continuation, encoded by themselves."""
-    proposals = longest(encodings, [request.proposals for request in requests])
-    continuations = longest(encodings, [[text for part in request.parts for text in part] for request in requests])
-    return [sum(pair) for pair in zip(proposals, continuations, strict=True)]
 
 
 def _shared_context(request: Request, context: str) -> list[ChoiceGroup]:
@@ -214,7 +124,7 @@ class ChoiceAsker(Asker):
 
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
         """What the longest text after the query takes."""
-        longest = _longest_after_query(prompt.encodings, requests)
+        longest = longest_after_query(prompt.encodings, requests)
         return [self.form.reserve(prompt.encodings, tokens) for tokens in longest]
 
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
@@ -227,7 +137,7 @@ class ChoiceAsker(Asker):
         kept = [
             place
             for place, (each, groups) in enumerate(zip(fitted, grouped, strict=True))
-            if not _refused_inside(prompt, each, {group.context for group in groups})
+            if not refused_inside(prompt, each, {group.context for group in groups})
         ]
         fitted, grouped = [fitted[place] for place in kept], [grouped[place] for place in kept]
         policy = prompt.protocol.boundary
@@ -412,12 +322,12 @@ class _EmbeddingAsker(Asker):
 
 class _SetAsker(Asker):
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
-        return [tokens - 1 for tokens in _longest_after_query(prompt.encodings, requests)]
+        return [tokens - 1 for tokens in longest_after_query(prompt.encodings, requests)]
 
     def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
         """What stands before the options, each option and what stands after them is encoded by itself."""
         encodings, limit = prompt.encodings, prompt.limit
-        fitted = [each for each in fitted if not _refused_inside(prompt, each, [each.context])]
+        fitted = [each for each in fitted if not refused_inside(prompt, each, [each.context])]
         befores = [_before_set(each.request, each.context) for each in fitted]
         encodings.add_plain(text for each in fitted for text in (*each.request.listed, each.request.after))
         texts, gold = [each.request.continuations for each in fitted], [each.request.gold for each in fitted]
@@ -447,54 +357,12 @@ def _before_set(request: Request, context: str) -> str:
     return context[: len(context) - len(request.after) - sum(map(len, request.listed))]
 
 
-def _thinking(prompt: PromptRows, request: Request, context: str = "") -> dict[str, Any]:
-    """What a generation after ``context`` is told of thoughts (:class:`~choicewise.questions.Generation`)."""
-    tokenizer, opened = prompt.encodings.tokenizer, left_open(context)
-    template = None if request.chat is None else request.chat.template
-    thinks = bool(opened) or (template is not None and template.may_think)
-    return {"opened": opened if thinks else None, "marks": thought_marks(tokenizer)}
-
-
-class _GenerateAsker(Asker):
-    def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
-        """What the answer takes, and before it the thought and what closes it."""
-        own = (prompt.protocol.new_tokens or 0) + (prompt.protocol.thought_tokens or 0)
-        closings = (self._closing(prompt, request) for request in requests)
-        return [own + (0 if each is None else len(each)) for each in closings]
-
-    def _closing(self, prompt: PromptRows, request: Request) -> Ids | None:
-        """The tokens that close a thought at its limit; None where it has none, or where a server closes it."""
-        chat = request.chat
-        if prompt.protocol.thought_tokens is None or chat is None or chat.template is None or not chat.template.text:
-            return None
-        return prompt.encodings.tokenizer.encode([chat.template.closing(chat.told)], special=False)[0]
-
-    def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
-        """The oracle gets the stripped texts of the right choice and of the one before it."""
-        protocol, limit = prompt.protocol, prompt.limit
-        new_tokens, stops = protocol.new_tokens or 0, tuple(map(str.encode, stop_texts(protocol.stop)))
-        contexts = prompt.encodings.contexts([each.context for each in fitted])
-        for each, tokens in zip(fitted, contexts, strict=True):
-            context, dropped = tokens, 0
-            closing, thought = self._closing(prompt, each.request), protocol.thought_tokens
-            if each.cut_end or protocol.fit == "cut-start":
-                after = new_tokens + (thought or 0) + (0 if closing is None else len(closing))
-                context, dropped = cut(tokens, limit - after, start=not each.cut_end)
-            item, texts = each.request.item, each.request.continuations
-            choices = [texts[index].strip() for index in (item.gold[0], item.gold[0] - 1)]
-            right, wrong = prompt.encodings.tokenizer.encode(choices, special=False)
-            told = _thinking(prompt, each.request, each.context)
-            told |= {"thought": thought, "closing": closing}
-            question = Generation(context, new_tokens, stops, right=right, wrong=wrong, **told)
-            prompt.add_request(each, dropped)
-            prompt.add_span(item.id, (GENERATED, 0), question, choice=ChoiceQuestion(None, tokens_dropped=dropped))
-
-
 ASKERS: dict[str, Asker] = {
-    "chain-of-thought": _ChainOfThoughtAsker(),
+    "along-thought": AlongAsker(),
+    "chain-of-thought": ChainOfThoughtAsker(),
     "embedding": _EmbeddingAsker(),
     "encoder-decoder": ChoiceAsker(form=_RenditionForm(lambda encodings, _: len(encodings.suffix), _rendition)),
-    "generate": _GenerateAsker(),
+    "generate": GenerateAsker(),
     "loglikelihood": ChoiceAsker(),
     "masked": ChoiceAsker(form=Form(lambda _, tokens: tokens, lambda span, *_: MaskedLoss(span))),
     "noisy-channel": _NoisyChannelAsker(groups=_noisy_channel_groups),
@@ -529,25 +397,3 @@ def add_requests(block: PreparedBlock, protocol: Protocol, requests: Sequence[Re
 def add_null(block: PreparedBlock, protocol: Protocol, null: str, requests: Sequence[Request], model: Answerer) -> None:
     """Ask for the continuations of ``requests`` after the ``null`` context, each distinct text once."""
     ASKERS[protocol.reading].ask_null(PromptRows(block, protocol, model), null, requests)
-
-
-def rendered_line(request: Request, reading: str) -> dict[str, Any]:
-    """A request as a line of :func:`read_rendered`: the texts that ``reading`` sends, before they are fitted.
-
-    Where a choice has several texts, ``choices``, parallel to ``continuations``, says which choice each is of, and
-    ``gold`` counts choices.  ``proposal`` follows every chain of thought, and the continuations follow it.  ``set``:
-    the options that the context shows in no order, and what it ends with after them.
-    """
-    groups = ASKERS[reading].texts(request)
-    contexts = [group.context for group in groups for _ in group.continuations]
-    places = [place for group in groups for place in group.places]
-    line: dict[str, Any] = {"item": request.item.id, "subject": request.item.subject}
-    line |= {"contexts": contexts} if any(group.own for group in groups) else {"context": contexts[0]}
-    line |= {"continuations": [text for group in groups for text in group.continuations], "gold": list(request.gold)}
-    if len(places) > len(request.options):
-        line["choices"] = [choice for choice, _ in places]
-    if "chains" in READINGS[reading].takes:
-        line["proposal"] = request.proposals[0]
-    if READINGS[reading].unordered:
-        line["set"] = {"options": list(request.listed), "after": request.after}
-    return line

@@ -22,7 +22,8 @@ from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS, template_a
 from choicewise.protocols.shots import FRESH, has_examples, sample
 from choicewise.questions import Span
 from choicewise.records import Place, Selection
-from choicewise.requests.ask import add_null, add_requests, inside_thought
+from choicewise.requests.ask import add_null, add_requests
+from choicewise.requests.generated import inside_thought
 from choicewise.requests.render import Refusal, RenderedRequests, TemplateSource
 from choicewise.requests.request import Answerer, PreparedBlock, Request
 from choicewise.tokens.chat_template import ChatTemplate
@@ -331,9 +332,15 @@ def open_thought(protocol: Protocol, model: str, template: ChatTemplate | None) 
         return None
     told = template_arguments(protocol.template)
     opened = template.opens(told, "The answer is" if begins(protocol) else "")
-    if protocol.thought == "close" and (opened or not template.text):
+    reading = READINGS[protocol.reading]
+    if reading.along and template.text and not (opened or template.may_think):
+        return (
+            f"the chat template of {model} knows no thought, along which reading {protocol.reading} would ask; use "
+            "reading loglikelihood, or a model that thinks"
+        )
+    if reading.along or (protocol.thought == "close" and (opened or not template.text)):
         template.closing(told)
-    elif opened and not READINGS[protocol.reading].text:
+    elif opened and not reading.text:
         return f"the chat template of {model} {inside_thought(opened)}"
     return None
 

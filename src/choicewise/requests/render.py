@@ -16,8 +16,9 @@ from choicewise.data.items import Item
 from choicewise.errors import DataError
 from choicewise.protocols.preparations import abstains, prepare
 from choicewise.protocols.protocol import NEUTRAL, Protocol, begins, fill, names_choice, said
-from choicewise.protocols.readings import CONTENT_FREE, DRAWING, MOST, READINGS, VIEWS, Order, template_arguments
+from choicewise.protocols.readings import ALONG, CONTENT_FREE, DRAWING, MOST, READINGS, VIEWS, Order, template_arguments
 from choicewise.protocols.shots import drawn_items, is_same, sample, shown_to_themselves
+from choicewise.requests.ask import ASKERS
 from choicewise.requests.request import Chat, Request, View, joined
 from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.util.jsonio import lines_digest
@@ -195,6 +196,31 @@ def render(
     )
 
 
+def rendered_line(request: Request, reading: str) -> dict[str, Any]:
+    """A request as a line of :func:`read_rendered`: the texts that ``reading`` sends, before they are fitted.
+
+    Where a choice has several texts, ``choices``, parallel to ``continuations``, says which choice each is of, and
+    ``gold`` counts choices.  ``proposal`` follows every chain of thought, and the continuations follow it.  ``set``:
+    the options that the context shows in no order, and what it ends with after them.  ``along``: after which shares of
+    the thought that the model writes they are asked; the contexts are those without one.
+    """
+    groups = ASKERS[reading].texts(request)
+    contexts = [group.context for group in groups for _ in group.continuations]
+    places = [place for group in groups for place in group.places]
+    line: dict[str, Any] = {"item": request.item.id, "subject": request.item.subject}
+    line |= {"contexts": contexts} if any(group.own for group in groups) else {"context": contexts[0]}
+    line |= {"continuations": [text for group in groups for text in group.continuations], "gold": list(request.gold)}
+    if len(places) > len(request.options):
+        line["choices"] = [choice for choice, _ in places]
+    if "chains" in READINGS[reading].takes:
+        line["proposal"] = request.proposals[0]
+    if READINGS[reading].unordered:
+        line["set"] = {"options": list(request.listed), "after": request.after}
+    if READINGS[reading].along:
+        line["along"] = list(ALONG.values())
+    return line
+
+
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if line.strip():
@@ -209,6 +235,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def _request(row: dict[str, Any], number: int) -> Request:
     told = {"choices": "several texts of a choice", "proposal": "a sampled chain of thought", "set": "options as a set"}
+    told["along"] = "shares of the model's own thought"
     for key, meaning in told.items():
         if key in row:
             raise ValueError(f"its key {key} says that it is asked with {meaning}; render it with another protocol")

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Protocol as Structural
 
 from choicewise.data.items import Item
-from choicewise.errors import ModelError
+from choicewise.errors import ModelError, ProtocolError
 from choicewise.protocols.protocol import APART, COUNTING, Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Blanks, Conclusion, Cosine, Generation, Ids, MaskedLoss, Rendition, Span
@@ -329,6 +329,39 @@ def one_context(request: Request, context: str) -> ChoiceGroup:
     texts = tuple(text for texts in request.parts for text in texts)
     right = tuple(index for index, (choice, _) in enumerate(places) if choice in request.gold)
     return ChoiceGroup(context, False, texts, places, right)
+
+
+class Asker:
+    """How a reading asks, to be said by each."""
+
+    def texts(self, request: Request) -> list[ChoiceGroup]:
+        """Which texts are sent after which contexts, before these are fitted into a model's window."""
+        return [one_context(request, request.context())]
+
+    def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
+        """For each request, the input tokens that must stay free after its context."""
+        return [0] * len(requests)
+
+    def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
+        """Add the questions and rows of requests that fit."""
+        raise NotImplementedError
+
+    def ask_null(self, prompt: PromptRows, null: str, requests: Sequence[Request]) -> None:
+        """Add the questions and rows for the continuations after the ``null`` context."""
+        raise ProtocolError(f"reading {prompt.protocol.reading} has no score that compares with a null context")
+
+
+def longest(encodings: Encodings, texts: Sequence[Sequence[str]]) -> list[int]:
+    """The tokens of the longest text in each of ``texts``, encoded by itself; 0 where there is none."""
+    encodings.add_plain(text for group in texts for text in group)
+    return [max((len(encodings.plain[text]) for text in group), default=0) for group in texts]
+
+
+def longest_after_query(encodings: Encodings, requests: Sequence[Request]) -> list[int]:
+    """For each request the tokens of its longest proposal and its longest continuation, encoded by themselves."""
+    proposals = longest(encodings, [request.proposals for request in requests])
+    continuations = longest(encodings, [[text for part in request.parts for text in part] for request in requests])
+    return [sum(pair) for pair in zip(proposals, continuations, strict=True)]
 
 
 def first_tokens(question: BlockQuestion) -> Ids:

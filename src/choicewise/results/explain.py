@@ -272,7 +272,7 @@ def _scored(
     answers: Mapping[str, Record],
     chains: Mapping[int, int],
 ) -> ScoredContinuation:
-    """``chains``: tokens between the context and what is scored, by part."""
+    """``chains``: tokens between the context and what is scored, by part; those of a thought the answer says."""
     answer, *corrections = (answers.get(span[column] or "") for column in KEYS)
     before, after = map(_total, corrections)
     context = span["null"] if span["null"] is not None else span["context"] or request["context"] or ""
@@ -290,7 +290,8 @@ def _scored(
     columns = ("choice", "part", "null", "context", "continuation", "context_tokens", "tokens_dropped", "bos")
     about = {name: span[name] for name in (*columns, "merged", "noncanonical", "lossy", "unknown")}
     if span["choice"] != GENERATED:
-        about["context_tokens"] += chains.get(span["part"], 0)
+        along = 0 if answer is None else answer["thought_tokens"] or 0
+        about["context_tokens"] += chains.get(span["part"], 0) + along
     about |= {"missing": missing, "before": before, "after": after, "total": total, "value": value}
     known = None if answer is None else answer["token_count"]
     bound = answer is not None and bool(answer["at_most"])

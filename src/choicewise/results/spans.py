@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from choicewise.protocols.readings import ALONG
 from choicewise.questions import EOS, FILTERED
 from choicewise.records import GENERATED, KEYS
 from choicewise.scoring import scores
@@ -152,6 +153,19 @@ class ObservedPortion:
             how = {"finish": finish, "thought": thought, "named": bool(counts[place])}
             texts.append(Written.of(row["text"], row["raw"], row["opened"], **how))
         return texts
+
+    def thoughts(self) -> tuple[Floats, Mask]:
+        """Tokens of each item's thought before each part, [parts, items], and whether its limit closed it, [items].
+
+        NaN where nothing was scored along a thought.
+        """
+        spans, parts = self._choice == 0, self._spans["part"].to_numpy()
+        known = pc.fill_null(pc.cast(self._tables.observations["thought_tokens"], pa.float64()), np.nan).to_numpy()
+        kept = np.full((len(ALONG), len(self.items)), np.nan)
+        kept[parts[spans], self._item[spans]] = np.append(known, np.nan)[self._answers[spans]]
+        kept[0] = np.where(np.isnan(kept[-1]), np.nan, 0.0)
+        forced = pc.fill_null(self._tables.observations["forced"], False).to_numpy()
+        return kept, np.asarray(np.append(forced, False)[self._generations], dtype=np.bool_)
 
     def generation(self) -> Continuations:
         """The generated tokens, one row per item."""

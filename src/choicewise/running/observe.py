@@ -23,6 +23,7 @@ from choicewise.questions import (
     MaskedLoss,
     Mass,
     Question,
+    Span,
     TokenScores,
 )
 from choicewise.records import ObservationRow
@@ -34,6 +35,9 @@ from choicewise.tokens.tokenizer import Tokenizer
 
 NO_TOKENS = "the server names no tokens of the text that it generated, so nothing can be scored after it"
 IN_A_THOUGHT = "the text that was generated ends in an open thought, inside which nothing is scored"
+CUT_THOUGHT = "the thought was cut before its end; give it more tokens, or a limit of its own (thought_tokens)"
+ENDLESS = "the model ended in its thought, and answered nothing"
+NO_THOUGHT = "the model wrote no thought before its answer, so there is none to cut"
 """Why what follows a generation has no answer."""
 
 
@@ -52,23 +56,40 @@ def observe(model: Model, wanted: Mapping[str, BlockQuestion]) -> Iterator[Obser
             yield row
     asked: dict[str, TokenQuestion] = {}
     lost: dict[str, tuple[TokenQuestion, str]] = {}
+    kept: dict[str, int] = {}
     for key, question in wanted.items():
         if not isinstance(question, Conclusion):
             if key not in needed:
                 asked[key] = question
             continue
-        chain = generated[question.generation.key]
-        if chain.missing is not None:
-            lost[key] = question.span, chain.missing
-        elif chain.text and not len(chain.tokens):
-            lost[key] = question.span, NO_TOKENS
-        elif split((chain.raw or chain.text or "").encode(errors="replace"), chain.opened or "").open:
-            lost[key] = question.span, IN_A_THOUGHT
+        concluded = _concluded(question, generated[question.generation.key], model.tokenizer)
+        if isinstance(concluded, str):
+            lost[key] = question.span, concluded
         else:
-            asked[key] = question.after(np.asarray(chain.tokens, dtype=np.int32))
+            asked[key], along = concluded
+            kept |= {} if along is None else {key: along}
     bytes_of = token_sizes(model.tokenizer)
     yield from (_unanswered(key, question, reason, bytes_of) for key, (question, reason) in lost.items())
-    yield from _answers(model, asked)
+    for row in _answers(model, asked):
+        yield row._replace(thought_tokens=kept[row.key]) if row.key in kept else row
+
+
+def _concluded(question: Conclusion, chain: ObservationRow, tokenizer: Tokenizer) -> tuple[Span, int | None] | str:
+    """The span to score after ``chain``, and how many tokens of its thought come before; or why nothing is scored."""
+    if chain.missing is not None:
+        return chain.missing
+    if chain.text and not len(chain.tokens):
+        return NO_TOKENS
+    parts = split((chain.raw or chain.text or "").encode(errors="replace"), chain.opened or "")
+    tokens = np.asarray(chain.tokens, dtype=np.int32)
+    if question.cut is None:
+        return IN_A_THOUGHT if parts.open else (question.after(tokens), None)
+    thought = question.generation.cuttable(tokens.tolist(), tokenizer.token_bytes, question.cut.closing)
+    if thought is None:
+        return NO_THOUGHT if not parts.open else CUT_THOUGHT if chain.finish == LENGTH else ENDLESS
+    count = question.cut.kept(thought.end - thought.start)
+    place = thought.start + count
+    return question.after(tokens[:place], unbroken=place in thought.broken), count
 
 
 def _answers(model: Model, questions: Mapping[str, TokenQuestion]) -> Iterator[ObservationRow]:

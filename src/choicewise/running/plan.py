@@ -163,7 +163,7 @@ def unique_tokens(questions: Sequence[BlockQuestion], tokenizer: Tokenizer) -> i
                 spans += parts(question, tokenizer)
             case Conclusion(generation=generation):
                 number = generations.setdefault(generation.key, len(generations))
-                spans.append(question.after(np.full(generation.limit, number, dtype=np.int32)))
+                spans.append(question.after(np.full(question.longest, number, dtype=np.int32)))
             case Generation(sampling=None, limit=1, thought=None):
                 spans.append(_input(question.context))
             case Generation():

@@ -299,7 +299,7 @@ def asked_parts(question: BlockQuestion, tokenizer: Tokenizer) -> Iterator[Quest
     match question:
         case Conclusion():
             yield question.generation
-            yield question.after(np.zeros(question.generation.limit, dtype=np.int32))
+            yield question.after(np.zeros(question.longest, dtype=np.int32))
         case ByteProbability():
             yield from parts(question, tokenizer)
         case _:

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from choicewise.protocols.protocol import Protocol as Recipe
+from choicewise.protocols.readings import ALONG
 from choicewise.scoring.answers import Statuses, Written, judged
 from choicewise.scoring.calibrate import calibrated, calibrated_range
 from choicewise.scoring.decide import Decisions, decided, decided_between, letter_match
@@ -124,6 +125,18 @@ class Combiner:
         item = row_of(observed.item_offsets)
         in_item = np.nan_to_num(reduce_rows(np.maximum, np.any(bounds, axis=0), observed.item_offsets))
         return not_known(scores, in_item[item])
+
+
+def along(parts: Sequence[Continuations], score: str) -> Floats:
+    """log P(option | context, the share of the thought that ``score`` names, its closing) in nats.
+
+    Missing where an option lacks a number after any share, so that the scores of all shares are about the same items.
+    """
+    known = [part.sums for part in parts]
+    lacking = np.isnan(known).any(axis=0) if len(known) == len(ALONG) else True
+    item = row_of(parts[0].item_offsets)
+    lost = np.nan_to_num(reduce_rows(np.maximum, np.broadcast_to(lacking, item.shape), parts[0].item_offsets))[item]
+    return np.where(lost > 0, np.nan, known[min(list(ALONG).index(score), len(known) - 1)])
 
 
 def marginal(parts: Sequence[Continuations]) -> Floats:
@@ -467,6 +480,7 @@ SELECT: dict[str, Callable[[Parts], Floats]] = {
 """By the name of the score, which is SGLang's name of the method."""
 
 COMBINERS: dict[str, Combiner] = {
+    "along-thought": Combiner(lambda protocol, observed: along(observed.parts(), protocol.score)),
     "chain-of-thought": Combiner(
         lambda protocol, observed: OVER_CHAINS[protocol.score](observed.parts()),
         ranges=lambda protocol, observed: RANGES[protocol.score](observed.parts()),

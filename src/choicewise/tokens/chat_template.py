@@ -7,6 +7,7 @@ import json
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -130,6 +131,23 @@ class ChatTemplate(BoundedProcess):
         if key not in self._closings:
             self._closings[key] = self._closing(arguments)
         return self._closings[key]
+
+    def unthought(self, arguments: Arguments = NONE) -> str:
+        """What stands between a prompt and an answer without a thought, as the template itself writes it.
+
+        Where it has no way of leaving thoughts out: the tag that begins one, and what closes it.  ModelError as
+        :meth:`closing`.
+        """
+        closing = self.closing(arguments)
+        if self.opens(arguments):
+            return closing
+        asked = [Message("user", _SAID)]
+        for switch in SWITCHES:
+            with suppress(ModelError):  # of a template that refuses the switch
+                more = self.render(asked, {**arguments, switch: False}).removeprefix(self.render(asked, arguments))
+                if any(more.strip().endswith(tag) for tag in _CLOSING) and left_open(more.partition("</")[0]):
+                    return more
+        return next(tag for tag, shut in TAGS.items() if shut in closing) + closing
 
     def _closing(self, arguments: Arguments) -> str:
         user = {"role": "user", "content": _SAID}

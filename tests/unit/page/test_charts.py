@@ -300,7 +300,7 @@ CHOICES["ladder"] |= ENDS
 CHOICES["pair"] = {"models": ["fake:hash", "fake:oracle"]}
 
 
-@pytest.mark.parametrize("name", [kind.name for kind in KINDS if kind.name != "steps"])  # which has no step here
+@pytest.mark.parametrize("name", [kind.name for kind in KINDS if kind.name not in ("steps", "along")])  # none is here
 @pytest.mark.parametrize("width", [400, 640, 1100])
 def test_every_chart_is_drawn_at_every_width(study: Study, name: str, width: int) -> None:
     chart = draw(name, study, **CHOICES.get(name, {}), width=width)

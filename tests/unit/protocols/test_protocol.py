@@ -165,11 +165,14 @@ def protocols(draw: st.DrawFn) -> Protocol:
         axes["chains"] = None
     axes["seed"] = axes["seed"] or 0
     axes["chat"] = axes["chat"] if "shots" in reading.takes else "none"
+    if reading.along:
+        axes["chat"], axes["thought"] = "message", "keep"
+        axes["proposal"] = re.sub(r"\{(letter|choice)\}", "", axes["proposal"])
     axes["system"] = axes["system"] if axes["chat"] != "none" else None
     told, thinks = ["enable_thinking=false", "effort=low\nturns=3", None], axes["chat"] != "none"
     axes["template"] = draw(st.sampled_from(told)) if thinks else None
     axes["thought"] = axes["thought"] if thinks else "keep"
-    limited = thinks and reading.text and axes["thought"] == "keep" and axes["thought_tokens"]
+    limited = thinks and "thought_tokens" in reading.takes and axes["thought"] == "keep" and axes["thought_tokens"]
     axes["thought_tokens"] = axes["thought_tokens"] if limited else None
     axes["cut"] = axes["cut"] if reading.text else "read"
     generates, stops = "new_tokens" in reading.takes, stop_texts(axes["stop"])

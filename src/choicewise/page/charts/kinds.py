@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from choicewise.errors import UsageError, did_you_mean
-from choicewise.page.charts import bump, calibration, lanes, steps, strip
+from choicewise.page.charts import along, bump, calibration, lanes, steps, strip
 from choicewise.page.charts import chain as chain_chart
 from choicewise.page.charts.bump import shown_models
 from choicewise.page.charts.chart import WIDTH, Chart
@@ -177,8 +177,24 @@ def _steps(study: Study, choices: Choices) -> Chart:
     return Chart("steps", title, steps.spec(records, choices.width), steps.caption(records))
 
 
+def _along(study: Study, choices: Choices) -> Chart:
+    run = _one(study, choices)
+    known = along.shown_along(Study((run,)))
+    if choices.protocol is not None:
+        known = [each for each in known if each.known.protocol == _protocol(run, str(choices.protocol))]
+    if not known:
+        raise UsageError("no item has a thought that was scored; `choicewise report DIR` says why")
+    records = along.values(known[0].known)
+    title = f"{known[0].title}, {safe(known[0].known.protocol)}"
+    return Chart("along", title, along.spec(records, choices.width), along.caption(records))
+
+
 def _no_chain(study: Study) -> str:
     return _several_data(study) or lacks_probabilities(study)
+
+
+def _no_thought(study: Study) -> str:
+    return "" if along.asks_along(study) else "no protocol has reading along-thought"
 
 
 def _no_number(study: Study) -> str:
@@ -254,6 +270,7 @@ KINDS = (
         _no_steps,
         True,
     ),
+    Kind("along", "answers along a thought", "thoughts", ("models", "protocol"), _along, _no_thought),
 )
 """In the order of the page."""
 

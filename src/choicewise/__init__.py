@@ -7,6 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from choicewise.bundles.answers import import_answers as import_answers
+    from choicewise.bundles.bundle import open_bundle as open_bundle
+    from choicewise.bundles.write import write_bundle as write_bundle
     from choicewise.data.open import open_dataset as open_dataset
     from choicewise.interchange.export import export as export
     from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks as load_harness_tasks
@@ -23,13 +26,16 @@ _HOMES = {
     "Run": "choicewise.results.run",
     "evaluate": "choicewise.running.evaluate",
     "export": "choicewise.interchange.export",
+    "import_answers": "choicewise.bundles.answers",
     "import_log": "choicewise.interchange.logs.import_log",
     "load_harness_tasks": "choicewise.interchange.harness_tasks.as_protocols",
     "load_model": "choicewise.models.load",
+    "open_bundle": "choicewise.bundles.bundle",
     "open_dataset": "choicewise.data.open",
     "open_run": "choicewise.results.run",
     "read_rendered": "choicewise.requests.render",
     "score": "choicewise.running.score_texts",
+    "write_bundle": "choicewise.bundles.write",
 }
 """Public name → its module."""
 
@@ -42,7 +48,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'choicewise' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), "score_texts" if name == "score" else name)
-    if name in ("Run", "evaluate", "import_log", "open_run"):
+    if name in ("Run", "evaluate", "import_answers", "import_log", "open_run"):
         import_module("choicewise.results.run").Run.chart = _chart
     return value
 

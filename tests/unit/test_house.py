@@ -18,7 +18,7 @@ from tests.paths import ROOT
 PACKAGE = ROOT / "src" / "choicewise"
 ROOMS = [
     *("errors", "util", "records", "thoughts", "questions", "data", "protocols", "tokens", "scoring", "store"),
-    *("requests", "engine", "models", "results", "running", "report", "page", "integrations", "interchange"),
+    *("requests", "engine", "models", "results", "running", "bundles", "report", "page", "integrations", "interchange"),
     *("board", "cli"),
 ]
 """In the order of the way of the data: a room imports only itself and the rooms before it."""

@@ -17,7 +17,8 @@ from choicewise.cli.terminal import refuse_typed_secrets, tell
 from choicewise.errors import UsageError
 
 FIRST = ("--model", "--data", "--protocol", "--out", "--shots", "--limit", "--dtype", "--device")
-"""The options that the help of a command shows in full, in this order, where it has more than :data:`MANY`."""
+"""The options that the help of a command shows in full, in this order, where it has more than :data:`MANY`; before
+them all others that must be given."""
 
 MANY, FEW = 12, 4
 """Options that are all shown in full: no more than these in all, or fewer than these among the first."""
@@ -42,6 +43,7 @@ class Command(TyperCommand):
         arguments = [each for each in given if each.param_type_name == "argument"]
         options = [each for each in given if each.param_type_name == "option"]
         first = [each for name in FIRST for each in options if name in each.opts]
+        first = [each for each in options if getattr(each, "required", False) and each not in first] + first
         if len(options) <= MANY or len(first) < FEW:
             first = options
         for title, chosen in (("Arguments", arguments), ("Options", first)):

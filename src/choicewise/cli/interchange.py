@@ -1,4 +1,4 @@
-"""Import, export, lm-eval."""
+"""Requests, import, export, lm-eval."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from choicewise.cli import options
-from choicewise.cli.terminal import print_json, show, tell
+from choicewise.cli.terminal import print_json, progress, show, show_download, tell
 from choicewise.errors import UsageError
-from choicewise.util.text import safe, short, wrapped
+from choicewise.util.text import command_line, counted, safe, short, wrapped
 
 if TYPE_CHECKING:
+    from choicewise.bundles.bundle import Bundle
     from choicewise.interchange.logs.import_log import Imported
 
 
@@ -23,10 +24,115 @@ MANY = 20
 
 
 @options.grouped
+def requests(
+    *,
+    tokenizer: Annotated[
+        str,
+        typer.Option(
+            "--tokenizer",
+            help="Of the model that will answer: its folder, its name on the Hub, bundled:NAME, or bytes. Its weights"
+            " are not read.",
+        ),
+    ],
+    data: options.Data = None,
+    protocol: options.Protocols,
+    out: Annotated[Path, typer.Option("--out", readable=False, help="The bundle: a new folder.")],
+    window: Annotated[
+        int | None,
+        typer.Option(
+            "--window", min=1, help="Most input tokens; config.json beside the tokenizer says it unless given."
+        ),
+    ] = None,
+    shots: options.Shots = None,
+    score: options.Score = None,
+    part: options.Part,
+    chat: options.Chat = None,
+    system: options.System = None,
+    tasks: options.Tasks,
+    json: options.Json = False,
+) -> None:
+    """Freeze what protocols ask, in tokens, for an engine of your own; `choicewise import` takes its answers.
+
+    A bundle holds one dataset. Protocols that need more than log-probabilities of given tokens (generated answers,
+    masked models) are refused by name and left out.
+    """
+    from choicewise.bundles.bundle import ROWS
+    from choicewise.bundles.write import write_bundle
+    from choicewise.protocols.catalogue import in_chat
+    from choicewise.running.job import job_of, open_all, refuse
+
+    given = {**part.given, **part.data([] if data is None else [data]), **tasks.given}
+    job = job_of({"protocols": protocol, "shots": options.shots_of(shots), "score": score, **given})
+    sources = options.sources_of(job)
+    if len(sources) > 1:
+        raise UsageError(
+            f"these protocols ask {len(sources)} datasets ({', '.join(each.name for each in sources)}), and a bundle"
+            " holds one; write a bundle of each, or name --data"
+        )
+    opened, failed = open_all(sources, job, show_download(), measured=False)
+    refuse(failed)
+    (source,) = opened.values()
+    options.tell_reading(source.data, source.source.notes, source.without)
+    options.tell_notes(source.data, source.protocols, job.selection)
+    asked = in_chat(source.protocols, None if chat is None else str(chat), system)
+    with progress("requests") as report:
+        bundle = write_bundle(
+            tokenizer=tokenizer,
+            data=source.data,
+            protocols=asked,
+            out=out,
+            window=window,
+            rendered=source.source.rendered,
+            progress=report,
+            **job.chosen,
+        )
+    record = bundle.record
+    if record.refused:
+        tell(
+            "note: an engine with a server of its own can be asked what no bundle holds:"
+            " `choicewise run --model server:URL#NAME`, see docs/servers.md"
+        )
+    tell(*(f"note: {counted(count, 'request')} can't be asked: {reason}" for reason, count in record.missing.items()))
+    if json:
+        print_json({"bundle": str(out), **{name: getattr(record, name) for name in _COUNTED}})
+    else:
+        show(
+            f"{counted(len(record.protocols), 'protocol')} on {record.dataset}: {counted(record.rows, 'row')} of"
+            f" {record.tokens:,} tokens ({record.unique_tokens:,} unique), {record.scored:,} to score; the longest row"
+            f" has {record.longest:,}",
+            f"digest {record.digest}",
+        )
+    line = command_line("import", out, "--answers", "FILE", "--out", "RUN")
+    tell(f"wrote {out}; an engine reads {out / ROWS}, and `{line}` takes its answers")
+
+
+_COUNTED = (
+    *(
+        "digest",
+        "dataset",
+        "protocols",
+        "refused",
+        "missing",
+        "window",
+        "rows",
+        "tokens",
+        "unique_tokens",
+        "scored",
+        "longest",
+    ),
+    "needs",
+)
+"""What is printed of a bundle as JSON."""
+
+
+@options.grouped
 def import_logs(
     *,
     paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH...", readable=False, help="Files or folders that another tool wrote.")
+        list[Path],
+        typer.Argument(
+            metavar="PATH...", readable=False, help="Files or folders that another tool wrote, or one bundle."
+        ),
     ],
     out: Annotated[
         Path,
@@ -46,9 +152,17 @@ def import_logs(
     tokenizer: Annotated[
         Path | None, typer.Option("--tokenizer", readable=False, help="A tokenizer folder: counts tokens of the texts.")
     ] = None,
+    answers: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--answers",
+            readable=False,
+            help="What an engine answered to a bundle of `choicewise requests`: Parquet or CSV. Repeatable.",
+        ),
+    ] = None,
     output: options.Output,
 ) -> None:
-    """Make run folders of other tools' logs, and print what they say.
+    """Make run folders of other tools' logs, or of answers to a bundle, and print what they say.
 
     Reads samples of lm-evaluation-harness 0.4 with the results beside them, its 0.3 write-out, run folders of HELM,
     logs of Inspect, details of lighteval, and CSV, Parquet or JSON Lines with the columns item, choice, loglikelihood,
@@ -57,7 +171,21 @@ def import_logs(
     again changes nothing.
     """
     output.check()
+    from choicewise.bundles.bundle import is_bundle, open_bundle
     from choicewise.cli.report import print_folders
+
+    if answers:
+        if len(paths) != 1:
+            raise UsageError(
+                f"--answers are those to one bundle, and {len(paths)} paths are named; name the bundle alone"
+            )
+        own = {"from": format, "results": results, "task": task, "tokenizer": tokenizer}
+        options.refuse_without_use("answers to a bundle have", **own)
+        _import_answers(open_bundle(paths[0]), answers, out, model)
+        print_folders([out], output)
+        return
+    if bundles := [path for path in paths if is_bundle(path)]:
+        raise UsageError(f"{bundles[0]} is a bundle of requests; name what an engine answered: --answers FILE")
     from choicewise.interchange.logs.import_log import read_logs, renamed, write_logs
 
     logs = read_logs(paths, format, results)
@@ -73,6 +201,26 @@ def import_logs(
     print_folders([out], output, above=_print_log(done[0]) if in_short else 0)
     if len(done) > 1:
         tell(f"imported {len(done)} logs into {out}")
+
+
+def _import_answers(bundle: Bundle, files: list[Path], out: Path, model: str | None) -> None:
+    """Make a run of what ``files`` answer, and say what they lack."""
+    from choicewise.bundles.answers import read_answers, write_run
+    from choicewise.bundles.bundle import RANK
+
+    with progress("import") as report:
+        answers = read_answers(bundle, files, model)
+        write_run(bundle, answers, out, report)
+    if answers.only_sums:
+        tell(
+            f"note: sums alone of {answers.only_sums:,} of {bundle.scored.questions:,} questions: what needs single"
+            " tokens has no number"
+        )
+    if RANK in bundle.record.needs and (answers.ranks is None or (answers.ranks < 0).any()):
+        tell(
+            "note: answers without ranks: items where a protocol must know which token is the likeliest may be missing"
+        )
+    tell(f"wrote {out} of {bundle.record.rows:,} rows that {answers.engine} answered for {answers.model}")
 
 
 def _tell(imported: Imported) -> None:

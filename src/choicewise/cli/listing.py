@@ -38,7 +38,8 @@ COMMANDS: Final = {
     "check": Command("check", "check", "Measure how much ways of computing a score differ on a model."),
     "doctor": Command("doctor", "doctor", "Say what is damaged in run folders, and repair it."),
     "demo": Command("demo", "demo", "Score the bundled models on the bundled questions."),
-    "import": Command("interchange", "import_logs", "Make run folders of other tools' logs."),
+    "requests": Command("interchange", "requests", "Freeze what protocols ask, in tokens, for another engine."),
+    "import": Command("interchange", "import_logs", "Make run folders of other tools' logs, or of answers."),
     "lm-eval": Command("interchange", "lm_eval", "Run lm-evaluation-harness with one more model: choicewise."),
     "protocols": Command("catalogue", "protocols", "List the published protocols; show one; compare two."),
 }

@@ -233,7 +233,8 @@ def _explanation(
             own = [span for span in spans if span["prompt"] == request["prompt"]]
             lacks = unused(next(iter(protocols.values())), run.manifest.dataset.content)
             told = _asked(protocols, request, own, answers)
-            boundary = told.boundary if run.manifest.imported is None else f"of {run.manifest.imported.tool}"
+            imported, rendered = run.manifest.imported, next(iter(protocols.values())).requests
+            boundary = told.boundary if imported is None or rendered is None else f"of {imported.tool}"
             asked.append(replace(told, boundary=boundary, unused=lacks))
     decisions = (each.decision(about["item"]) for each in decided)
     names = about["item"], about["subject"], about["question"]

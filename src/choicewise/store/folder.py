@@ -190,7 +190,11 @@ class RunFolder:
         return [stretch for stretch in stretches if stretch[2]]
 
     def add_block(
-        self, place: Place, asks: Sequence[str], tables: Mapping[str, Rows | pa.Table], spent: Spent | None = None
+        self,
+        place: Place,
+        asks: Sequence[str],
+        tables: Mapping[str, Rows | pa.Table | Path],
+        spent: Spent | None = None,
     ) -> None:
         """Write what was observed of one block, then list it: only what the manifest lists counts.
 

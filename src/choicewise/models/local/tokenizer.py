@@ -6,14 +6,18 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from choicewise.bundled import MODELS, PREFIX, bundled_folder
+from choicewise.data.hub import MODEL, Download, hub_name, open_snapshot
 from choicewise.errors import ModelError, install_line
 from choicewise.models.local.files import (
+    FILES,
     SENTENCEPIECE,
     is_installed,
     quiet,
@@ -23,12 +27,50 @@ from choicewise.models.local.files import (
 )
 from choicewise.questions import Ids
 from choicewise.tokens.chat_template import ChatTemplate
-from choicewise.tokens.encode import find_split_rule
-from choicewise.tokens.tokenizer import numbered_words, token_bytes
+from choicewise.tokens.encode import PartwiseTokenizer, find_split_rule
+from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer, numbered_words, token_bytes
 
 _MASKS = ("[MASK]", "<mask>")  # in published masked models whose files do not name it
 _VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt")  # of these transformers makes a tokenizer, too
 _SHOWN = 6  # tokens that an error shows, from the first one that differs
+
+
+BYTE_TOKENS: Final = "bytes"
+"""The name of the tokenizer whose tokens are bytes."""
+
+NAME_IT: Final = "name the tokenizer: a model folder, a name on the Hub as ORG/NAME, or bundled:NAME"
+
+
+def named_tokenizer(name: str, progress: Download | None = None) -> Tokenizer:
+    """The tokenizer called ``name``: of a folder, of a model on the Hub, ``bundled:...`` or ``bytes``.
+
+    ``progress`` hears of a download.  Raises ModelError where there is none.
+    """
+    if name == BYTE_TOKENS:
+        return ByteTokenizer()
+    if find_spec("tokenizers") is None:
+        raise ModelError(f"a tokenizer needs the package tokenizers; run: {install_line('server')}")
+    tokenizer = HfTokenizer(tokenizer_folder(name, progress))
+    return PartwiseTokenizer(tokenizer, tokenizer.cut)
+
+
+def tokenizer_folder(name: str, progress: Download | None = None) -> Path:
+    """Where the files of the tokenizer called ``name`` lie, fetched from the Hub first where it is there alone.
+
+    A tokenizer of ``bytes`` has none.  Raises ModelError where there is none.
+    """
+    if name.startswith(PREFIX):
+        if (bundled := bundled_folder(name, MODELS)) is None:
+            known = ", ".join(PREFIX + folder.name for folder in MODELS)
+            raise ModelError(f"{name} is no bundled model; these are {known}")
+        return bundled
+    if (folder := Path(name)).is_dir():
+        return folder
+    if (on_hub := hub_name(name)) is None:
+        raise ModelError(f"there is no tokenizer {name}; {NAME_IT}")
+    snapshot = open_snapshot(on_hub, MODEL)
+    snapshot.download([path for path in FILES if path in snapshot.files], progress)
+    return snapshot.folder
 
 
 class HfTokenizer:

@@ -10,15 +10,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from choicewise.bundled import MODELS, PREFIX, bundled_folder
-from choicewise.data.hub import MODEL, Download, hub_name, open_snapshot
+from choicewise.data.hub import Download, hub_name
 from choicewise.engine import SERVER
-from choicewise.errors import ChoicewiseError, ModelError, install_line
-from choicewise.models.local.files import FILES
+from choicewise.errors import ChoicewiseError, ModelError
+from choicewise.models.local.tokenizer import BYTE_TOKENS, NAME_IT, named_tokenizer
 from choicewise.models.model import SelfCheck
 from choicewise.models.server.address import KEY_VARIABLE, ServerAddress
 from choicewise.models.server.faults import ServerFailed, Unanswerable
@@ -47,14 +45,11 @@ _COUNTED: Final = 100
 of one below, whose rank is not known, the prompt's own log-probabilities say it.  They cost a whole prompt without the
 server's cache, so they are asked for where a protocol scores by ranks (:attr:`Span.ranked`) and nowhere else."""
 
-_BYTES = "bytes"  # the name of the tokenizer whose tokens are bytes
-_ADVICE = "name the tokenizer: a model folder, a name on the Hub as ORG/NAME, or bundled:NAME"
-
 
 class ServerModel:
     """The model that the server at ``address`` serves.
 
-    ``tokenizer``: the name of its tokenizer (:func:`_named_tokenizer`), by default where the server
+    ``tokenizer``: the name of its tokenizer (:func:`named_tokenizer`), by default where the server
     says that its weights come from.  ``window``: the most input tokens, as of a model that runs here; by default as
     many as the server takes with what it generates.
     ``notes``: what users should know of how it is asked; ``say`` gets a line now and then while a server is waited for.
@@ -243,11 +238,11 @@ class ServerModel:
 
     def _tokenizer(self, named: str | None, progress: Download | None) -> tuple[Tokenizer, str]:
         if named is not None:
-            tokenizer, name = _named_tokenizer(named, progress), named
+            tokenizer, name = named_tokenizer(named, progress), named
         elif self._completions:
             tokenizer, name = _served_tokenizer(self.served, progress)
         else:
-            tokenizer, name = ByteTokenizer(), _BYTES
+            tokenizer, name = ByteTokenizer(), BYTE_TOKENS
         if tokenizer.chat is None:  # then the server may know how to write chats
             message = {"role": "user", "content": "Say yes."}
             body = {"model": self.served.model, "messages": [message], "max_tokens": 1}
@@ -278,46 +273,17 @@ class ServerModel:
         return f"ServerModel({str(self.client.address)!r})"
 
 
-def _named_tokenizer(name: str, progress: Download | None = None) -> Tokenizer:
-    """The tokenizer called ``name``: of a folder, of a model on the Hub, ``bundled:...`` or ``bytes``."""
-    if name == _BYTES:
-        return ByteTokenizer()
-    folder = Path(name)
-    if name.startswith(PREFIX):
-        if (bundled := bundled_folder(name, MODELS)) is None:
-            known = ", ".join(PREFIX + folder.name for folder in MODELS)
-            raise ModelError(f"{name} is no bundled model; these are {known}")
-        folder = bundled
-    if folder.is_dir():
-        return _read(folder)
-    if (on_hub := hub_name(name)) is None:
-        raise ModelError(f"there is no tokenizer {name}; {_ADVICE}")
-    snapshot = open_snapshot(on_hub, MODEL)
-    snapshot.download([path for path in FILES if path in snapshot.files], progress)
-    return _read(snapshot.folder)
-
-
 def _served_tokenizer(served: ServerFacts, progress: Download | None = None) -> tuple[Tokenizer, str]:
     """The tokenizer of what the server says that it serves, and its name; ModelError where that can't be had here."""
     problems = list[str]()
     for name in dict.fromkeys(filter(None, (served.root, served.model))):
         try:
             if Path(name).is_dir() or (hub_name(name) is not None and not name.startswith("/")):
-                return _named_tokenizer(name, progress), name
+                return named_tokenizer(name, progress), name
         except (ChoicewiseError, OSError) as error:
             problems.append(f"{name}: {error}")
     reason = f" ({'; '.join(problems)})" if problems else ""
-    raise ModelError(f"the tokenizer of the served model {served.model} is not on this machine{reason}; {_ADVICE}")
-
-
-def _read(folder: Path) -> Tokenizer:
-    if find_spec("tokenizers") is None:
-        raise ModelError(f"a tokenizer needs the package tokenizers; run: {install_line('server')}")
-    from choicewise.models.local.tokenizer import HfTokenizer
-    from choicewise.tokens.encode import PartwiseTokenizer
-
-    tokenizer = HfTokenizer(folder)
-    return PartwiseTokenizer(tokenizer, tokenizer.cut)
+    raise ModelError(f"the tokenizer of the served model {served.model} is not on this machine{reason}; {NAME_IT}")
 
 
 def _with_label_ranks(

@@ -30,10 +30,10 @@ VERSION = 3  # of the format; folders of another version are refused
 MANIFEST = "manifest.json"
 ITEM_FILE = "items.parquet"
 BLOCK_FOLDER = "blocks"
+SUMMARY = "summary.parquet"  # what follows from the others, kept so that it need not be computed again
 SWEEP = "sweep.json"  # what a folder of several run folders says of itself
 SWEEP_FORMAT = "choicewise-sweep"
 SWEEP_VERSION = 1
-
 
 LATER = (
     *("token_count", "greedy", "at_most", "missing"),
@@ -157,22 +157,16 @@ class Remedy(StrEnum):
 
     put_back = "put back"
     """The copy of the file takes its place."""
-
     ask_again = "ask again"
     """The block is set aside, and the run's own line asks again what it held."""
-
     write_again = "write again"
     """The item table is written again from the data, as the run's own line does, the summary from the observations."""
-
     copy = "copy"
     """What a link names takes the place of the link."""
-
     set_aside = "set aside"
     remove = "remove"
-
     by_hand = "by hand"
     """Only a person can: the problem says what to do."""
-
     none = "none"
     """It does no harm: nothing depends on it, or the next run mends it."""
 
@@ -220,14 +214,9 @@ class Examined:
         return [fault for fault in self.faults if fault.harmful]
 
 
-SUMMARY = "summary.parquet"
-"""What follows from the others, kept so that it need not be computed again; no run depends on it."""
-
-
 ALLOWED = 0.01
-"""Nats by which a server may answer the same question otherwise, however alike the answers of its probe were.
-
-What 16-bit arithmetic makes of another cache or another version of the software; other weights differ by more."""
+"""Nats by which a server may answer the same question otherwise, however alike the answers of its probe were: what
+16-bit arithmetic makes of another cache or version of the software; other weights differ by more."""
 
 Place = tuple[str, str, int, int]
 """Where a block lies: split, subject, and the positions in the subject of its first item and after its last one."""
@@ -470,6 +459,26 @@ class ImportRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardRecord:
+    """That a folder holds the answers of the processes ``numbers`` of ``of`` alone (:mod:`choicewise.running.shards`).
+
+    ``engines``: how each computed, where they were merged.  ``plan``: sha256 of what all of them ask; ``counts``: of
+    how many questions, by block and shard of its token tree.  Both are empty until the process has asked its part.
+    """
+
+    of: int
+    numbers: tuple[int, ...]
+    engines: tuple[EngineRecord, ...] = ()
+    plan: str = ""
+    counts: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether no process is missing."""
+        return len(self.numbers) == self.of
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """Everything a run folder says about itself.
 
@@ -481,7 +490,7 @@ class Manifest:
     ``job`` says, as they were typed; none where it was asked otherwise, or one of them holds a key.  ``imported``:
     where no model was asked here, and all that was observed comes from another tool's log.  ``server``: where the model
     answered from behind one.  ``refused``: protocols that were asked for and that the model can't be asked under, with
-    the reason.
+    the reason.  ``shard``: where several processes ask a part each, which parts there are here.
     """
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012, also for the records in the fields
@@ -501,6 +510,7 @@ class Manifest:
     refused: dict[str, str] = field(default_factory=dict)
     mapping: str = ""
     command: tuple[str, ...] = ()
+    shard: ShardRecord | None = None
 
     @property
     def writer(self) -> str:
@@ -510,6 +520,8 @@ class Manifest:
     def stored(self) -> dict[str, Any]:
         """Its fields in dicts, as a file and digests have them: without those of ``NEW_FIELDS`` that say nothing."""
         content = asdict(self)
+        if self.shard is None:
+            del content["shard"]
         for part, names in NEW_FIELDS.items():
             own = content[part]
             content[part] = {name: value for name, value in own.items() if name not in names or value not in (None, {})}

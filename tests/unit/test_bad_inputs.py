@@ -7,7 +7,7 @@ from tests.paths import ROOT
 
 ROW = re.compile(r"^\| (\d+) \| (.+) \| (.+) \| (.+) \|$", re.MULTILINE)
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
-COUNT = 70
+COUNT = 73
 
 
 @cache

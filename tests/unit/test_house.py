@@ -100,7 +100,7 @@ ONE_IMPORTER = {
     *("interchange/write/tables.py", "models/fake.py", "models/local/attention.py", "models/local/paths.py"),
     *("models/server/generation_routes.py", "models/server/probe.py", "models/server/server_model.py"),
     *("page/sections.py", "report/explain.py", "report/extractors.py", "report/several.py"),
-    *("running/doctor.py", "running/fetch.py", "running/plan.py", "scoring/extract.py"),
+    *("running/doctor.py", "running/fetch.py", "running/merge.py", "running/plan.py", "scoring/extract.py"),
 }
 """Files that one other file imports: entries of a registry, the end of a command, or half of what is too long."""
 

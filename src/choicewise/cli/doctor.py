@@ -12,7 +12,6 @@ import typer
 
 from choicewise.cli import options
 from choicewise.cli.terminal import print_json, show, tell
-from choicewise.interchange.harness_tasks.files import split_tasks
 from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def doctor(
 
     if repair:
         write = partial(doctor.rewrite_items, open_data=_open_data)
-        runs = list(doctor.repair_runs(folder, write, _line))
+        runs = list(doctor.repair_runs(folder, write, options.line_of))
     else:
         runs = list(doctor.examine_runs(folder))
     if json:
@@ -79,30 +78,13 @@ def _lines(run: Examined) -> Iterator[str]:
         yield f"  this line asks what is not there: {run.line}"
 
 
-def _line(run: Path, manifest: Manifest) -> str:
-    """The command that resumes a run, from the job that its manifest keeps."""
-    if manifest.imported is not None:
-        return f"the `choicewise import` line that made {run}"
-    return options.resuming_command(manifest, run, _selectors(run, manifest))
-
-
-def _selectors(run: Path, manifest: Manifest) -> list[str]:
-    """What names the protocols of a run."""
-    from choicewise.page.again import selectors
-    from choicewise.results.run import asked_protocols
-
-    if tasks := split_tasks(manifest.job.get("protocols", ()))[0]:
-        return tasks
-    return selectors(asked_protocols(run, manifest))
-
-
 def _open_data(run: Path, manifest: Manifest) -> Dataset:
     """The data of a run, where its job says that they lie."""
     from choicewise.errors import StoreError
     from choicewise.running.job import job_of
 
     if manifest.job:
-        job = job_of({**manifest.job, "protocols": _selectors(run, manifest)})
+        job = job_of({**manifest.job, "protocols": options.selectors_of(run, manifest)})
         sources = options.sources_of(job)
         for source in sources:
             if len(sources) == 1 or source.name == manifest.dataset.name:

@@ -22,6 +22,7 @@ class Command(NamedTuple):
 COMMANDS: Final = {
     "run": Command("run", "run", "Evaluate a model on a dataset under every named protocol."),
     "sweep": Command("run", "sweep", "Evaluate several models under protocols and suites."),
+    "merge": Command("run", "merge", "Put the shards of a run together."),
     "report": Command("report", "report", "Print what runs say: one in nine lines, several in a table."),
     "compare": Command("report", "compare", "Say whether two numbers can be compared, and why they differ."),
     "ladder": Command("run", "ladder", "Show from one protocol to another what each axis changes."),

@@ -142,6 +142,7 @@ class Spread(_Group):
 
     executor: Executor = Kind.local
     workers: Workers = None
+    shard: Shard = None
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,23 @@ def resuming_command(manifest: Manifest, folder: Path, protocols: Sequence[str])
     if not manifest.job:
         tell("note: the run does not say where model and data lie; their names stand in its line for the paths")
     return run_line(manifest, protocols, folder)
+
+
+def line_of(run: Path, manifest: Manifest) -> str:
+    """The command that resumes a run, from the job that its manifest keeps."""
+    if manifest.imported is not None:
+        return f"the `choicewise import` line that made {run}"
+    return resuming_command(manifest, run, selectors_of(run, manifest))
+
+
+def selectors_of(run: Path, manifest: Manifest) -> list[str]:
+    """What names the protocols of a run."""
+    from choicewise.page.study import selectors
+    from choicewise.results.run import asked_protocols
+
+    if tasks := split_tasks(manifest.job.get("protocols", ()))[0]:
+        return tasks
+    return selectors(asked_protocols(run, manifest))
 
 
 def tell_reading(dataset: Dataset, notes: Sequence[str], without: str) -> None:
@@ -378,6 +396,16 @@ Workers = Annotated[
         min=1,
         help="Copies of the model that compute at once, each in a process of its own, on a GPU of its own where there"
         " are several; with Ray as many as the cluster has room for unless given.",
+    ),
+]
+
+Shard = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        help="Ask only the I-th of N parts, in a folder of its own that `choicewise merge` puts together with the"
+        " others; slurm: the part that the task of an array has by SLURM_ARRAY_TASK_ID.",
     ),
 ]
 

@@ -73,7 +73,8 @@ def run(
     own; then the report has its average. Run the same command again to resume; it does nothing when everything is
     there.
     """
-    loading.refuse_foreign(model, **(spread.given if model.startswith("server:") else {}))
+    copies = {name: value for name, value in spread.given.items() if name != "shard"}
+    loading.refuse_foreign(model, **(copies if model.startswith("server:") else {}))
     if dry_run:
         options.refuse_without_use(
             "--dry-run counts what is asked first and has", **spread.given, all=output.every, ids=output.ids
@@ -102,7 +103,7 @@ def run(
         _run_one(job, sources, out, output, context.obj)
     else:
         do_sweep(job, sources, out, job.choices[0].name, go_on=False, command=context.obj)
-        print_folders([out], output)
+        _print_folder(job, out, output)
 
 
 def _run_one(job: Job, sources: Sequence[Source], out: Path, output: Output, command: Sequence[str]) -> None:
@@ -114,6 +115,9 @@ def _run_one(job: Job, sources: Sequence[Source], out: Path, output: Output, com
     from choicewise.results.summary import keep_summary
 
     result = open_run(out)
+    if (shard := result.manifest.shard) is not None and not shard.whole:
+        _tell_shard(out, job.shard)
+        return
     check, spent = result.manifest.engine.selfcheck, result.manifest.engine.spent
     if check is not None and result.manifest.server is None and check.rung not in ("flex", "tree"):
         model = job.choices[0]
@@ -129,6 +133,58 @@ def _run_one(job: Job, sources: Sequence[Source], out: Path, output: Output, com
         tell(f"note: the model answers with NaN about {count}, missing where that is read; `{example}` shows one")
     whole = keep_summary(result)
     print_runs([replace(whole, rows=tuple(row for row in whole.rows if row.protocol in asked))], [out], output)
+
+
+def _tell_shard(out: Path, shard: str | None) -> None:
+    """That a folder is no run by itself, and what is next."""
+    line = f"{command_line('merge', out)} DIR... --out RUN"
+    tell(f"{out} holds shard {shard}; when the others are there, `{line}` makes the run of all")
+
+
+def _print_folder(job: Job, out: Path, output: Output) -> None:
+    """What the runs in a folder say; of shards, that they are some."""
+    if job.shard is None or job.shard == "1/1":
+        print_folders([out], output)
+    else:
+        _tell_shard(out, job.shard)
+
+
+@grouped
+def merge(
+    *,
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", readable=False, help="Shards, or a folder that holds them.")
+    ],
+    out: Annotated[Path | None, typer.Option("--out", readable=False, help="The run folder: a new one.")] = None,
+    allow_missing: Annotated[
+        bool,
+        typer.Option("--allow-missing", help="Go on without shards that are not there; their questions are missing."),
+    ] = False,
+    output: Output,
+) -> None:
+    """Put the shards of a run together, and print what the numbers say: to the bit those of one process.
+
+    Shards are folders that `choicewise run --shard I/N` wrote, or what was merged of some of them before; or folders of
+    several benchmarks, each with its shards. Shards of another run, edited ones, and two answers to one question that
+    differ are refused; for a shard that is missing or not complete the line is printed that asks it.
+    """
+    if out is None:
+        raise UsageError("--out is missing: the folder of the whole run, a new one")
+    output.check()
+    from choicewise.running.merge import MissingShards, merge_all
+
+    try:
+        merge_all(folders, out, options.line_of, allow_missing, tell)
+    except MissingShards as error:
+        advice = "--allow-missing goes on without, and these commands ask what lacks"
+        raise UsageError(f"{error.message}; {advice}", error.problems) from error
+    from choicewise.results.sweep import run_folders
+    from choicewise.store.folder import read_manifest
+
+    for folder in run_folders([out]):
+        if (spent := read_manifest(folder).engine.spent) is not None:
+            tell(token_savings(spent))
+    print_folders([out], output)
 
 
 INCOMPLETE = 7
@@ -192,7 +248,7 @@ def sweep(
     else:
         job = job_of({"models": model, "protocols": protocol, **given, **tasks.given, **spread.given})
     record = do_sweep(job, options.sources_of(job, fitting=True), out, "all runs")
-    print_folders([out], output)
+    _print_folder(job, out, output)
     if missing := record.missing:
         reasons: dict[str, list[str]] = {}
         for cell in missing:
@@ -319,6 +375,7 @@ def _show_run(start: str, end: str, folder: Path, metrics: Sequence[str] | None,
     from choicewise.protocols.between import MARK
     from choicewise.results.run import open_run
     from choicewise.results.sweep import one_run
+    from choicewise.store.shards import not_complete
 
     folder = one_run(folder)
     run = open_run(folder)
@@ -333,7 +390,7 @@ def _show_run(start: str, end: str, folder: Path, metrics: Sequence[str] | None,
         ask = f"{' and '.join(lacking)} ask{'s' * (len(lacking) == 1)}"
         raise UsageError(f"{folder} was not asked what {ask}; `{line()}` asks it and all between")
     if not run.manifest.complete:
-        tell(f"{folder} is not complete; run the same `{run.manifest.writer}` command again to resume")
+        tell(not_complete(folder, run.manifest))
     way = f"{first.label}{MARK}{last.label}:"
     new = not any(name.startswith(way) for name in run.protocols)
     _print(run, first, last, metrics, json, lambda: line() if new else None)

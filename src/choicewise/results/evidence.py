@@ -39,6 +39,7 @@ from choicewise.scoring.combine import COMBINERS
 from choicewise.scoring.decide import Decisions
 from choicewise.scoring.observed import Floats, Integers, Lows, Mask, row_of
 from choicewise.scoring.scores import bytes_bare, token_bytes
+from choicewise.store.shards import refuse_part
 from choicewise.store.tables import (
     SCHEMAS,
     Damage,
@@ -124,6 +125,7 @@ class RunEvidence:
     @cached_property
     def tables(self) -> RunTables:
         """The four tables of the folder in full, which can take gigabytes.  StoreError where a block is damaged."""
+        refuse_part(self.folder, self.manifest)
         return _read_run_tables(self.folder, self.manifest, self._adding)
 
     @cached_property
@@ -133,7 +135,11 @@ class RunEvidence:
 
     @cached_property
     def damages(self) -> list[Damage]:
-        """The blocks that are left out, because their files are not those that were written; each with a warning."""
+        """The blocks that are left out, because their files are not those that were written; each with a warning.
+
+        Raises UsageError where the folder holds a part of a run.
+        """
+        refuse_part(self.folder, self.manifest)
         blocks = self.manifest.blocks
         damages = damaged_blocks(self.folder, blocks if self.only is None else self._around(blocks).blocks)
         for damage in damages:

@@ -327,7 +327,7 @@ class ObservedPortion:
         return np.asarray(self.item_offsets[:-1][self._item[spans]] + self._choice[spans], dtype=np.int64)
 
 
-LOST = "its observation lay in a block that is damaged; run the same command again to ask it"
+LOST = "its observation lay in a damaged block, or in a shard that is not there; run or merge again to have it"
 NO_NUMBER = "the model answers with NaN"
 """Why a choice that was asked has no log-likelihood."""
 

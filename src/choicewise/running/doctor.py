@@ -46,6 +46,7 @@ from choicewise.store.folder import (
     usable_blocks,
     write_manifest,
 )
+from choicewise.store.shards import part_of
 from choicewise.store.tables import (
     SCHEMAS,
     block_file,
@@ -212,7 +213,8 @@ def examine(run: Path) -> Examined:
     manifest, lost = _usable(run, MANIFEST, "manifest", read_manifest)
     if manifest is None:
         return Examined(str(run), "lost", lost)
-    examined = Examined(str(run), "complete" if manifest.complete else "not complete", lost)
+    state = "complete" if manifest.complete else "not complete"
+    examined = Examined(str(run), state if manifest.shard is None else f"{part_of(manifest.shard)}, {state}", lost)
     examined.blocks, examined.items, faults = len(manifest.blocks), count_items(manifest.blocks), examined.faults
     faults += _copy(run, manifest) if not lost else ()
     faults += _items(run, manifest)
@@ -221,7 +223,8 @@ def examine(run: Path) -> Examined:
     harmed = {fault.block for fault in broken}
     faults += broken
     whole = [block for block in manifest.blocks if block.name not in harmed]
-    faults += _dangling_faults(run, whole, harmed=bool(broken))
+    part = manifest.shard is not None and not manifest.shard.whole
+    faults += [] if part else _dangling_faults(run, whole, harmed=bool(broken))
     faults += stray
     if not harmed:
         examined.unanswered = len(unanswered_keys(run, manifest))

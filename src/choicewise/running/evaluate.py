@@ -38,6 +38,7 @@ from choicewise.records import (
     ObservationRow,
     Selection,
     SelfCheckRecord,
+    ShardRecord,
 )
 from choicewise.requests.blocks import Section, has_shots, without_examples
 from choicewise.requests.render import RenderedRequests
@@ -46,6 +47,7 @@ from choicewise.results.tables import Subject, places_of, read_item_table
 from choicewise.running.examples import asked_selectors, checked_shots, ways_without_examples, without_shots
 from choicewise.running.job import Job, job_of
 from choicewise.running.progress import PeriodicReport, Progress, ProgressReport
+from choicewise.running.shards import Deal, share_of
 from choicewise.running.work import Stretch, Work, note_change, server_record
 from choicewise.running.workers import Executor, Parallel, Pool, Preparation, Tracker, rows_of
 from choicewise.store.folder import BlockWriter, RunFolder, SpentMeter, check_folder, open_folder
@@ -71,6 +73,7 @@ def evaluate(
     workers: int | None = None,
     progress: Progress | bool | None = None,
     say: Callable[[str], None] | None = None,
+    shard: str | None = None,
     job: Job | None = None,
     command: Sequence[str] = (),
 ) -> Run:
@@ -93,8 +96,9 @@ def evaluate(
     a Ray cluster (:mod:`choicewise.running.workers`). The numbers are the same: to the bit where the same kind of
     device computes with as many threads. Questions that a model behind a server gave no answer to in earlier calls
     are asked once more. ``say`` gets a line about how many of them have an answer now, and about workers that die,
-    are refused or are waited for. Raises DataError, ProtocolError, ModelError, StoreError and UsageError as
-    :mod:`choicewise.errors` describes.
+    are refused or are waited for. ``shard="2/4"``: this process asks the second of four parts, in a folder of its own,
+    whose numbers can be read when all parts are merged (:mod:`choicewise.running.merge`). Raises DataError,
+    ProtocolError, ModelError, StoreError and UsageError as :mod:`choicewise.errors` describes.
     """
     for argument, value in (("protocols", protocols), ("subjects", subjects)):
         if isinstance(value, str):
@@ -140,6 +144,10 @@ def evaluate(
     if isinstance(model, str | Path):
         model = load_model(model, **pool.parallel.loading(None))
     work = Work.of(model, data, recipes, selection, rendered, skip_bad_items)
+    try:
+        share = None if shard is None else share_of(shard)
+    except ValueError as error:
+        raise UsageError(f"shard is {shard!r}; it must be {error}") from None
     wanted = Manifest(
         model=_model_record(model),
         dataset=DatasetRecord(
@@ -153,6 +161,7 @@ def evaluate(
         refused=dict(work.refused),
         mapping="" if job is None else _mapping_text(job),
         command=() if any(map(holds_secret, command)) else tuple(command),
+        shard=None if share is None else ShardRecord(share.of, (share.number,)),
     )
     if isinstance(progress, bool) or progress is None:
         tokens = partial(getattr, model, "computed")  # of replicas nothing is known before the first answer
@@ -162,17 +171,20 @@ def evaluate(
     ended_here = nullcontext() if given else pool
     with open_folder(Path(out), wanted, item_rows(work.sections)) as folder, ended_here:
         unanswered, stretches = folder.unanswered(), list(work.stretches(folder))
+        if share is not None and not folder.manifest.complete:  # whose part is known when all is prepared
+            stretches = list(work.stretches())
+        deal = Deal(folder.observed(), share)
         if stretches and not new:
             work.check(stretches)
         if stretches or unanswered:
             with pool.executor(Preparation(model, data, rendered, skip_bad_items), say or _silent) as answering:
                 if stretches:
-                    _observe(folder, answering, work, stretches, progress)
+                    _observe(folder, answering, work, stretches, progress, deal)
                     give_memory_back()
                 if unanswered:
                     (say or _silent)(_ask_unanswered(folder, answering, work, unanswered, progress))
             note_change(folder, model)
-        folder.finish()
+        folder.finish(deal.record)
     return open_run(out)
 
 
@@ -234,9 +246,9 @@ def _silent(line: str) -> None:
 
 
 def _observe(
-    folder: RunFolder, executor: Executor, work: Work, stretches: Sequence[Stretch], progress: Progress
+    folder: RunFolder, executor: Executor, work: Work, stretches: Sequence[Stretch], progress: Progress, deal: Deal
 ) -> None:
-    """Have everything answered that the folder lacks, and write what comes."""
+    """Have everything answered that the folder lacks, as far as it is dealt, and write what comes."""
     blocks = work.blocks(stretches)
     lacking = sum(block.work for block in blocks)
     unanswered = sum(len(block.items) * len(block.asks) for block in blocks)
@@ -244,11 +256,16 @@ def _observe(
     tracker, total = Tracker(executor, before), before + lacking
     reports, running = (
         PeriodicReport(lambda: progress(tracker.done, total)),
-        closing(executor.run(blocks, folder.observed())),
+        closing(executor.run(blocks, deal)),
     )
     with rare_collection(), reports as periodic, running as results:
         progress(tracker.done, total)
+        listed = {(block.place, block.asks) for block in folder.manifest.blocks}
         for result in results:
+            names = tuple(ask.name for ask in result.block.asks)
+            if (result.block.place, names) in listed:  # this shard of the run has it, and the plan needs it once more
+                with tracker.block(result):
+                    continue
             writing = BlockWriter(folder, result.block.place, executor)
             with writing as writer, tracker.block(result), ExitStack() as ending:
                 ending.callback(_describe, folder, executor)
@@ -256,7 +273,6 @@ def _observe(
                     writer.add(observed)
                     tracker.answer(writer.count)
                     periodic.tick()
-                names = [ask.name for ask in result.block.asks]
                 writer.write(names, result.tokens_asked, result.requests, result.spans)
             progress(tracker.done, total)
 
@@ -270,11 +286,11 @@ def _ask_unanswered(
     however it ends.
     """
     stretches = list(_stretches(folder, work, unanswered))
-    observed = folder.observed(but=unanswered)
+    deal = Deal(folder.named(but=unanswered))
     asked = 0
     with _Answers(folder, executor, unanswered) as answers:
         progress(0, len(unanswered))
-        with closing(executor.run(work.blocks(stretches), observed)) as results:
+        with closing(executor.run(work.blocks(stretches), deal)) as results:
             for result in results:
                 for observation in chain.from_iterable(map(rows_of, result.observations)):
                     asked += 1

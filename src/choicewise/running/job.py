@@ -47,6 +47,7 @@ from choicewise.records import Selection
 from choicewise.requests.blocks import has_shots, list_sections, misfit, with_split, without_examples
 from choicewise.requests.render import RenderedRequests
 from choicewise.running.examples import asked_selectors, checked_shots, ways_without_examples, without_shots
+from choicewise.running.shards import share_of
 from choicewise.running.work import Work
 from choicewise.util.text import bytes_of, refuse_secret
 
@@ -177,8 +178,8 @@ class Job(Loading):
     """What is asked: every one of ``models`` under ``protocols``, on ``data`` or the benchmarks' own.
 
     Options of loading are those of all models.  ``subjects``, ``limit``, ``sample``, ``seed`` and ``shots``: as of
-    :func:`choicewise.evaluate`, as ``executor`` and ``workers``.  ``score``: only the protocols that decide by it.
-    ``include_path`` and ``allow_task_code``: of the harness's tasks.
+    :func:`choicewise.evaluate`, as ``executor``, ``workers``, ``shard``.  ``score``: only the protocols that decide by
+    it.  ``include_path`` and ``allow_task_code``: of the harness's tasks.
     ``without_missing``: benchmarks whose data are nowhere are left out.
     """
 
@@ -198,6 +199,7 @@ class Job(Loading):
     allow_task_code: bool = False
     executor: Literal["local", "ray"] = "local"
     workers: _Count | None = None
+    shard: Annotated[str, AfterValidator(lambda text: str(share_of(text)))] | None = None
     without_missing: bool = False
 
     @property
@@ -226,7 +228,7 @@ class Job(Loading):
     @property
     def of_command(self) -> dict[str, Any]:
         """What a command line says beside a plan: where tasks lie, and where the models compute."""
-        names = ("include_path", "allow_task_code", "executor", "workers")
+        names = ("include_path", "allow_task_code", "executor", "workers", "shard")
         return {name: getattr(self, name) for name in names}
 
     def only(self, model: ModelChoice, **changes: Any) -> Job:

@@ -32,7 +32,7 @@ from choicewise.requests.render import RenderedRequests
 from choicewise.requests.request import BlockQuestion, PreparedBlock
 from choicewise.running.progress import Progress
 from choicewise.running.work import Work, asked_parts, served_model
-from choicewise.store.folder import Keys
+from choicewise.store.tables import Keys
 from choicewise.tokens.byte_coverings import ByteProbability, parts
 from choicewise.tokens.tokenizer import Tokenizer
 

@@ -274,10 +274,12 @@ class _Sweep:
             executor=pool,
             progress=progress,
             job=self.job.only(model, data=place and (place.as_read(source.data),), protocols=named),
+            shard=self.job.shard,
             command=self.command,
             say=lambda line: self.audience.say(f"{about}{line}"),
         )
-        keep_summary(run)
+        if run.manifest.shard is None or run.manifest.shard.whole:
+            keep_summary(run)
 
     @contextmanager
     def _caught(self) -> Iterator[list[str]]:
@@ -340,7 +342,7 @@ def with_cells(
             inside = data.setdefault(source.name, free_name(folder_name(Path(source.name).stem), data.values()))
             drawn = (job.sample, job.selection.seed) if job.sample else ()
             part = (job.subjects, job.limit, job.on_bad_item == "skip", *drawn)
-            content = [__version__, model.state, asked_of[source.name], part]
+            content = [__version__, model.state, asked_of[source.name], part, *([job.shard] if job.shard else [])]
             asked = hashlib.sha256(json.dumps(content).encode()).hexdigest()
             new = CellRecord(model.label, source.name, f"{folder}/{inside}", asked)
             old = before.pop((model.label, source.name), None)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from threading import Event
 from time import monotonic
 from typing import Any, Protocol, Self, TypeAlias
@@ -14,16 +15,18 @@ from typing import Any, Protocol, Self, TypeAlias
 import pyarrow as pa
 
 from choicewise.data.dataset import Dataset
-from choicewise.engine import SERVER, Shard, cut_shards, shard_tokens
+from choicewise.engine import DEVICE_TOKENS, ENGINE, SERVER, Shard, cut_shards, shard_tokens
 from choicewise.errors import ModelError, UsageError
 from choicewise.models.model import Model, SelfCheck
-from choicewise.records import ObservationRow, RequestRow, SpanRow
+from choicewise.records import OBSERVATIONS, ObservationRow, RequestRow, SpanRow
 from choicewise.requests.blocks import Block, prepare_block
 from choicewise.requests.render import RenderedRequests
 from choicewise.requests.request import BlockQuestion, PreparedBlock
 from choicewise.running.observe import observe
 from choicewise.running.replica import DEATHS, Answered, Identity, Replica, ReplicaDied, process_replicas
-from choicewise.store.folder import Keys, TokenCounter
+from choicewise.running.shards import Deal
+from choicewise.store.folder import TokenCounter
+from choicewise.store.tables import make_table
 from choicewise.tokens.tokenizer import Tokenizer
 
 PATIENCE = 60.0
@@ -52,17 +55,18 @@ class Preparation:
     skip_bad_items: bool
 
     @contextmanager
-    def ready(self, blocks: Sequence[Block]) -> Generator[_Upcoming, None, None]:
+    def ready(self, blocks: Sequence[Block], tokens: int | None) -> Generator[_Upcoming, None, None]:
         """The blocks, each prepared while the one before it is used; the first one is begun at once.
 
-        When the ``with`` ends nobody waits any more, and the thread stops at its next prompt.
+        ``tokens``: of a shard at least.  When the ``with`` ends nobody waits any more, and the thread stops at its
+        next prompt.
         """
         with ThreadPoolExecutor(1) as thread, _Awaited(self.model) as awaited:
-            yield _Upcoming(thread.submit(self._prepare, block, awaited) for block in blocks)
+            yield _Upcoming(thread.submit(self._prepare, block, awaited, tokens) for block in blocks)
 
-    def _prepare(self, block: Block, awaited: _Awaited) -> _Ready:
+    def _prepare(self, block: Block, awaited: _Awaited, tokens: int | None) -> _Ready:
         prepared = prepare_block(self.data, block, awaited, self.skip_bad_items, self.rendered)
-        return _Ready(block, prepared, list(cut_shards(prepared.wanted, shard_tokens(self.model.device))))
+        return _Ready(block, prepared, list(cut_shards(prepared.wanted, tokens)))
 
 
 def rows_of(observed: Observed) -> Iterator[ObservationRow]:
@@ -107,56 +111,15 @@ class Executor(TokenCounter, Protocol):
     def selfcheck(self) -> SelfCheck | None:
         """The deepest self-check that was made so far; None before the first, and where there is none."""
 
-    def run(self, blocks: Sequence[Block], observed: Keys) -> Generator[BlockResult, None, None]:
+    def run(self, blocks: Sequence[Block], deal: Deal) -> Generator[BlockResult, None, None]:
         """One result per block; its observations are used up before the next result is taken.
 
-        Who takes no more results closes the generator, which ends all that is under way.  Questions whose keys are
-        ``observed``, or that an earlier block asked, are not asked again.
+        Who takes no more results closes the generator, which ends all that is under way.  ``deal`` says what of a block
+        is asked.
         """
 
     def observe(self, questions: Mapping[str, BlockQuestion]) -> Iterator[Observed]:
         """One observation per question, as they are answered."""
-
-
-class Tracker:
-    """Counts work in the units of :attr:`choicewise.requests.blocks.Block.work`, from ``done`` on.
-
-    Within a block it goes by the questions answered, and within a shard by the input tokens computed of those planned,
-    where ``executor`` counts them: a shard is planned when it is asked, and one question may be long.
-    """
-
-    def __init__(self, executor: Executor, done: int) -> None:
-        self._executor = executor
-        self._finished = done
-        self._result: BlockResult | None = None
-        self._answered = self._passed = self._before = 0
-        self._shards: deque[int] = deque()
-
-    @contextmanager
-    def block(self, result: BlockResult) -> Iterator[None]:
-        """Meanwhile ``result`` is answered."""
-        self._shards, self._passed, self._before = deque(result.shards), 0, self._executor.computed or 0
-        self._answered, self._result = 0, result
-        yield
-        self._finished, self._result = self._finished + result.block.work, None
-
-    def answer(self, count: int) -> None:
-        """So many questions of the block are answered."""
-        self._answered = count
-        while self._shards and count >= self._passed + self._shards[0]:
-            self._passed += self._shards.popleft()
-            self._before = self._executor.computed or 0
-
-    @property
-    def done(self) -> int:
-        """The work done so far; may be called from another thread."""
-        if (result := self._result) is None:
-            return self._finished
-        answered = float(self._answered)
-        computed, planned = ((each or 0) - self._before for each in (self._executor.computed, self._executor.planned))
-        if self._shards and planned > 0:
-            answered = self._passed + self._shards[0] * min(computed / planned, 1.0)
-        return self._finished + int(min(answered / max(result.questions, 1), 1.0) * result.block.work)
 
 
 @dataclass
@@ -216,6 +179,11 @@ class Pool:
         workers = self.parallel.workers
         if model.device == SERVER:
             raise UsageError(f"{model.name} is computed by its server, which needs no further workers; leave them out")
+        if model.device == ENGINE:
+            raise UsageError(
+                f"{model.name} is computed by vLLM, which has workers of its own: leave them out, and name"
+                " tensor_parallel_size in the model, as vllm:NAME,tensor_parallel_size=2"
+            )
         if (recipe := model.recipe) is None:
             raise ModelError(f"{model.name} is in memory alone; pass a folder or a name, so that workers can load it")
         driver = Identity.of(model)
@@ -384,32 +352,39 @@ class _InProcess:
         return getattr(self._model, "requests", 0)
 
     @property
+    def unique(self) -> int:
+        """Input tokens of the tree of all that was asked; 0 of models whose engine does not compute by it."""
+        return getattr(self._model, "unique", 0)
+
+    @property
     def planned(self) -> int | None:
         """Input tokens to compute for all that was asked so far; None where they are not counted."""
         return self._model.planned
 
-    def run(self, blocks: Sequence[Block], observed: Keys) -> Generator[BlockResult, None, None]:
+    def run(self, blocks: Sequence[Block], deal: Deal) -> Generator[BlockResult, None, None]:
         """One result per block; the model is loaded while the first block is rendered."""
         if not blocks:
             return
-        with self.asked.ready(blocks) as upcoming:
+        with self.asked.ready(blocks, _tokens(self._model, deal)) as upcoming:
             self._model.check(0)
             for ready in upcoming:
                 prepared = ready.prepared
-                new = frozenset(observed.without(list(prepared.wanted)))
-                self._model.check(prepared.deepest if new else 0)
+                dealt = deal.take(ready.block, ready.shards)
+                self._model.check(prepared.deepest if dealt.new else 0)  # as if this process asked all of the run
                 rows = prepared.inputs, prepared.requests, prepared.spans
-                shards = [len(new & shard.keys()) for shard in ready.shards]
-                yield BlockResult(ready.block, *rows, len(new), self._answers(ready.shards, new), shards)
-                observed.add(new)
+                answers = self._answers(dealt.shards)
+                if deal.share is not None:  # a shard is written whole, so that a later one finds where it ends
+                    answers = (make_table(OBSERVATIONS, list(observe(self._model, each))) for each in dealt.shards)
+                sizes = [len(shard) for shard in dealt.shards]
+                yield BlockResult(ready.block, *rows, sum(sizes), answers, sizes)
 
-    def observe(self, questions: Mapping[str, BlockQuestion]) -> Iterator[ObservationRow]:
+    def observe(self, questions: Mapping[str, BlockQuestion]) -> Iterator[Observed]:
         """One observation per question, as they are answered."""
-        return self._answers(cut_shards(questions, shard_tokens(self._model.device)), questions.keys())
+        return self._answers(cut_shards(questions, shard_tokens(self._model.device)))
 
-    def _answers(self, shards: Iterable[Mapping[str, BlockQuestion]], wanted: Set[str]) -> Iterator[ObservationRow]:
+    def _answers(self, shards: Iterable[Mapping[str, BlockQuestion]]) -> Iterator[Observed]:
         for shard in shards:
-            yield from observe(self._model, {key: shard[key] for key in shard if key in wanted})
+            yield from observe(self._model, shard)
 
 
 @dataclass(frozen=True)
@@ -487,21 +462,22 @@ class _Distributed:
     computed: int | None = 0
     selfcheck: SelfCheck | None = None
     requests: int = 0
+    unique: int = 0
     planned: int | None = None
     _depth: int = 0
     _open: deque[_Open] = field(default_factory=deque)
 
-    def run(self, blocks: Sequence[Block], observed: Keys) -> Generator[BlockResult, None, None]:
+    def run(self, blocks: Sequence[Block], deal: Deal) -> Generator[BlockResult, None, None]:
         """One result per block, in their order; later blocks are prepared and answered meanwhile."""
         if not blocks:
             return
         self.pool.start()  # they load their models while the first block is prepared
-        with self.asked.ready(blocks) as upcoming:
-            while self._open or self._submit(upcoming.take(), observed):
+        with self.asked.ready(blocks, _tokens(self.asked.model, deal)) as upcoming:
+            while self._open or self._submit(upcoming.take(), deal):
                 block = self._open[0]
                 rows = block.ready.prepared
                 more = rows.inputs, rows.requests, rows.spans
-                yield BlockResult(block.ready.block, *more, block.questions, self._answers(block, upcoming, observed))
+                yield BlockResult(block.ready.block, *more, block.questions, self._answers(block, upcoming, deal))
                 self._open.popleft()
 
     def observe(self, questions: Mapping[str, BlockQuestion]) -> Iterator[pa.Table]:
@@ -517,31 +493,31 @@ class _Distributed:
                     numbers.append(self._send(shard))
             yield from self._taken(numbers)
 
-    def _submit(self, ready: _Ready | None, observed: Keys) -> bool:
-        """Send what a block asks and nobody asked before, which counts as asked from now on; False without a block."""
+    def _submit(self, ready: _Ready | None, deal: Deal) -> bool:
+        """Send what is to be asked of a block, which counts as asked from now on; False without a block."""
         if ready is None:
             return False
-        new = frozenset(observed.without(list(ready.prepared.wanted)))
-        observed.add(new)
-        lacking = ({key: shard[key] for key in shard if key in new} for shard in ready.shards)
-        self._depth = max(self._depth, ready.prepared.deepest if new else 0)
-        self._open.append(_Open(ready, len(new), deque(self._send(shard) for shard in lacking if shard)))
+        dealt = deal.take(ready.block, ready.shards)
+        self._depth = max(self._depth, ready.prepared.deepest if dealt.new else 0)
+        self._open.append(_Open(ready, sum(map(len, dealt.shards)), deque(map(self._send, dealt.shards))))
         return True
 
     def _send(self, shard: Mapping[str, BlockQuestion]) -> int:
         self._depth = max(self._depth, *(question.inputs for question in shard.values()))
         return self.pool.submit(Shard(shard, self._depth))
 
-    def _answers(self, block: _Open, upcoming: _Upcoming, observed: Keys) -> Iterator[pa.Table]:
+    def _answers(self, block: _Open, upcoming: _Upcoming, deal: Deal) -> Iterator[pa.Table]:
         while block.numbers:
             if self.pool.wants:
-                self._submit(upcoming.take(wait=False), observed)
-            yield from self._taken(block.numbers)
+                self._submit(upcoming.take(wait=False), deal)
+            yield from self._taken(block.numbers, in_order=deal.share is not None)
 
-    def _taken(self, numbers: deque[int]) -> Iterator[pa.Table]:
+    def _taken(self, numbers: deque[int], in_order: bool = False) -> Iterator[pa.Table]:
         """The answers to some of ``numbers``, after waiting a moment where none is there."""
-        self.pool.advance(0 if any(number in self.pool.answered for number in numbers) else BEAT)
-        for number in [number for number in numbers if number in self.pool.answered]:
+
+        some = takewhile if in_order else filter
+        self.pool.advance(0 if list(some(self.pool.answered.__contains__, numbers)) else BEAT)
+        for number in list(some(self.pool.answered.__contains__, numbers)):
             numbers.remove(number)
             answered = self.pool.answered.pop(number)
             self._count(answered)
@@ -555,6 +531,11 @@ class _Distributed:
         checks = [check for check in (self.selfcheck, answered.selfcheck) if check is not None]
         if checks:  # the deepest, with the most noise that a replica saw
             self.selfcheck = replace(max(checks, key=lambda each: each.depth), noise=max(each.noise for each in checks))
+
+
+def _tokens(model: Model, deal: Deal) -> int | None:
+    """How many unique tokens a shard has at least; of a server, too, where several processes share the blocks."""
+    return shard_tokens(model.device) or (None if deal.share is None else DEVICE_TOKENS)
 
 
 class ReplicasLost(ModelError):

@@ -14,8 +14,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from choicewise.errors import ProtocolError, StoreError
@@ -24,8 +22,10 @@ from choicewise.records import (
     BLOCK_FOLDER,
     FORMAT,
     ITEM_FILE,
+    KEYS,
     MANIFEST,
     OBSERVATIONS,
+    SPANS,
     SUMMARY,
     SWEEP,
     SWEEP_FORMAT,
@@ -39,12 +39,15 @@ from choicewise.records import (
     Place,
     RequestRow,
     SelfCheckRecord,
+    ShardRecord,
     SpanRow,
     Spent,
     Sweep,
 )
+from choicewise.store.shards import check_shard
 from choicewise.store.tables import (
     SCHEMAS,
+    Keys,
     Rows,
     block_file,
     damage,
@@ -154,9 +157,6 @@ class BlockWriter:
         self._rows, self._tables = [], []
 
 
-KEY_BYTES = 16
-
-
 @dataclass
 class RunFolder:
     """The only writer of a run folder.  ``manifest`` is always what the disk holds."""
@@ -169,6 +169,15 @@ class RunFolder:
         keys = Keys()
         for block in self.manifest.blocks:
             named = read_columns(block_file(self.path, block, "observations"), OBSERVATIONS, ["key"])["key"].to_pylist()
+            keys.add(key for key in named if key not in but)
+        return keys
+
+    def named(self, but: Collection[str] = ()) -> Keys:
+        """The keys of all that was to be asked here or by another process, without ``but``."""
+        keys = Keys()
+        for block in self.manifest.blocks:
+            spans = read_columns(block_file(self.path, block, "spans"), SPANS, KEYS)
+            named = (key for name in KEYS for key in spans[name].drop_null().to_pylist())
             keys.add(key for key in named if key not in but)
         return keys
 
@@ -248,10 +257,10 @@ class RunFolder:
         if (server := self.manifest.server) is not None:
             self._update(server=replace(server, changed=changed))
 
-    def finish(self) -> None:
-        """Say that everything that was asked for is there; a complete folder is not touched."""
+    def finish(self, shard: ShardRecord | None = None) -> None:
+        """Say that everything that was asked for is there, and of which ``shard``; a complete folder is not touched."""
         if not self.manifest.complete:
-            self._update(complete=True)
+            self._update(complete=True, shard=shard or self.manifest.shard)
 
     def _update(self, **changes: Any) -> None:
         manifest = replace(self.manifest, **changes)
@@ -313,6 +322,7 @@ def continued(path: Path, existing: Manifest, wanted: Manifest, items: Mapping[s
             f"{path} holds what was imported from {existing.imported.tool}, of {existing.model.name} on "
             f"{existing.dataset.name}: no model can go on with it; choose another folder"
         )
+    check_shard(path, existing, wanted)
     _check_server(path, existing, wanted)
     _check_identity(path, existing, wanted)
     protocols = {**existing.protocols, **_spelled_as(existing.protocols, wanted.protocols)}
@@ -367,35 +377,6 @@ def usable_blocks(blocks: Sequence[BlockRecord], damaged: Sequence[BlockRecord])
     """
     parts = [block for block in damaged if not block.asks]
     return tuple(block for block in blocks if block not in damaged and not any(_overlap(block, part) for part in parts))
-
-
-_Keys = npt.NDArray[np.bytes_]
-
-
-class Keys:
-    """A set of keys (:attr:`choicewise.questions.Span.key`), of which a run has millions."""
-
-    def __init__(self, keys: Iterable[str] = ()) -> None:
-        # Sorted arrays, each longer than the next: adding sorts every key only a few times.
-        self._parts: list[_Keys] = []
-        self.add(keys)
-
-    def add(self, keys: Iterable[str]) -> None:
-        """Put further keys into the set."""
-        new = np.unique(_as_array(list(keys)))
-        while self._parts and len(self._parts[-1]) <= 2 * len(new):
-            new = np.unique(np.concatenate([self._parts.pop(), new]))
-        if len(new):
-            self._parts.append(new)
-
-    def without(self, keys: Sequence[str]) -> list[str]:
-        """Those of ``keys`` that are not in the set, in their order."""
-        wanted = _as_array(keys)
-        known = np.zeros(len(wanted), dtype=np.bool_)
-        for part in self._parts:
-            place = np.minimum(np.searchsorted(part, wanted), len(part) - 1)
-            known |= part[place] == wanted
-        return [key for key, is_known in zip(keys, known.tolist(), strict=True) if not is_known]
 
 
 def leftovers(run: Path, manifest: Manifest) -> Iterator[Path]:
@@ -546,19 +527,23 @@ def _overlap(one: BlockRecord, other: BlockRecord) -> bool:
     return same and one.start < other.stop and other.start < one.stop
 
 
-def _check_identity(path: Path, existing: Manifest, wanted: Manifest) -> None:
+def differences(existing: Manifest, wanted: Manifest) -> Iterator[tuple[str, str]]:
+    """What of the measurement is otherwise in another folder: model, dataset or selection, and how, in words."""
     for part, fields in _IDENTITY.items():
         old, new = getattr(existing, part), getattr(wanted, part)
-        differences = [
+        lines = [
             f"{part} {name} is {_short(name, getattr(old, name))} there and {_short(name, getattr(new, name))} here"
             for name in fields
             if getattr(old, name) != getattr(new, name)
         ]
-        if differences:
-            raise StoreError(
-                f"{path} was made for another {part} ({'; '.join(differences)}){_moved(old, new)}; "
-                f"go on there with the old {part}, or choose another folder"
-            )
+        if lines:
+            yield part, f"({'; '.join(lines)}){_moved(old, new)}"
+
+
+def _check_identity(path: Path, existing: Manifest, wanted: Manifest) -> None:
+    for part, words in differences(existing, wanted):
+        advice = f"go on there with the old {part}, or choose another folder"
+        raise StoreError(f"{path} was made for another {part} {words}; {advice}")
 
 
 def _check_server(path: Path, existing: Manifest, wanted: Manifest) -> None:
@@ -585,7 +570,3 @@ def _moved(old: Any, new: Any) -> str:
 def _short(name: str, value: Any) -> Any:
     """The first characters of a digest, any other value in full."""
     return value[:12] if name == "digest" else list(value) if isinstance(value, tuple) else value
-
-
-def _as_array(keys: Sequence[str]) -> _Keys:
-    return np.frombuffer(bytes.fromhex("".join(keys)), dtype=f"S{KEY_BYTES}")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -292,6 +293,36 @@ def read_blocks(run: Path, blocks: Sequence[BlockRecord], table: str) -> pa.Tabl
     return pa.concat_tables(parts) if parts else schema.empty_table()
 
 
+KEY_BYTES = 16
+_Keys = npt.NDArray[np.bytes_]
+
+
+class Keys:
+    """A set of keys (:attr:`choicewise.questions.Span.key`), of which a run has millions."""
+
+    def __init__(self, keys: Iterable[str] = ()) -> None:
+        # Sorted arrays, each longer than the next: adding sorts every key only a few times.
+        self._parts: list[_Keys] = []
+        self.add(keys)
+
+    def add(self, keys: Iterable[str]) -> None:
+        """Put further keys into the set."""
+        new = np.unique(_as_array(list(keys)))
+        while self._parts and len(self._parts[-1]) <= 2 * len(new):
+            new = np.unique(np.concatenate([self._parts.pop(), new]))
+        if len(new):
+            self._parts.append(new)
+
+    def without(self, keys: Sequence[str]) -> list[str]:
+        """Those of ``keys`` that are not in the set, in their order."""
+        wanted = _as_array(keys)
+        known = np.zeros(len(wanted), dtype=np.bool_)
+        for part in self._parts:
+            place = np.minimum(np.searchsorted(part, wanted), len(part) - 1)
+            known |= part[place] == wanted
+        return [key for key, is_known in zip(keys, known.tolist(), strict=True) if not is_known]
+
+
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """A column; lists of numbers are laid end to end, which is much faster than to convert one by one."""
     if not pa.types.is_list(kind) or set(map(type, values)) != {np.ndarray}:
@@ -339,3 +370,7 @@ def _completed(part: _Part, schema: pa.Schema) -> _Part:
         if field.name not in part.schema.names and field.name in LATER:
             part = part.add_column(place, field, pa.nulls(len(part), field.type))
     return part
+
+
+def _as_array(keys: Sequence[str]) -> _Keys:
+    return np.frombuffer(bytes.fromhex("".join(keys)), dtype=f"S{KEY_BYTES}")

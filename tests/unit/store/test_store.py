@@ -425,17 +425,17 @@ def test_what_was_observed_before_an_error_is_kept_with_what_it_cost(tmp_path: P
 
 
 # keys that end in zeros are those that a careless comparison of fixed-width text confuses
-SHORT_KEY = st.binary(min_size=1, max_size=2).map(lambda start: start.ljust(store.KEY_BYTES, b"\0").hex())
+SHORT_KEY = st.binary(min_size=1, max_size=2).map(lambda start: start.ljust(tables.KEY_BYTES, b"\0").hex())
 KEY_LISTS = st.lists(
-    SHORT_KEY | st.binary(min_size=store.KEY_BYTES, max_size=store.KEY_BYTES).map(bytes.hex), max_size=8
+    SHORT_KEY | st.binary(min_size=tables.KEY_BYTES, max_size=tables.KEY_BYTES).map(bytes.hex), max_size=8
 )
 
 
 @given(st.lists(st.tuples(KEY_LISTS, KEY_LISTS), max_size=8))
 def test_keys_are_a_set(steps: list[tuple[list[str], list[str]]]) -> None:
-    keys, reference = store.Keys(), set[str]()
+    keys, reference = tables.Keys(), set[str]()
     for added, asked in steps:
         keys.add(added)
         reference.update(added)
         assert keys.without(asked) == [key for key in asked if key not in reference]
-    assert store.Keys(reference).without(sorted(reference)) == []
+    assert tables.Keys(reference).without(sorted(reference)) == []

@@ -5,11 +5,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from choicewise.bundled import MODELS
 from choicewise.cli.check import measure_noise
-from choicewise.errors import ModelError, StoreError
+from choicewise.errors import ModelError, StoreError, UsageError
 from choicewise.models.load import load_model
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.local_model import LocalModel
@@ -42,6 +46,38 @@ def test_every_way_of_running_a_good_model_agrees_within_its_dtype() -> None:
     assert half is not None
     assert brain is not None
     assert max(found[name].difference or 0 for name in exact) < half < brain
+
+
+@pytest.mark.costly("two networks, and two commands that load them")
+def test_the_divergence_of_two_models_is_that_of_their_whole_distributions(tmp_path: Path) -> None:
+    folder, twin = next(each for each in MODELS if each.name == "merrow-bpe-512"), tmp_path / "twin"
+    shutil.copytree(folder, twin)
+    weights = load_file(twin / "model.safetensors")
+    rounded = {name: tensor.to(torch.float8_e4m3fn).to(tensor.dtype) for name, tensor in weights.items()}
+    save_file(rounded, twin / "model.safetensors", metadata={"format": "pt"})
+    texts = ["The harbour of Merrowick lies in the north.", "Who keeps the bells?", "x" * 90]
+    (tmp_path / "texts").write_text("\n\n".join(texts) + "\n", encoding="utf-8")
+    asked = ("check", "--model", folder, "--against", twin, "--texts", tmp_path / "texts", "--window", 40)
+    measured = json.loads(choicewise(*asked, "--json", code=0).stdout)
+    sums, tokens, alike = list[float](), list[int](), 0
+    networks = [AutoModelForCausalLM.from_pretrained(each, dtype="float32") for each in (folder, twin)]
+    for ids in load_model(folder).tokenizer.encode(texts, special=True):
+        with torch.inference_mode():
+            inputs = torch.from_numpy(ids[:40].astype(np.int64))[None]
+            logits = [network(inputs).logits[0, : len(ids) - 1].double().numpy() for network in networks]
+        p, q = (np.exp(rows) / np.exp(rows).sum(axis=1, keepdims=True) for rows in logits)
+        sums.append(float((p * np.log(p / q)).sum()))
+        tokens.append(len(p))
+        alike += int((p.argmax(axis=1) == q.argmax(axis=1)).sum())
+    said = (measured["texts"], measured["tokens"], measured["cut"])
+    assert said == (3, sum(tokens), 1)
+    assert measured["divergence"]["value"] == pytest.approx(sum(sums) / sum(tokens), rel=1e-4)
+    assert measured["same_likeliest"]["value"] == pytest.approx(alike / sum(tokens))
+    assert measured["divergence"]["ci_low"] < measured["divergence"]["value"] < measured["divergence"]["ci_high"]
+    other = next(each for each in MODELS if each.name == "merrow-byte")
+    assert "have other tokens" in choicewise(*asked[:4], other, code=ModelError.exit_code).stderr
+    assert "two causal models" in choicewise("check", "--model", "fake:hash", "--against", "fake:hash").stderr
+    assert "without --against" in choicewise(*asked[:3], *asked[5:7], code=UsageError.exit_code).stderr
 
 
 def test_a_path_that_is_wrong_or_impossible_is_reported() -> None:

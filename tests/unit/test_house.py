@@ -80,6 +80,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "models/local/folder_model.py": "a name in quotes",
         "models/local/networks.py": "the key and the text of a cache",
         "models/server/http.py": "the body of a request",
+        "models/vllm/process.py": "an argument of a child process",
         "page/charts/chart.py": "a specification of Vega-Lite",
         "page/embed.py": "the key of a table",
         "results/summary.py": "a digest, and rows in a column",
@@ -98,8 +99,10 @@ ONE_IMPORTER = {
     *("integrations/lm_eval/model.py", "integrations/lm_eval/requests.py", "interchange/harness_tasks/rows.py"),
     *("interchange/logs/harness_samples.py", "interchange/write/harness_names.py", "interchange/write/paper.py"),
     *("interchange/write/tables.py", "models/fake.py", "models/local/attention.py", "models/local/paths.py"),
-    *("models/server/generation_routes.py", "models/server/probe.py", "models/server/server_model.py"),
-    *("page/sections.py", "report/explain.py", "report/extractors.py", "report/several.py"),
+    *("models/server/generation_routes.py", "models/server/next_token_routes.py", "models/server/probe.py"),
+    "models/server/server_model.py",
+    *("models/vllm/engine_model.py", "models/vllm/process.py"),
+    *("page/sections.py", "report/explain.py", "report/extractors.py", "report/several.py", "report/twins.py"),
     *("running/doctor.py", "running/fetch.py", "running/merge.py", "running/plan.py", "scoring/extract.py"),
 }
 """Files that one other file imports: entries of a registry, the end of a command, or half of what is too long."""

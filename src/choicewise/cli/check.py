@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from choicewise.cli import options
 from choicewise.cli.options import Loading, grouped
 from choicewise.cli.terminal import print_json, print_parts, show, tell
+from choicewise.errors import DataError, ModelError
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
@@ -19,6 +21,14 @@ if TYPE_CHECKING:
 def check(
     *,
     model: Annotated[str, typer.Option("--model", help="A model folder, or one behind a server.")],
+    against: Annotated[
+        str | None,
+        typer.Option("--against", help="Another model with the same tokens, such as a quantised twin: how far it is."),
+    ] = None,
+    texts: Annotated[
+        Path | None,
+        typer.Option("--texts", help="With --against: a file of texts, one a line, in place of the bundled questions."),
+    ] = None,
     loading: Loading,
     json: options.Json = False,
 ) -> None:
@@ -27,8 +37,16 @@ def check(
     Shows which fast path a run would take and why others were refused. Items whose best two scores are closer than
     the noise of both are shown as near ties in reports. Of a model behind a server: which ways of asking give right
     numbers, and which protocols can be asked.
+
+    With --against, in place of all that: the mean KL divergence of the other model's next-token distribution from
+    that of --model, token by token over texts, with its 95 % interval.
     """
+    options.refuse_without_use("without --against there is", texts=texts if against is None else None)
     loaded = loading.load(model)
+    if against is not None:
+        measured = measure_twins(loaded, loading.load(against), texts)
+        print_json(measured) if json else show(*_twin_lines(measured))
+        return
     from choicewise.engine import SERVER
 
     if loaded.device == SERVER:
@@ -60,6 +78,88 @@ def measure_noise(model: Model) -> dict[str, Any]:
     local = model.local if isinstance(model, FolderModel) else model
     differences = path_differences(local.lm) if isinstance(local, LocalModel) else []
     return {**head, **asdict(check), "paths": [*map(asdict, differences)]}
+
+
+def measure_twins(model: Model, other: Model, file: Path | None) -> dict[str, Any]:
+    """KL(model ‖ other) in nats a token, and the share of tokens with the same likeliest one; means over all tokens
+    after the first of each text, whose errors are those of ratios over texts.
+
+    ``file``: texts, one a line; None for the bundled questions, :data:`_QUESTIONS` of each subject.  Raises ModelError
+    for models that are not causal ones on this machine, or whose tokens differ.
+    """
+    import numpy as np
+
+    from choicewise.models.local.folder_model import FolderModel
+    from choicewise.models.local.local_model import LocalModel
+    from choicewise.models.local.selfcheck import text_divergence
+    from choicewise.results.twins import lost_per_token
+
+    networks = [each.local if isinstance(each, FolderModel) else each for each in (model, other)]
+    left, right = (each if isinstance(each, LocalModel) else None for each in networks)
+    if left is None or right is None:
+        raise ModelError(
+            "--against compares two causal models that this machine computes itself; of others run both and "
+            "`choicewise compare` the runs"
+        )
+    if model.tokenizer.digest != other.tokenizer.digest or left.vocabulary != right.vocabulary:
+        raise ModelError(
+            f"{model.name} and {other.name} have other tokens, so their distributions are about different things; "
+            "name a twin with the same tokenizer and vocabulary"
+        )
+    longest = min(model.window, other.window) + 1
+    encoded = model.tokenizer.encode(_texts(file), special=True)
+    kept = [ids[:longest] for ids in encoded if len(ids) > 1]
+    if not kept:
+        raise DataError(f"{file} holds no text of two tokens; write one text a line")
+    each = [text_divergence(left.lm, right.lm, ids) for ids in kept]
+    tokens = np.array([one.tokens for one in each])
+    offsets, every, nothing = np.arange(len(each) + 1), np.ones(len(each), dtype=np.bool_), np.zeros(len(each))
+    means = {
+        "divergence": np.array([one.nats for one in each]),
+        "same_likeliest": np.array([one.alike for one in each], dtype=np.float64),
+    }
+    return {
+        "model": model.name,
+        "against": other.name,
+        "texts": len(each),
+        "cut": sum(len(ids) > longest for ids in encoded),
+        "tokens": int(tokens.sum()),
+        **{name: lost_per_token(sums, nothing, tokens, offsets, every) for name, sums in means.items()},
+    }
+
+
+_QUESTIONS = 16
+"""Bundled questions of each subject that two models are compared on."""
+
+
+def _texts(file: Path | None) -> list[str]:
+    if file is not None:
+        try:
+            return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        except UnicodeDecodeError as error:
+            raise DataError(f"{file} is no text in UTF-8: {error.reason}; write one text a line") from error
+    from choicewise.bundled import BENCHMARK
+    from choicewise.data.open import open_dataset
+
+    by_subject: dict[str, list[str]] = {}
+    for item in open_dataset(BENCHMARK).splits["test"]:
+        by_subject.setdefault(item.subject, []).append("\n".join([item.question, *item.choices]))
+    return [text for own in by_subject.values() for text in own[:_QUESTIONS]]
+
+
+def _twin_lines(measured: dict[str, Any]) -> list[str]:
+    from choicewise.report.twins import nats
+    from choicewise.util.text import counted, interval, percent, safe
+
+    alike, cut = measured["same_likeliest"], measured["cut"]
+    share = f"{percent(alike.value)} % [{interval(alike.ci_low, alike.ci_high)}]"
+    return [
+        f"A  {safe(measured['model'])}",
+        f"B  {safe(measured['against'])}",
+        f"KL(A‖B)  {nats(measured['divergence'])} nats a token, over {measured['tokens']:,} tokens of "
+        f"{counted(measured['texts'], 'text')}" + (f", {cut:,} of them cut to the window" if cut else ""),
+        f"the likeliest next token is the same after {share} of them",
+    ]
 
 
 def _tables(noise: dict[str, Any]) -> list[Any]:

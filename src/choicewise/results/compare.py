@@ -24,6 +24,7 @@ from choicewise.results.outcomes import Axis, Outcome, Outcomes
 from choicewise.results.rows import TEXTS, TOLD, Row, engine_path, read_texts, run_id, selection, text_id, token_id
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion, row_bytes, row_digests
+from choicewise.results.twins import Twins, twins
 from choicewise.scoring.answers import is_cut
 from choicewise.scoring.intervals import FEWEST
 from choicewise.scoring.observed import Floats, Integers
@@ -131,6 +132,7 @@ class Comparison:
     are the same and have scores, and ``moved``: the shared items of which any score differs.
     ``cut``: how many of the shared items have an answer in text that was cut, left and right; they are in no test, and
     ``low`` and ``high`` bound the difference over all shared items, whatever stands behind them; NaN where none was.
+    ``twins``: how far the models part, where both were asked the same tokens under one protocol; else None.
     """
 
     verdict: str
@@ -149,6 +151,7 @@ class Comparison:
     cut: tuple[int, int] = (0, 0)
     low: float = math.nan
     high: float = math.nan
+    twins: Twins | None = None
 
     @property
     def open(self) -> bool:
@@ -374,13 +377,16 @@ def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: 
     rendered = _differ_in_rendering(left_measured.protocol, right_measured.protocol)
     if rendered and _same_sent((left.evidence, right.evidence), pair):
         agree = replace(agree, p=True, i=True)
-    parting = None if agree.i else _first_difference((left.evidence, right.evidence), pair)
+    runs = left.evidence, right.evidence
+    parting = None if agree.i else _first_difference(runs, pair)
+    alike = len(places[0]) > 0 and agree.p and agree.i and agree.t and not (sides[0].logged or sides[1].logged)
     return Comparison(
         *(_verdict(agree, len(places[0])), agree, *sides, tuple(axes), parting, difference, clusters),
         *(sign_flip(*credits), detectable, flips(pair), *movement(pair)),
         cut=cut,
         low=low,
         high=high,
+        twins=twins(runs, pair) if alike else None,
     )
 
 

@@ -147,7 +147,7 @@ def movement(pair: tuple[Measurement, Measurement]) -> tuple[float, int | None]:
     offsets = [each.evidence.item_offsets for each in pair]
     counts = [np.diff(each)[place] for each, place in zip(offsets, places, strict=True)]
     alike = counts[0] == counts[1]
-    rows = [_rows(own[:-1][place[alike]], counts[0][alike]) for own, place in zip(offsets, places, strict=True)]
+    rows = [rows_of_items(own[:-1][place[alike]], counts[0][alike]) for own, place in zip(offsets, places, strict=True)]
     one, other = left[rows[0]], right[rows[1]]
     with np.errstate(invalid="ignore"):  # equal infinities do not differ
         differences = np.where(one == other, 0.0, np.abs(one - other))
@@ -496,6 +496,11 @@ def paired_predictions(measured: Sequence[Decided]) -> Integers:
     return np.array(predictions).reshape(len(measured), -1)
 
 
+def rows_of_items(starts: Integers, counts: Integers) -> Integers:
+    """The rows of items that begin at ``starts`` and have so many each."""
+    return np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+
+
 _ROUNDED = 1e-3
 """By how much the shares of people may miss a sum of 1."""
 
@@ -524,11 +529,6 @@ def _counts(item: str, text: str, choices: int) -> list[float]:
     if shares and abs(total - 1) > _ROUNDED + 1e-9:
         raise DataError(f"{where}, which looks like shares and sums to {total:.4g}, not 1; correct it, or give counts")
     return [float(count) for count in counts]
-
-
-def _rows(starts: Integers, counts: Integers) -> Integers:
-    """The rows of items that begin at ``starts`` and have so many each."""
-    return np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
 
 def _decision(protocol: Protocol, read: Evidence) -> Decision:

@@ -56,6 +56,7 @@ _SAMPLED = 4
 """The noise is measured on every fourth span of a probe: a batch needs the vocabulary at every position of every
 sequence, which would take longer than all the rest."""
 
+_DISTRIBUTIONS = 64  # that are compared at once, in float64
 _NEW_TOKENS = 3  # tokens generated to compare generation with a forward pass
 _DTYPES = ("float32", "bfloat16", "float16")
 DEPTH = 128  # how deep a probe is at least, in tokens, where the window allows
@@ -218,6 +219,31 @@ def path_differences(lm: CausalLM) -> list[PathDifference]:
     ways |= {f"{dtype} in place of {own}": partial(_cast, lm, spans, dtype) for dtype in _DTYPES if dtype != own}
     generated = _difference("generate, raw logits", partial(_generated, lm, spans), [np.zeros(1)])
     return [*(_difference(name, way, truth) for name, way in ways.items()), generated]
+
+
+class TextDivergence(NamedTuple):
+    """Of the tokens of a text after its first: how many, Σ KL in nats, and how many have the same likeliest token."""
+
+    tokens: int
+    nats: float
+    alike: int
+
+
+@torch.inference_mode()
+def text_divergence(left: CausalLM, right: CausalLM, text: Ids) -> TextDivergence:
+    """KL(left ‖ right) of the whole next-token distributions after every token of ``text`` but its last.
+
+    Both models, of one vocabulary, compute the text in one plain pass each; the sums are in float64.  ``text``: at
+    least two tokens, one more than a window at most.  NaN where a model answers with NaN.
+    """
+    rows = [plain.logits(lm.model, lm.vocabulary, text[:1], text[1:]) for lm in (left, right)]
+    nats, alike = 0.0, 0
+    for one, other in zip(*(part.split(_DISTRIBUTIONS) for part in rows), strict=True):
+        log_p, log_q = (part.to(one.device).double().log_softmax(dim=-1) for part in (one, other))
+        terms = torch.where(log_p.isneginf(), 0.0, log_p.exp() * (log_p - log_q))
+        nats += float(terms.sum())
+        alike += int((log_p.argmax(dim=-1) == log_q.argmax(dim=-1)).sum())
+    return TextDivergence(len(text) - 1, nats, alike)
 
 
 def probe(depth: int, vocabulary: int) -> list[Span]:

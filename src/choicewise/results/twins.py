@@ -1,0 +1,171 @@
+"""How far two models part that were asked the same tokens: flips, divergence of the choices, log-probability lost.
+
+Made for a model and its quantised twin, whose scores can agree while many answers change (Dutta et al. 2024, "Accuracy
+is Not All You Need").
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from choicewise.protocols.readings import READINGS
+from choicewise.results.evidence import RunEvidence
+from choicewise.results.measurement import (
+    Measurement,
+    interval,
+    paired_credits,
+    paired_predictions,
+    rows_of_items,
+    shared_items,
+)
+from choicewise.results.spans import ObservedPortion
+from choicewise.scoring.intervals import FEWEST
+from choicewise.scoring.observed import Floats, Integers, Mask, reduce_rows, row_of
+from choicewise.scoring.significance import Difference, paired_difference
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The ``n`` items that both sides predict, of which so many are ``changed``: predicted differently.
+
+    ``share`` with its 95 % interval: Wilson's given the subjects, clustered by them where there are enough.  Of the
+    changed ones ``right_to_wrong`` lose credit from left to right and ``wrong_to_right`` gain some; the others are from
+    one wrong answer to another.
+    """
+
+    n: int
+    changed: int
+    share: float
+    ci_low: float
+    ci_high: float
+    right_to_wrong: int
+    wrong_to_right: int
+
+
+@dataclass(frozen=True, slots=True)
+class Twins:
+    """How far the right model parts from the left one; None where it is not defined.
+
+    ``flips``: where items have several choices.  ``divergence``: the mean over items of KL(left ‖ right) of their
+    choices in nats, each distribution the softmax of the protocol's scores at its temperature; where the protocol has
+    scores.  ``lost_right`` and ``lost_all``: the mean of log p(left) - log p(right) per scored token, in nats, of the
+    right answers and of all choices; where the protocol observes one log-likelihood of each choice.  The tokens are the
+    data's and no samples of the left model, so that this is no estimate of a KL divergence and may be negative.
+    Intervals (95 %) and missing items as of a paired difference.
+    """
+
+    flips: Changed | None
+    divergence: Difference | None
+    lost_right: Difference | None
+    lost_all: Difference | None
+
+
+def twins(runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measurement]) -> Twins:
+    """Of the shared items of two measurements under one protocol, every one of which was asked in the same tokens."""
+    _, places = shared_items(pair)
+    subjects, credits = paired_credits(pair)
+    hits = [credits[side] if each.judged is None else each.judged.hit[places[side]] for side, each in enumerate(pair)]
+    offsets = [each.evidence.item_offsets for each in pair]
+    counts = np.diff(offsets[0])[places[0]]
+    shared = np.concatenate([[0], np.cumsum(counts)])
+    rows = [rows_of_items(own[:-1][place], counts) for own, place in zip(offsets, places, strict=True)]
+    several = counts > 1
+    changed = _changed(paired_predictions(pair)[:, several], np.stack(hits)[:, several], np.asarray(subjects)[several])
+    clusters = np.asarray(subjects) if len(set(subjects)) >= FEWEST else None
+    divergence = lost_right = lost_all = None
+    scores = [each.known_scores for each in pair]
+    if scores[0] is not None and scores[1] is not None and several.any():
+        scaled = [
+            own[row] / float(pair[0].protocol.temperature)
+            for own, row in zip(scores, rows, strict=True)
+            if own is not None
+        ]
+        each = np.where(several, divergences(scaled[0], scaled[1], shared), np.nan)
+        divergence = _mean(each, clusters, several)
+    if READINGS[pair[0].protocol.reading].one_likelihood:
+        sums, tokens = zip(*(_tokens(run, own) for run, own in zip(runs, pair, strict=True)), strict=True)
+        left, right = (own[row] for own, row in zip(sums, rows, strict=True))
+        gold = pair[0].evidence.right[rows[0]]
+        lost_right, lost_all = (
+            lost_per_token(left, right, tokens[0][rows[0]], shared, among, clusters)
+            for among in (gold, np.ones_like(gold))
+        )
+    return Twins(changed, divergence, lost_right, lost_all)
+
+
+def divergences(left: Floats, right: Floats, item_offsets: Integers) -> Floats:
+    """KL(softmax left ‖ softmax right) in nats of each item, float64 [items], from scores [rows].
+
+    NaN where a score is not known or all choices are impossible, infinite where right excludes what left does not.
+    """
+    with np.errstate(invalid="ignore"):
+        logs = [own - reduce_rows(np.logaddexp, own, item_offsets)[row_of(item_offsets)] for own in (left, right)]
+        terms = np.where(np.isneginf(logs[0]), 0.0, np.exp(logs[0]) * (logs[0] - logs[1]))
+    return np.maximum(reduce_rows(np.add, terms, item_offsets), 0.0)  # rounding alone goes below
+
+
+def lost_per_token(
+    left: Floats,
+    right: Floats,
+    tokens: Integers,
+    item_offsets: Integers,
+    among: Mask,
+    clusters: npt.NDArray[np.str_] | None = None,
+) -> Difference | None:
+    """Σ (left - right) / Σ tokens over the rows ``among``, in nats a token; None where they have none.
+
+    ``left`` and ``right``: log-likelihoods [rows]; ``tokens``: how many scored tokens each row has.  The standard error
+    is that of a ratio of sums over items, which are drawn, not the tokens: that of R + w (d - R) / mean w, with d the
+    item's own loss per token and w its tokens.
+    """
+    known = among & (tokens > 0)
+    with np.errstate(invalid="ignore"):
+        lost = reduce_rows(np.add, np.where(among, left - right, 0.0), item_offsets)
+        weight = reduce_rows(np.add, np.where(known, tokens, 0), item_offsets)
+        scored = ~np.isnan(lost) & (weight > 0)
+        if not scored.any():
+            return None
+        ratio = lost[scored].sum() / weight[scored].sum()
+        each = np.where(scored, ratio + (lost - ratio * weight) / weight[scored].mean(), np.nan)
+    return _mean(each, clusters, np.ones(len(each), dtype=np.bool_))
+
+
+_SUMS, _COUNTS = ("token sums",), ("token counts",)
+"""Columns of the evidence: log-likelihood and tokens of every choice after the request's own context."""
+
+
+def _tokens(run: RunEvidence, measured: Measurement) -> tuple[Floats, Integers]:
+    """The two columns, [rows] each; NaN where no more than an upper bound, or no token, was observed."""
+    prompt = measured.protocol.prompt_digest
+    read = run.gather({prompt: {_SUMS: _token_sums, _COUNTS: lambda portion: portion.continuations().counts}})[prompt]
+    return read.columns[_SUMS], read.columns[_COUNTS]
+
+
+def _token_sums(portion: ObservedPortion) -> Floats:
+    observed = portion.continuations()
+    return observed.token_sums if observed.at_most is None else np.where(observed.at_most, np.nan, observed.token_sums)
+
+
+def _changed(predictions: Integers, hits: Floats, subjects: npt.NDArray[np.str_]) -> Changed | None:
+    both = (predictions >= 0).all(axis=0)
+    if not both.any():
+        return None
+    changed = (predictions[0] != predictions[1])[both]
+    left, right = hits[:, both]
+    name = "clustered" if len(set(subjects[both].tolist())) >= FEWEST else "wilson"
+    low, high = interval(name, changed.astype(np.float64), subjects[both].tolist(), macro=False)
+    worse, better = int((changed & (left > right)).sum()), int((changed & (left < right)).sum())
+    return Changed(int(both.sum()), int(changed.sum()), float(changed.mean()), low, high, worse, better)
+
+
+def _mean(values: Floats, clusters: npt.NDArray[np.str_] | None, among: Mask) -> Difference | None:
+    """The mean of ``values`` [items] ``among`` the items, NaN for missing; None where all are."""
+    own = values[among]
+    if np.isnan(own).all():
+        return None
+    with np.errstate(invalid="ignore"):
+        return paired_difference(own, np.zeros(len(own)), None if clusters is None else clusters[among], math.inf)

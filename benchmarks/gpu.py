@@ -1,10 +1,13 @@
 """The token tree against a padded, batched transformers loop on a CUDA device, in bfloat16, and against its floor.
 
     python benchmarks/gpu.py [--model 1b] [--model 7b] [--questions 60] [--json gpu.json]
+    python benchmarks/gpu.py --vllm FOLDER [--questions 60] [--json gpu.json]
 
 Needs torch, transformers and the package's ``src`` on PYTHONPATH, nothing else: prompts are random tokens in the shape
 of MMLU (three subjects, five shots each).  The floor is the FLOPs of the unique tokens at the rate of the device's
-own matrix products, measured in the same run.  Without a CUDA device it says so and ends well.
+own matrix products, measured in the same run.  With ``--vllm`` vLLM computes the model in that folder, asked in every
+way that it has, and only that is measured: seconds, tokens computed of those unique, and how far the ways are apart.
+Without a CUDA device it says so and ends well.
 """
 
 from __future__ import annotations
@@ -66,6 +69,45 @@ def flops(model: torch.nn.Module, tree: Tree) -> float:
     body = sum(weight.numel() for weight in model.model.layers.parameters())
     attention = 4 * config.num_hidden_layers * config.hidden_size * float(tree.depth.sum(dtype=np.float64))
     return 2.0 * body * len(tree) + attention + 2.0 * head * len(np.unique(tree.rows))
+
+
+def through_vllm(folder: Path, questions: int) -> dict[str, Any]:
+    """Every way to ask vLLM for the same spans, each with an empty cache; the first one is held beside the others."""
+    from choicewise.models.vllm.engine_model import EngineModel
+    from choicewise.models.vllm.vllm_routes import PLACES, EngineRoute
+
+    found: dict[str, Any] = {}
+    for kind in LOOP_QUESTIONS:
+        first: list[np.ndarray] | None = None
+        for number in range(4):
+            model = EngineModel(folder, dtype="bfloat16")  # anew, so that nothing is cached
+            report = model.check(1)
+            if number == 0:
+                found |= {"engine": asdict(model.facts), "self-check": asdict(report)}
+            ways = [way for way in model.able.ways if kind == "letters" or way != PLACES]
+            if number >= len(ways):
+                model.close()
+                break
+            spans = [
+                Span(span.context % model.able.vocabulary, span.continuation % model.able.vocabulary)
+                for span in made(kind, questions)
+            ]
+            route = EngineRoute(model.able._replace(ways=(ways[number],)))
+            before, start = model.computed, time.perf_counter()
+            answers = dict(model.ask(route, [*enumerate(spans)]))
+            taken = time.perf_counter() - start
+            scores = [answers[index].logprobs for index in range(len(spans))]
+            first = first or scores
+            tree = build(spans)
+            found[f"{kind}, {ways[number]}"] = {
+                "seconds": taken,
+                "tokens/s": len(tree) / taken,
+                "computed / unique": (model.computed - before) / len(tree),
+                "from the first way": max(float(np.abs(a - b).max()) for a, b in zip(first, scores, strict=True)),
+            }
+            print(f"{kind}, {ways[number]}: {found[f'{kind}, {ways[number]}']}", flush=True)
+            model.close()
+    return found
 
 
 def matrix_rate(size: int = 8192) -> float:
@@ -188,11 +230,18 @@ def main() -> None:
     parser.add_argument("--batch", action="append", type=int, help="sequences in a batch of the loop; repeatable")
     parser.add_argument("--rung", choices=list(LADDER), help="this one; the fastest that the self-check finds right")
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--vllm", type=Path, help="a model folder that vLLM computes; nothing else is measured then")
     parser.add_argument("--json", type=Path, help="also write the results there")
     choice = parser.parse_args()
     choice.batch = choice.batch or [8, 32]
     if not torch.cuda.is_available():
         print("gpu.py: there is no CUDA device here, so there is nothing to measure")
+        return
+    if choice.vllm is not None:
+        ways = {"device": torch.cuda.get_device_name(), **through_vllm(choice.vllm, choice.questions)}
+        print(json.dumps(ways, indent=1))
+        if choice.json:
+            choice.json.write_text(json.dumps(ways, indent=1) + "\n")
         return
     rate = matrix_rate()
     results: dict[str, Any] = {

@@ -74,6 +74,7 @@ def main() -> None:
             "side_by_side": side_by_side,
             "subjects": subjects,
             "suite": suite,
+            "vllm": vllm,
         }
         parts.append(pages[file.stem](found) if file.stem in pages else peer(file.stem, found))
     (HERE.parent / "docs" / "benchmarks.md").write_text("\n".join(parts))
@@ -469,6 +470,50 @@ def server(found: Sequence[Mapping[str, Any]]) -> str:
         ]
         rows.append(f"| {' | '.join(map(str, cells))} |")
     return _section(SERVER, found, head, rows)
+
+
+VLLM = """\
+## vLLM: `python benchmarks/vllm_counts.py`
+
+`count` is arithmetic: the input tokens that vLLM computes for the same questions, with a cache of whole blocks that
+drops nothing, asked as `--model vllm:NAME` asks, and as the harness's `--model vllm` does, whose requests read no cache
+(context and continuation as one prompt with `prompt_logprobs`, as its class `VLLM` does). Real questions,
+the bundled merrow-bpe-2048's tokens, without a limit of the window. The cache can't share a part of a block, so that
+every option of several tokens computes the end of its context again: with short prompts that is more than a tenth.
+"""
+VLLM_COMPARED = """\
+`compare` is measured: `choicewise run --model vllm:bundled:merrow-bpe-2048,block_size=32` on vLLM's CPU build, whose
+kernels Triton's interpreter runs (`TRITON_INTERPRET=1`), beside `choicewise run --model bundled:merrow-bpe-2048`, both
+in float32 with `--window 1023`. Tokens computed are those that vLLM did not report as cached. Not run on a GPU:
+`python benchmarks/gpu.py --vllm FOLDER` measures the ways of asking there.
+"""
+
+
+def vllm(found: Mapping[str, Any]) -> str:
+    """One row a workload in each table."""
+    head = "| protocol | questions | continuations | unique | blocks of 16 ÷ unique | of 32 | harness ÷ ours, 32 |"
+    rows = [
+        f"| `{one['protocol']}` | {one['questions']} | {one['continuations']:,} | {one['unique']:,} "
+        f"| {one['blocks of 16'] / one['unique']:.2f} | {one['blocks of 32'] / one['unique']:.2f} "
+        f"| {one['harness'] / one['blocks of 32']:.1f} |"
+        for one in found["count"]
+    ]
+    columns = "protocol | continuations | tokens scored | largest difference (nats) | other ranks | computed ÷ unique"
+    compared = [
+        f"| `{one['protocol']}` | {one['continuations']:,} | {one['tokens']:,} | {one['largest']:.1e} "
+        f"| {one['other ranks']} | {one['computed'] / one['unique']:.2f} |"
+        for one in found["compare"]
+    ]
+    versions = ", ".join(f"{name} {which}" for name, which in found["versions"].items())
+    measured, ours = found["harness"], sum(one["computed"] for one in found["compare"][1:])
+    theirs = measured["prompt tokens"]
+    said = (
+        f"The harness's own `VLLM` class on the same build, handed the {measured['requests']:,} requests of the last"
+        f" two rows:\n{theirs:,} prompt tokens, of which vLLM reports {measured['cached']} as cached, where ours"
+        f" computed {ours:,}: {theirs / ours:.1f} times as many."
+    )
+    parts = [VLLM, head, _rule(head), *rows, "", VLLM_COMPARED]
+    return "\n".join([*parts, f"{versions}.", "", f"| {columns} |", _rule(f"| {columns} |"), *compared, "", said, ""])
 
 
 PARALLEL = """\

@@ -205,9 +205,12 @@ class Sequences:
 SERVER: Final = "server"
 """The ``device`` of a model that a server computes."""
 
-SHARD_TOKENS = {"cpu": 32_768, SERVER: None}
+ENGINE: Final = "vllm"
+"""The ``device`` of a model that vLLM computes on this machine, on what devices it takes."""
+
+SHARD_TOKENS = {"cpu": 32_768, SERVER: None, ENGINE: None}
 """Unique tokens of a shard at least, by device: a few packs, so that few of them are small.  None: all of a block, as a
-server divides the work itself."""
+server or vLLM divides the work itself."""
 
 DEVICE_TOKENS = 131_072
 """The same on all other devices, whose packs are larger."""

@@ -378,17 +378,20 @@ class SelfCheckRecord:
 class Spent:
     """Input tokens asked, when every choice is a sequence of its own, input tokens computed, and seconds taken.
 
-    ``requests``: to a server, which then says itself what it computed; 0 of models that ran here.
+    ``requests``: to a server, which then says itself what it computed; 0 of models that ran here.  ``tokens_unique``:
+    of the tree of all that was asked, where vLLM computed and its cache decides what is computed twice; else 0.
     """
 
     tokens_asked: int
     tokens_computed: int
     seconds: float
     requests: int = 0
+    tokens_unique: int = 0
 
     def __add__(self, other: Spent) -> Spent:
         asked, computed = self.tokens_asked + other.tokens_asked, self.tokens_computed + other.tokens_computed
-        return Spent(asked, computed, self.seconds + other.seconds, self.requests + other.requests)
+        requests, unique = self.requests + other.requests, self.tokens_unique + other.tokens_unique
+        return Spent(asked, computed, self.seconds + other.seconds, requests, unique)
 
 
 @dataclass(frozen=True, slots=True)

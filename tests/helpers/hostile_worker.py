@@ -1,6 +1,7 @@
 """The process that reads runs, but for folders whose names say what reading them does."""
 
 import os
+import subprocess
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -26,6 +27,8 @@ def hostile(question: dict[str, Any]) -> dict[str, Any]:
     if name == "prints":
         os.write(1, b"{}\n")
         return {"result": "an answer"}
+    if name == "starts":
+        return {"result": subprocess.Popen(["sleep", "1000"]).pid}
     if name == "pid":
         return {"result": os.getpid()}
     from choicewise.board.runs import answer  # takes longer to import than a process to start

@@ -130,6 +130,19 @@ def test_a_process_ends_with_the_one_that_asks(busy: bool, tmp_path: Path) -> No
     assert ended(pid)
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_what_a_process_started_ends_with_it(process: Hostile, closed: bool) -> None:
+    """As an engine's own processes do: where it is closed, and where it exceeds a limit."""
+    pid = process.do("starts")
+    assert isinstance(pid, int)
+    if closed:
+        process.close()
+    else:
+        with pytest.raises(LimitExceeded, match="gives no answer"):
+            process.do("hangs", 0.0)
+    assert ended(pid)
+
+
 def test_a_run_that_exceeded_a_limit_is_not_tried_again_at_once() -> None:
     processes, tried = RunProcesses(1), list[str]()
     run = ListedRun("one", "one", Path("one"), State.READ, "version")

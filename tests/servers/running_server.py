@@ -8,7 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from weakref import finalize
 
@@ -32,12 +32,13 @@ QUIET = {
 @dataclass
 class RunningServer:
     """A server that ``command`` starts, ``{port}`` in it being a free port; what it writes goes to ``log``. ``name`` is
-    that of its model; its address stays the same when it is started again."""
+    that of its model; its address stays the same when it is started again. ``more``: of its environment."""
 
     name: str
     command: Sequence[str]
     folder: Path
     log: Path
+    more: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         held = ExitStack()
@@ -71,7 +72,7 @@ class RunningServer:
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, **QUIET, **cache},
+                env={**os.environ, **QUIET, **cache, **self.more},
                 start_new_session=True,
             )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
@@ -15,6 +15,11 @@ from choicewise.errors import DataError, ModelError
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
+    from choicewise.models.vllm.engine_model import EngineModel
+
+
+_PLAIN_BYTES: Final = 2 << 30
+"""Weights in float32 up to which plain transformers on the CPU are held beside vLLM."""
 
 
 @grouped
@@ -65,10 +70,13 @@ def check(
 
 def measure_noise(model: Model) -> dict[str, Any]:
     """The self-check of ``model`` with its noise, and by how much common ways to run it differ (nats)."""
+    from choicewise.engine import ENGINE
     from choicewise.protocols.readings import supported_readings
 
     readings = supported_readings(model.supports)
     head: dict[str, Any] = {"model": model.name, "dtype": model.dtype, "device": model.device, "readings": readings}
+    if model.device == ENGINE:
+        return {**head, **_engine_noise(cast("EngineModel", model))}
     if (check := model.selfcheck) is None:
         return {**head, "rung": None, "noise": None, "trials": [], "paths": []}
     from choicewise.models.local.folder_model import FolderModel
@@ -162,6 +170,28 @@ def _twin_lines(measured: dict[str, Any]) -> list[str]:
     ]
 
 
+def _engine_noise(model: EngineModel) -> dict[str, Any]:
+    """The same of a model that vLLM computes: its ways of asking, and plain transformers where the weights fit."""
+    check, spans = model.selfcheck, model.probe()
+    difference, failed = None, None
+    if (size := 4 * model.parameters) > _PLAIN_BYTES:
+        failed = f"{size / 1e9:.0f} GB of weights in float32 are too many to load beside vLLM"
+    else:
+        from choicewise.errors import ModelError
+        from choicewise.models.local.folder_model import FolderModel
+
+        try:
+            plain = dict(FolderModel(model.folder, "float32", "cpu", rung="plain").answer(spans))
+        except (ImportError, ModelError) as error:
+            failed = f"transformers can't load it: {error}"
+        else:
+            ours = dict(model.answer(spans))
+            apart = (abs(plain[place].logprobs - ours[place].logprobs).max() for place in range(len(spans)))
+            difference = float(max(apart))
+    paths = [{"path": "plain transformers, float32 on the CPU", "difference": difference, "failed": failed}]
+    return {**asdict(check), "noise": max(check.noise, difference or 0.0), "paths": paths, "vllm": asdict(model.facts)}
+
+
 def _tables(noise: dict[str, Any]) -> list[Any]:
     from choicewise.report.tables import titled
 
@@ -171,8 +201,12 @@ def _tables(noise: dict[str, Any]) -> list[Any]:
             f"{noise['model']}, {noise['dtype']} on {noise['device']}: a run takes the path {noise['rung']!r},"
             f" {noise['cost']}",
             _table("path", _trials(noise)),
-            f"largest difference from one sequence at a time, of n tokens over √n, on sequences up to {noise['depth']}"
-            f" tokens; up to {noise['tolerance']:.2g} nats are allowed",
+            (
+                "largest difference of a token from prompt log-probabilities, with the cache empty and full"
+                if "vllm" in noise
+                else "largest difference from one sequence at a time, of n tokens over √n"
+            )
+            + f", on sequences up to {noise['depth']} tokens; up to {noise['tolerance']:.2g} nats are allowed",
         ),
         titled(
             "what other ways of running it would change, at most",

@@ -256,7 +256,8 @@ ModelName = Annotated[
     typer.Option(
         "--model",
         help="A model folder, a name on the Hub (ORG/NAME@REVISION), one that is bundled (bundled:merrow-bpe-2048), one"
-        " behind a server (server:http://HOST:PORT/v1#NAME), or fake:hash, fake:oracle, fake:anti-oracle.",
+        " that vLLM computes (vllm:NAME), one behind a server (server:http://HOST:PORT/v1#NAME), or fake:hash,"
+        " fake:oracle, fake:anti-oracle.",
     ),
 ]
 Data = Annotated[
@@ -426,7 +427,8 @@ def refuse_without_use(chosen: str, **given: object) -> None:
 def refuse_foreign(model: str, tokenizer: str | None = None, window: int | None = None, **local: object) -> None:
     """UsageError for options (by name, None when not given) that have no use for this kind of ``model``.
 
-    ``local``: those of models that are computed here.  Raises ModelError for a server's address that is none.
+    ``local``: those of models that are computed here.  Raises ModelError for a server's address or an option of vLLM
+    that is none.
     """
     if model.startswith("fake:"):
         refuse_without_use(f"{model} has", tokenizer=tokenizer, window=window, **local)
@@ -435,6 +437,12 @@ def refuse_foreign(model: str, tokenizer: str | None = None, window: int | None 
 
         address = ServerAddress.parse(model)  # before anything is written that would repeat a secret in it
         refuse_without_use(f"{address} is computed by its server and has", **local)
+    elif model.startswith("vllm:"):
+        from choicewise.models.vllm.engine_name import EngineName
+
+        EngineName.parse(model)
+        foreign = {name: value for name, value in local.items() if name not in ("dtype", "batch_tokens")}
+        refuse_without_use(f"{model} is computed by vLLM and has", tokenizer=tokenizer, **foreign)
     else:
         refuse_without_use(
             f"{model} brings its own tokenizer, as all but models behind servers do, and has", tokenizer=tokenizer

@@ -490,7 +490,11 @@ def token_savings(spent: Spent) -> str:
         asked = f"asked {spent.tokens_asked:,} tokens in {spent.requests:,} requests"
         known = f": {fewer}" if spent.tokens_computed < spent.tokens_asked else ", as it says nothing of its cache"
         return f"{asked}; the server computed {spent.tokens_computed:,} at most{known}"
-    return f"asked {spent.tokens_asked:,} tokens, computed {spent.tokens_computed:,}: {fewer}"
+    said = f"asked {spent.tokens_asked:,} tokens, computed {spent.tokens_computed:,}: {fewer}"
+    if not spent.tokens_unique:
+        return said
+    ratio = spent.tokens_computed / spent.tokens_unique
+    return f"{said}, {ratio:.2f} × the {spent.tokens_unique:,} unique ones, as vLLM's cache holds whole blocks"
 
 
 def _as_json(plan: Plan, model: Model) -> dict[str, object]:

@@ -16,6 +16,8 @@ from choicewise.models.local.files import CONFIG, FILES, indexed_files
 from choicewise.models.model import Model, Recipe
 from choicewise.models.server.address import PREFIX as SERVED
 from choicewise.models.server.address import ServerAddress
+from choicewise.models.vllm.engine_name import PREFIX as ENGINE
+from choicewise.models.vllm.engine_name import EngineName
 from choicewise.util.text import refuse_secret
 
 FAKES = {"fake:hash": HashModel, "fake:oracle": Oracle, "fake:anti-oracle": AntiOracle}
@@ -55,7 +57,9 @@ def load_model(
     """The model called ``name_or_path``: ``fake:...``, ``bundled:...`` or a folder in the format of transformers.
 
     ``server:URL#NAME`` is what a server at that address calls ``NAME``; ``tokenizer`` names the tokenizer of that
-    (:mod:`choicewise.models.server.server_model`), and ``window`` counts input tokens as of any model.  ``say``
+    (:mod:`choicewise.models.server.server_model`), and ``window`` counts input tokens as of any model.
+    ``vllm:MODEL,OPTION=VALUE,...`` is a folder or a name on the Hub that vLLM computes here, with options of its engine
+    (:mod:`choicewise.models.vllm.engine_model`); of the arguments it takes dtype, window and batch_tokens.  ``say``
     gets a line now and then while a server is waited for, from any thread, and where an adapter names another model.
 
     Where there is no such folder, ``ORG/NAME[@REVISION]`` is the model of that name on the Hub: its safetensors,
@@ -82,9 +86,13 @@ def load_model(
         from choicewise.models.server.server_model import ServerModel
 
         address = ServerAddress.parse(name)
-        return ServerModel(
-            address, tokenizer=tokenizer, window=window, progress=progress, say=say or (lambda line: None)
-        )
+        return ServerModel(address, tokenizer=tokenizer, window=window, progress=progress, say=say or _silent)
+    if name.startswith(ENGINE):
+        foreign = {"device": device, "adapter": adapter, "tokenizer": tokenizer, "trust_remote_code": trust_remote_code}
+        foreign |= {"rung": None if rung == "auto" else rung}
+        if useless := [option for option, value in foreign.items() if value]:
+            raise ModelError(f"{name} is computed by vLLM and has no use for {' and '.join(useless)}; leave it out")
+        return _engine_model(name, progress, dtype=dtype, window=window, batch_tokens=batch_tokens, say=say or _silent)
     if tokenizer is not None:
         raise ModelError(f"{name} has its own tokenizer; only a model behind a server takes another")
     if name.startswith("fake:"):
@@ -137,6 +145,36 @@ def load_model(
     if say is not None and base is not None:
         say(f"note: the adapter {adapter} says that it was trained beside {base}, not {name_or_path}")
     return model
+
+
+def _engine_model(name: str, progress: Download | None, **options: Any) -> Model:
+    """The model of ``vllm:...``; nothing is started."""
+    wanted = EngineName.parse(name)
+    for package in ("vllm", "tokenizers", "httpx2"):
+        if (spec := find_spec(package)) is None or spec.origin is None:  # a folder of that name is no package
+            raise ModelError(f"{name} needs vLLM ({package} is missing); run: {install_line('vllm')}")
+    from choicewise.models.vllm.engine_model import EngineModel
+
+    folder, source = Path(wanted.model), ""
+    if wanted.model.startswith(PREFIX):
+        if (bundled := bundled_folder(wanted.model, MODELS)) is None:
+            known = ", ".join(PREFIX + each.name for each in MODELS)
+            raise ModelError(f"{wanted.model} is not a model; the bundled ones are {known}")
+        folder = bundled
+    elif not folder.is_dir():
+        if folder.exists() or (on_hub := hub_name(wanted.model)) is None:
+            raise ModelError(f"there is no model folder {wanted.model}; {_advice(wanted.model)}")
+        snapshot, paths = open_hub_model(on_hub, progress)
+        snapshot.download(paths, progress)
+        folder, source = snapshot.folder, snapshot.source
+    model = EngineModel(folder, options=wanted.options, **options)
+    if source:
+        model.name, model.source = source.partition("@")[0], source
+    return model
+
+
+def _silent(line: str) -> None:
+    """Nobody reads it."""
 
 
 def open_hub_model(name: HubName, progress: Download | None = None) -> tuple[Snapshot, list[str]]:

@@ -33,6 +33,8 @@ from choicewise.models.load import load_model
 from choicewise.models.model import Model
 from choicewise.models.server.address import PREFIX as SERVED
 from choicewise.models.server.address import ServerAddress
+from choicewise.models.vllm.engine_name import PREFIX as ENGINE
+from choicewise.models.vllm.engine_name import EngineName
 from choicewise.protocols.between import MARK, split_changes
 from choicewise.protocols.catalogue import (
     having_score,
@@ -124,9 +126,15 @@ class ModelChoice(Loading):
         return ", ".join([self.name, *(f"{key} {value}" for key, value in given.items() if value is not None)])
 
     @property
+    def _place(self) -> str:
+        """The folder or the name on the Hub, also of a model that vLLM computes."""
+        return EngineName.parse(self.name).model if self.name.startswith(ENGINE) else self.name
+
+    @property
     def folder(self) -> str:
         """What the folder of its runs is called, where that is not taken."""
-        last = Path(self.name).resolve().name if os.path.isdir(self.name) else self.name
+        own = self._place
+        last = Path(own).resolve().name if os.path.isdir(own) else own
         if last.startswith(SERVED):
             last = last.rpartition("#")[2].removeprefix(SERVED)
         return folder_name(last)
@@ -134,9 +142,9 @@ class ModelChoice(Loading):
     @property
     def state(self) -> object:
         """What changes when the model of that name becomes another: its files, or its commit on the Hub."""
-        on_hub = None if os.path.exists(self.name) else hub_name(self.name)
+        on_hub = None if os.path.exists(self._place) else hub_name(self._place)
         commit = None if on_hub is None else commit_of(on_hub, MODEL)
-        folders = [Path(name) for name in (self.name, self.adapter) if name and os.path.isdir(name)]
+        folders = [Path(name) for name in (self._place, self.adapter) if name and os.path.isdir(name)]
         return self.label, [state_of(folder) for folder in folders], commit
 
     def asked(self, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
@@ -548,10 +556,16 @@ def _revisions(model: ModelChoice, common: Loading) -> Iterator[ModelChoice]:
         ServerAddress.parse(name)  # before anything is written that would repeat a secret in it
         own |= {} if model.memory is None else {"memory": model.memory}
     takes: Collection[str] = ("window", "tokenizer") if name.startswith(SERVED) else {*_OPTIONS} - {"tokenizer"}
+    if name.startswith(ENGINE):
+        EngineName.parse(name)
+        takes = ("dtype", "window", "batch_tokens")
+        if model.revisions is not None:
+            raise UsageError(f"models: {name} has no use for revisions; name each as {ENGINE}NAME@REVISION")
     if name.startswith("fake:"):
         takes = ()
     elif useless := [key for key in own if key not in takes]:
-        what = "is computed by its server" if name.startswith(SERVED) else "brings its own tokenizer"
+        by = {SERVED: "is computed by its server", ENGINE: "is computed by vLLM"}
+        what = next((words for start, words in by.items() if name.startswith(start)), "brings its own tokenizer")
         raise UsageError(f"models: {name} {what} and has no use for {' and '.join(useless)}")
     options = {key: value for key, value in {**common.options, **own}.items() if key in takes}
     options |= {"memory": model.memory or common.memory, "revisions": None}

@@ -12,7 +12,7 @@ import numpy as np
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
-from choicewise.engine import SERVER
+from choicewise.engine import ENGINE, SERVER
 from choicewise.errors import DataError, ModelError, ProtocolError
 from choicewise.models.model import Model
 from choicewise.protocols.catalogue import entries
@@ -209,14 +209,15 @@ def refusals(
 ) -> dict[str, str]:
     """By name why protocols can't be asked: kinds of question, chats without a template, and what the model says.
 
-    A model behind a server is shown the questions about the first items of ``sections``; others answer every question
-    of a kind that they support, and a finished run is shown without making any.  What is wrong with items is no matter.
+    A model behind a server, or of vLLM, is shown the questions about the first items of ``sections``; others answer
+    every question of a kind that they support, and a finished run is shown without making any.  What is wrong with
+    items is no matter.
     """
     refused: dict[str, str] = {}
     by_prompt: dict[frozenset[str], str | None] = {}
     for name, protocol in protocols.items():
         reason = lacking(model, protocol)
-        if reason is None and model.device == SERVER:
+        if reason is None and model.device in (SERVER, ENGINE):
             prompt = frozenset(ask.name for ask in list_asks({name: protocol}))
             if prompt not in by_prompt:
                 try:

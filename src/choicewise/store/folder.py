@@ -78,6 +78,10 @@ class TokenCounter(Protocol):
     def requests(self) -> int:
         """Requests to a server so far; 0 where none is asked."""
 
+    @property
+    def unique(self) -> int:
+        """Input tokens of the tree of all that was asked so far; 0 where no engine is held against it."""
+
 
 FLUSH = 60.0
 """Seconds between two writes of the observations of a long block: what a kill loses at most."""
@@ -98,17 +102,17 @@ class SpentMeter:
     def spent(self, tokens_asked: int = 0) -> Spent | None:
         """What was computed up to now for so many tokens as asked; None where it is not counted."""
         self._now = self._read()
-        (start, before, sent_before), (end, computed, sent) = self._before, self._now
+        (start, before, sent_before, known), (end, computed, sent, unique) = self._before, self._now
         if computed is None or before is None:
             return None
-        return Spent(tokens_asked, computed - before, end - start, sent - sent_before)
+        return Spent(tokens_asked, computed - before, end - start, sent - sent_before, unique - known)
 
     def restart(self) -> None:
         """What was told by :meth:`spent` is on the disk."""
         self._before = self._now
 
-    def _read(self) -> tuple[float, int | None, int]:
-        return perf_counter(), self._counter.computed, self._counter.requests
+    def _read(self) -> tuple[float, int | None, int, int]:
+        return perf_counter(), self._counter.computed, self._counter.requests, self._counter.unique
 
 
 class BlockWriter:

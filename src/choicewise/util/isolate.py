@@ -6,23 +6,23 @@ import json
 import os
 import resource
 import select
+import signal
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from queue import SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
-from typing import Any, ClassVar, NoReturn
+from typing import IO, Any, ClassVar, NoReturn
 
 from choicewise.errors import ChoicewiseError
 
 Record = dict[str, Any]
 CPU_SIGNAL = 24  # SIGXCPU, which ends the process when its time is over
 _REASONS = {-CPU_SIGNAL: "takes more than its time on the processor"}  # by exit status
-_START = 120.0  # seconds until the process is there; it may import a part of transformers
 
 _ENVIRONMENT = ("PATH", "HOME", "LD_LIBRARY_PATH", "LANG", "OMP_NUM_THREADS")
 """What the process sees of the environment, which may hold tokens and passwords."""
@@ -33,12 +33,13 @@ class Limits:
     """What one answer may take.
 
     ``seconds`` of the processor, and ``wait`` in all; ``memory``: bytes of data beyond what the process has before the
-    first question; ``answer``: bytes of JSON; ``written``: bytes of a file.
+    first question; ``answer``: bytes of JSON; ``written``: bytes of a file.  None: what runs there is trusted with the
+    machine, and only time in all and the answer are bounded.
     """
 
-    seconds: int
+    seconds: int | None
     wait: float
-    memory: int
+    memory: int | None
     answer: int
     written: int = 0
 
@@ -49,10 +50,13 @@ class BoundedProcess:
     For what strangers wrote: a template can loop for ever, a file can unpack to gigabytes, and nothing in the same
     process stops either.  So another process has to do with it, within ``limits``; one that exceeds them is ended, and
     the next question starts a new one.  It sees nothing of the environment, gives JSON back, and ends with this process
-    however that ends.  Several threads may ask; one at a time is answered.
+    however that ends, as do those that it starts.  Several threads may ask; one at a time is answered.
 
-    A subclass says in ``called`` what fails, in ``remedy`` what to do then, and in ``error`` what is raised.
+    A subclass says in ``called`` what fails, in ``remedy`` what to do then, and in ``error`` what is raised.  The
+    process is ready within ``starting`` seconds; it may import a part of transformers.
     """
+
+    starting: ClassVar[float] = 120.0
 
     module: ClassVar[str]
     limits: ClassVar[Limits]
@@ -75,31 +79,46 @@ class BoundedProcess:
     def _ask(self, question: Mapping[str, Any], wait: float | None = None) -> dict[str, Any]:
         """The answer; ``error`` where it says that it failed, or where the process ends or exceeds a limit."""
         with self._lock:
-            process = self._process or self._start()
-            try:
-                assert process.stdin is not None
-                process.stdin.write(json.dumps(question).encode() + b"\n")
-                process.stdin.flush()
-            except OSError:
-                self._give_up("ended by itself")
-            return self._receive(process, self.limits.wait if wait is None else wait)
+            return self._receive(self._send(question), self.limits.wait if wait is None else wait)
+
+    def _send(self, question: Mapping[str, Any]) -> subprocess.Popen[bytes]:
+        """Have a question answered; the process, which may have others before it."""
+        process = self._process or self._start()
+        try:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(question).encode() + b"\n")
+            process.stdin.flush()
+        except OSError:
+            self._give_up("ended by itself")
+        return process
 
     def _start(self) -> subprocess.Popen[bytes]:
-        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         own = os.pathsep.join(path for path in sys.path if path)  # it finds the same modules as this process
         self._process = process = subprocess.Popen(
-            [sys.executable, "-P", "-m", self.module, json.dumps(asdict(self.limits))],
+            [sys.executable, "-P", "-m", self.module, json.dumps(asdict(self.limits)), *self._arguments()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**environment, "PYTHONPATH": own, "HF_HUB_OFFLINE": "1"},
+            stderr=self._errors(),
+            env={**self._environment(), "PYTHONPATH": own, "HF_HUB_OFFLINE": "1"},
             start_new_session=True,  # Ctrl-C in a terminal is for this process, which ends the other one
         )
         self._end = weakref.finalize(self, _end, process)
         if self._closed:
             process.kill()
-        self._receive(process, _START)
+        self._receive(process, self.starting)
         return process
+
+    def _arguments(self) -> Sequence[str]:
+        """Of the process, after its limits."""
+        return ()
+
+    def _environment(self) -> dict[str, str]:
+        """What the process sees of the environment."""
+        return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+
+    def _errors(self) -> int | IO[bytes]:
+        """Where what the process prints goes."""
+        return subprocess.DEVNULL
 
     def _receive(self, process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
         assert process.stdout is not None
@@ -159,12 +178,14 @@ def serve(prepare: Callable[[], Callable[[Record], Record]]) -> None:
     send(ready)
     while True:
         question = json.loads(questions.get())
-        used, hard = resource.getrusage(resource.RUSAGE_SELF), resource.getrlimit(resource.RLIMIT_CPU)[1]
-        resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + 1 + limits.seconds, hard))
+        if limits.seconds is not None:
+            used, hard = resource.getrusage(resource.RUSAGE_SELF), resource.getrlimit(resource.RLIMIT_CPU)[1]
+            resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + 1 + limits.seconds, hard))
         try:
             reply = answer(question)
         except MemoryError:
-            reply = {"failed": f"takes more than {limits.memory >> 20} MB of memory"}
+            most = "there is" if limits.memory is None else f"{limits.memory >> 20} MB"
+            reply = {"failed": f"takes more than {most} of memory"}
         except RecursionError:
             reply = {"failed": "calls itself without end"}
         except Exception as error:
@@ -173,6 +194,8 @@ def serve(prepare: Callable[[], Callable[[Record], Record]]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own: the group is what it started
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):
@@ -185,6 +208,8 @@ def _read(questions: SimpleQueue[bytes]) -> None:
     """Pass the questions on; their end is the end of this process, whatever it is at."""
     for line in sys.stdin.buffer:
         questions.put(line)
+    if os.getpgrp() == os.getpid():  # with all that it started
+        os.killpg(os.getpgrp(), signal.SIGKILL)
     os._exit(0)
 
 
@@ -193,6 +218,8 @@ def _limit_process(limits: Limits) -> None:
 
     Memory is what can be written to: address space alone costs nothing, and V8, which draws charts, reserves 34 GB.
     """
+    if limits.memory is None:
+        return
     try:
         with open("/proc/self/statm") as file:
             data = int(file.read().split()[5]) * resource.getpagesize()

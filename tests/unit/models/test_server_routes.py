@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from choicewise.models.server import routes
 from choicewise.models.server.faults import Unanswerable
 from choicewise.models.server.generation_routes import settings, text_scores
-from choicewise.models.server.next_token_routes import MOST, MOST_MEMBERS, ByLength, ChosenTokens, SglangChosen
+from choicewise.models.server.next_token_routes import MOST, MOST_MEMBERS, ChosenTokens, SglangChosen
 from choicewise.models.server.routes import PromptLogprobs, SglangPrompts, TextPrompts, whole_spans
+from choicewise.models.vllm.vllm_routes import ByLength
 from choicewise.questions import NOT_FIRST, UNKNOWN, Generation, Mass, Sampling, Span, TokenSet
 from choicewise.scoring.decide import limited
 from choicewise.scoring.observed import Continuations
@@ -65,7 +66,7 @@ def test_large_sets_are_asked_in_chunks_and_larger_ones_not_at_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "scored", "whole"), [(700, 1, False), (700, 30, False), (700, 40, True), (60, 4, True), (60, 3, False)]
+    ("before", "scored", "whole"), [(700, 1, False), (700, 90, False), (700, 100, True), (60, 4, False), (60, 5, True)]
 )
 def test_the_rule_of_costs(before: int, scored: int, whole: bool) -> None:
     span = Span(np.zeros(before, np.int32), np.zeros(scored, np.int32))

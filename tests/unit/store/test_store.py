@@ -396,7 +396,7 @@ def observed(folder: Path) -> list[str]:
 def test_a_minute_is_the_most_that_a_kill_loses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(0, 10_000, 25))
     monkeypatch.setattr(store, "perf_counter", lambda: float(next(now)))
-    model = SimpleNamespace(computed=None, requests=0)
+    model = SimpleNamespace(computed=None, requests=0, unique=0)
     with store.open_folder(tmp_path, MANIFEST, ROWS) as folder, store.BlockWriter(folder, PLACE, model) as writer:
         for number, blocks in enumerate([0, 0, 1, 1, 1, 2]):
             writer.add(OBSERVATION._replace(key=str(number)))
@@ -408,7 +408,7 @@ def test_a_minute_is_the_most_that_a_kill_loses(tmp_path: Path, monkeypatch: pyt
 
 
 def test_what_was_observed_before_an_error_is_kept_with_what_it_cost(tmp_path: Path) -> None:
-    model = SimpleNamespace(computed=100, requests=0)
+    model = SimpleNamespace(computed=100, requests=0, unique=0)
     with store.open_folder(tmp_path, MANIFEST, ROWS) as folder:
         with pytest.raises(KeyboardInterrupt), store.BlockWriter(folder, PLACE, model) as writer:
             writer.add(OBSERVATION)

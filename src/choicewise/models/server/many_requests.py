@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from choicewise.models.server.faults import JSON, RESUME, Passing, ServerFailed, Unanswerable, failed
 from choicewise.models.server.http import MOST_AT_ONCE, Client
-from choicewise.models.server.routes import Call, Route
-from choicewise.questions import Answers, Question, Span, TokenScores
+from choicewise.models.server.routes import Assembly, Call, Route
+from choicewise.questions import Answers, Question, TokenScores
 
 FAILED_IN_A_ROW: Final = 5  # different requests without an answer after which the server is in doubt
 
@@ -22,7 +22,7 @@ def ask(client: Client, route: Route, questions: Sequence[tuple[int, Question]],
     A question of which a part can't be answered is unanswered, with the reason.  ``model``: the name that every answer
     must give.  Raises ServerFailed where the server fails.
     """
-    assembly = _Assembly(client, route, questions)
+    assembly = Assembly(client.read, route, questions)
     calls = dict[int, Call]()
 
     def requests() -> Iterator[tuple[str, JSON]]:
@@ -31,15 +31,16 @@ def ask(client: Client, route: Route, questions: Sequence[tuple[int, Question]],
             yield call.path, call.body
 
     for place, answer in answered(client, requests(), model=model):
-        yield from assembly.take(calls.pop(place), answer)  # prompts are long, and there are many
+        call = calls.pop(place)
+        yield from assembly.take(call.parts, call.read, answer)  # prompts are long, and there are many
 
 
 def ask_now(client: Client, route: Route, question: Question, model: str | None = None) -> TokenScores:
     """The answer to one question; raises Unanswerable and ServerFailed where there is none."""
-    assembly = _Assembly(client, route, [(0, question)])
+    assembly = Assembly(client.read, route, [(0, question)])
     for call in route.calls([(0, question)]):
         answer = client.post(call.path, call.body, model=model)
-        for _, scores in assembly.take(call, answer):
+        for _, scores in assembly.take(call.parts, call.read, answer):
             if scores.missing is not None:
                 raise Unanswerable(scores.missing)
             return scores
@@ -100,41 +101,6 @@ def answered(
         yield from unanswered.settled()
     finally:
         under_way.cancel()
-
-
-def unanswered(question: Question, reason: str) -> TokenScores:
-    """No answer to ``question``, for this ``reason``."""
-    return TokenScores.unanswered(reason, question.continuation if isinstance(question, Span) else ())
-
-
-class _Assembly:
-    """Answers to questions, put together from parts in any order."""
-
-    def __init__(self, client: Client, route: Route, questions: Sequence[tuple[int, Question]]) -> None:
-        self._client, self._route = client, route
-        self._questions = dict(questions)
-        self._known = {index: dict[int, TokenScores]() for index, _ in questions}
-
-    def take(self, call: Call, answer: object) -> Answers:
-        """The answers that are complete with this one."""
-        try:
-            if isinstance(answer, Unanswerable):
-                raise answer
-            assert isinstance(answer, dict)
-            scores = self._client.read(call.read, answer)
-        except Unanswerable as error:
-            for index in {part.question for part in call.parts}:
-                if self._known.pop(index, None) is not None:
-                    yield index, unanswered(self._questions[index], error.reason)
-            return
-        for part, one in zip(call.parts, scores, strict=True):
-            if (known := self._known.get(part.question)) is None:
-                continue
-            known[part.number] = one
-            question = self._questions[part.question]
-            if len(known) == self._route.parts(question):
-                del self._known[part.question]
-                yield part.question, self._route.joined(question, [known[number] for number in sorted(known)])
 
 
 class _Unanswered:

@@ -18,7 +18,7 @@ from choicewise.models.server.faults import JSON, RESUME, ServerFailed, Unanswer
 from choicewise.models.server.generation_routes import ChatGeneration, Completions
 from choicewise.models.server.http import Client
 from choicewise.models.server.many_requests import ask, ask_now
-from choicewise.models.server.next_token_routes import ByLength, ChatTopTokens, ChosenTokens, SglangChosen, TopTokens
+from choicewise.models.server.next_token_routes import ChatTopTokens, ChosenTokens, SglangChosen, TopTokens
 from choicewise.models.server.routes import (
     Echo,
     PromptLogprobs,
@@ -29,6 +29,7 @@ from choicewise.models.server.routes import (
     choice,
     field,
 )
+from choicewise.models.vllm.vllm_routes import NO_ROUTE, PROMPTS, ROWS, TRACE, ByLength, EngineRoute, served_trace
 from choicewise.questions import Generation, Ids, Question, Span
 from choicewise.tokens.chat_template import Message, ServedChat
 from choicewise.tokens.tokenizer import Tokenizer, common_prefix
@@ -212,18 +213,26 @@ class Probe:
     ) -> tuple[Route | None, _Measured | None]:
         """The best way to ask about spans."""
         model = self._served.model
-        pairs: list[tuple[Route, Route, bool]] = []  # the last says whether whole prompts use the cache
+        pairs: list[tuple[Route, Route, str]] = []  # the last says what whole continuations cost
         if tokens and self._is("sglang"):
-            pairs.append((SglangChosen(model), SglangPrompts(model), True))
+            pairs.append((SglangChosen(model), SglangPrompts(model), ROWS))
+        if tokens and self._is("vllm"):
+            pairs.append((ChosenTokens(model), served_trace(model, self._served.window), TRACE))
         if tokens:
-            pairs.append((ChosenTokens(model), PromptLogprobs(model), False))
-        for chosen, whole, cached in pairs:
-            first, second = (self._measure(each, partial(self._spans, each, top)) for each in (chosen, whole))
+            pairs.append((ChosenTokens(model), PromptLogprobs(model), PROMPTS))
+        known = dict[str, _Measured | None]()
+        for chosen, whole, way in pairs:
+            for each in (chosen, whole):
+                if each.name not in known:
+                    known[each.name] = self._measure(each, partial(self._spans, each, top))
+            first, second = known[chosen.name], known[whole.name]
+            if way == TRACE and (first is None or second is None):
+                continue  # few servers are started with it
             if first is not None and second is not None:
                 if not self._agree(chosen, whole, first.tolerance):
                     return whole, second  # ranks and all tokens are checked there
                 longest = None if self._served.window is None else self._served.window - 1
-                return ByLength(chosen, whole, longest, cached), first
+                return ByLength(chosen, whole, longest, way), first
             one, measured = (chosen, first) if first is not None else (whole, second)
             if measured is not None and self._is_held(one, top):
                 return one, measured
@@ -244,9 +253,10 @@ class Probe:
             difference = refused.difference if isinstance(refused, _Refused) else None
             self._tried.append(Trial(route.name, difference, refused.reason))
         except ServerFailed as error:
-            if isinstance(route, TopTokens) or (error.status is not None and error.status not in NOT_THERE):
+            closed = isinstance(route, EngineRoute) and error.status == 403  # vLLM's word for a route that is off
+            if isinstance(route, TopTokens) or not (closed or error.status in {None, *NOT_THERE}):
                 raise
-            self._tried.append(Trial(route.name, None, error.message))
+            self._tried.append(Trial(route.name, None, NO_ROUTE if closed else error.message))
         else:
             self._tried.append(Trial(route.name, measured.difference, None))
             return measured

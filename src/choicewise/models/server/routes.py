@@ -8,6 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -18,6 +19,7 @@ from choicewise.models.server.faults import JSON, Unanswerable
 from choicewise.questions import (
     NOT_FIRST,
     UNKNOWN,
+    Answers,
     Ids,
     Mass,
     Question,
@@ -34,6 +36,10 @@ PLAIN: Final = {"temperature": 0, "top_p": 1, "repetition_penalty": 1, "presence
 SGLANG_PATH: Final = "/generate"
 ONE_TOKEN: Final = {"max_new_tokens": 1, "temperature": 0}  # for SGLang where nothing is to be generated
 
+_COUNTED: Final = 100
+"""Tokens among which a label counts, in the original MMLU script.  A token of probability 1/100 or more is one of them;
+of one below, whose rank is not known, the prompt's own log-probabilities say it.  They cost a whole prompt without the
+server's cache, so they are asked for where a protocol scores by ranks (:attr:`Span.ranked`) and nowhere else."""
 _THOUGHTS: Final = ("reasoning", "reasoning_content")  # where a message has its thought: of today, and as it was called
 _ABOVE = 1e-6  # nats by which a log-probability may exceed 0, as rounding makes it
 _STAND_IN = -9000.0  # at and below it for vLLM: minus infinity (-9999), or not known
@@ -90,6 +96,74 @@ class Route(ABC):
     def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
         """The answer to ``question`` from its parts."""
         return parts[0]
+
+
+class Assembly:
+    """Answers to ``questions`` (index, question), put together from the parts that ``route`` asks for, in any order.
+
+    ``read``: calls a reader with an answer.
+    """
+
+    def __init__(
+        self, read: Callable[[Callable[[Any], Any], Any], Any], route: Route, questions: Sequence[tuple[int, Question]]
+    ) -> None:
+        self._read, self._route = read, route
+        self._questions = dict(questions)
+        self._known = {index: dict[int, TokenScores]() for index, _ in questions}
+
+    def take(self, parts: Sequence[Part], reader: Callable[[Any], Sequence[TokenScores]], answer: object) -> Answers:
+        """The answers that are complete with this one, of ``parts``; an Unanswerable completes them without numbers."""
+        try:
+            if isinstance(answer, Unanswerable):
+                raise answer
+            scores = self._read(reader, answer)
+        except Unanswerable as error:
+            for index in {part.question for part in parts}:
+                if self._known.pop(index, None) is not None:
+                    yield index, unanswered(self._questions[index], error.reason)
+            return
+        for part, one in zip(parts, scores, strict=True):
+            if (known := self._known.get(part.question)) is None:
+                continue
+            known[part.number] = one
+            question = self._questions[part.question]
+            if len(known) == self._route.parts(question):
+                del self._known[part.question]
+                yield part.question, self._route.joined(question, [known[number] for number in sorted(known)])
+
+
+def unanswered(question: Question, reason: str) -> TokenScores:
+    """No answer to ``question``, for this ``reason``."""
+    return TokenScores.unanswered(reason, question.continuation if isinstance(question, Span) else ())
+
+
+def joined_scores(question: Question, parts: Sequence[TokenScores]) -> TokenScores:
+    """The tokens of a span one after another; of a set the likeliest member, and the log of the sum of all."""
+    scores = TokenScores.joined(parts)
+    if not isinstance(question, Mass) or scores.missing is not None:
+        return scores
+    best = int(scores.logprobs.argmax())
+    mass = np.logaddexp.reduce(scores.logprobs.astype(np.float64))
+    return TokenScores.of([scores.tokens[best]], [min(mass, 0.0)], [scores.ranks[best]])
+
+
+def with_label_ranks(
+    answers: Answers,
+    questions: Mapping[int, Question],
+    ask_ranked: Callable[[Sequence[tuple[int, Question]]], Answers],
+) -> Answers:
+    """``answers``; last those whose ranks matter, with an unlikely token whose rank ``ask_ranked`` has to give."""
+    unranked = dict[int, TokenScores]()
+    for index, answer in answers:
+        question, unlikely = questions[index], answer.logprobs < -math.log(_COUNTED)
+        matters = isinstance(question, Span) and question.ranked and answer.missing is None
+        if matters and bool(((answer.ranks < 0) & unlikely).any()):
+            unranked[index] = answer
+        else:
+            yield index, answer
+    if unranked:
+        for index, answer in ask_ranked([(index, questions[index]) for index in unranked]):
+            yield index, unranked[index] if answer.missing else replace(unranked[index], ranks=answer.ranks)
 
 
 class Node(NamedTuple):

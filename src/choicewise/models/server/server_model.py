@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +19,7 @@ from choicewise.models.model import SelfCheck
 from choicewise.models.server.address import KEY_VARIABLE, ServerAddress
 from choicewise.models.server.faults import ServerFailed, Unanswerable
 from choicewise.models.server.http import Client
-from choicewise.models.server.many_requests import ask, unanswered
-from choicewise.models.server.next_token_routes import ByLength
+from choicewise.models.server.many_requests import ask
 from choicewise.models.server.probe import (
     NOT_THERE,
     ChosenRoutes,
@@ -32,18 +29,14 @@ from choicewise.models.server.probe import (
     other_name,
     read_server_facts,
 )
-from choicewise.models.server.routes import Route, WholeSpans, chat_messages
-from choicewise.questions import Answers, Generation, Question, Span, TokenScores
+from choicewise.models.server.routes import Route, WholeSpans, chat_messages, unanswered, with_label_ranks
+from choicewise.models.vllm.vllm_routes import ByLength
+from choicewise.questions import Answers, Generation, Question
 from choicewise.records import ServerRecord
 from choicewise.tokens.chat_template import ServedChat
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 
 WINDOW: Final = 2048  # tokens of prompt and answer where neither the server nor the user says how many fit
-
-_COUNTED: Final = 100
-"""Tokens among which a label counts, in the original MMLU script.  A token of probability 1/100 or more is one of them;
-of one below, whose rank is not known, the prompt's own log-probabilities say it.  They cost a whole prompt without the
-server's cache, so they are asked for where a protocol scores by ranks (:attr:`Span.ranked`) and nowhere else."""
 
 
 class ServerModel:
@@ -203,7 +196,8 @@ class ServerModel:
             given = ask(self.client, route, asked, self.served.model)
             longest = max(question.inputs + 1 for _, question in asked)
             if isinstance(route, ByLength) and (whole := route.ranking(longest)) is not None:
-                given = _with_label_ranks(self.client, whole, given, dict(asked), self.served.model)
+                again = partial(ask, self.client, whole, model=self.served.model)
+                given = with_label_ranks(given, dict(asked), again)
             yield from given
 
     def close(self) -> None:
@@ -284,19 +278,3 @@ def _served_tokenizer(served: ServerFacts, progress: Download | None = None) -> 
             problems.append(f"{name}: {error}")
     reason = f" ({'; '.join(problems)})" if problems else ""
     raise ModelError(f"the tokenizer of the served model {served.model} is not on this machine{reason}; {NAME_IT}")
-
-
-def _with_label_ranks(
-    client: Client, whole: Route, answers: Answers, questions: Mapping[int, Question], model: str
-) -> Answers:
-    """``answers``; last those whose ranks matter, with an unlikely token of unknown rank: ``whole`` gives theirs."""
-    unranked = dict[int, TokenScores]()
-    for index, answer in answers:
-        question, unlikely = questions[index], answer.logprobs < -math.log(_COUNTED)
-        matters = isinstance(question, Span) and question.ranked and answer.missing is None
-        if matters and bool(((answer.ranks < 0) & unlikely).any()):
-            unranked[index] = answer
-        else:
-            yield index, answer
-    for index, answer in ask(client, whole, [(index, questions[index]) for index in unranked], model):
-        yield index, unranked[index] if answer.missing else replace(unranked[index], ranks=answer.ranks)

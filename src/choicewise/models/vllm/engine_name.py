@@ -1,0 +1,59 @@
+"""How a model that vLLM computes is named, with the options of its engine."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from choicewise.errors import ModelError
+
+PREFIX: Final = "vllm:"
+
+_OWN: Final = {
+    "model": f"name it after {PREFIX}",
+    "tokenizer": "it is the model's own",
+    "skip_tokenizer_init": "it is the model's own",
+    "dtype": "say the dtype where the model is named, not in its name",
+    "max_model_len": "say the window where the model is named, in input tokens",
+    "max_num_batched_tokens": "say the batch tokens where the model is named",
+    "trust_remote_code": "code in a model's folder is not run here",
+    "logprobs_mode": "log-probabilities are the model's own, before anything is done to them",
+    "enable_trace_replay": "it is asked for wherever vLLM has it",
+    "speculative_config": "trace replay excludes it, and it gains nothing where the tokens are given",
+    "kv_sharing_fast_prefill": "prompt rows exclude it",
+    "data_parallel_size": "start a run for each part of the GPUs, with CUDA_VISIBLE_DEVICES",
+}
+"""Options of vLLM that do not pass through, and what to do instead."""
+
+
+class EngineName(NamedTuple):
+    """``vllm:MODEL,OPTION=VALUE,...``: a folder, a bundled model or a name on the Hub, and options of vLLM's engine."""
+
+    model: str
+    options: Mapping[str, Any]
+
+    @classmethod
+    def parse(cls, name: str) -> EngineName:
+        """ModelError for options without a value, or that are not to be named."""
+        model, *given = re.split(r",(?=[A-Za-z_]\w*=)", name.removeprefix(PREFIX))
+        options = dict[str, Any]()
+        for key, _, value in (each.partition("=") for each in given):
+            if key in _OWN:
+                raise ModelError(f"{name}: vLLM's option {key} does not pass through; {_OWN[key]}")
+            options[key] = _value(value)
+        if not model:
+            raise ModelError(f"{name} names no model; write {PREFIX}FOLDER or {PREFIX}ORG/NAME, then ,OPTION=VALUE")
+        most = options.get("max_logprobs", 1)
+        if isinstance(most, bool) or not isinstance(most, int) or (most < 1 and most != -1):
+            raise ModelError(f"{name}: max_logprobs is {most}, and every way of asking needs 1 at least; leave it out")
+        return cls(model, options)
+
+
+def _value(text: str) -> Any:
+    """A number, true or false, or an object in JSON; else the text."""
+    try:
+        return json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
+    except ValueError:
+        return text

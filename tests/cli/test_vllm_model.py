@@ -1,0 +1,51 @@
+"""``vllm:NAME`` on the command line and in a run, with a fake engine in place of vLLM."""
+
+from pathlib import Path
+
+import pytest
+
+from choicewise.bundled import MODELS
+from choicewise.cli.run import token_savings
+from choicewise.errors import ChoicewiseError, ModelError, UsageError
+from choicewise.models.vllm.engine_model import EngineModel
+from choicewise.running.evaluate import evaluate
+from choicewise.running.workers import Parallel, Pool
+from tests.helpers.commands import choicewise
+from tests.helpers.fake_engine import FakeEngine
+
+FOLDER = next(folder for folder in MODELS if folder.name == "merrow-byte")
+NAME = "vllm:bundled:merrow-byte"
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "said"),
+    [
+        (["--model", NAME, "--device", "cpu"], UsageError, "is computed by vLLM and has no use for --device"),
+        (["--model", NAME, "--tokenizer", "bytes"], UsageError, "no use for --tokenizer"),
+        (["--model", f"{NAME},dtype=float32"], ModelError, "vLLM's option dtype does not pass through"),
+        (["--model", NAME], ModelError, "needs vLLM (vllm is missing)"),
+    ],
+)
+def test_what_is_refused_before_anything_is_started(words: list[str], error: type[ChoicewiseError], said: str) -> None:
+    done = choicewise("check", *words, code=error.exit_code)
+    assert said in done.stderr
+
+
+@pytest.mark.costly("a whole run")
+def test_a_run_says_what_was_computed_beside_what_is_unique(tmp_path: Path) -> None:
+    model = EngineModel(FOLDER, engine=FakeEngine)
+    run = evaluate(
+        model=model, data="bundled:merrowick", protocols=["arc-challenge/harness"], limit=1, out=tmp_path / "run"
+    )
+    spent = run.manifest.engine.spent
+    assert spent is not None
+    assert 0 < spent.tokens_unique <= spent.tokens_computed <= spent.tokens_asked
+    assert f"× the {spent.tokens_unique:,} unique ones" in token_savings(spent)
+    assert run.manifest.engine.selfcheck is not None
+    assert run.manifest.engine.selfcheck.rung == "vLLM, trace replay"
+    assert all(row["missing"] is None for row in run.observations().to_pylist())
+
+
+def test_workers_are_vllms_own() -> None:
+    with pytest.raises(UsageError, match="tensor_parallel_size=2"):
+        Pool(Parallel(workers=2)).replicas_of(EngineModel(FOLDER, engine=FakeEngine))

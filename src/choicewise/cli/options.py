@@ -205,7 +205,7 @@ def line_of(run: Path, manifest: Manifest) -> str:
 
 def selectors_of(run: Path, manifest: Manifest) -> list[str]:
     """What names the protocols of a run."""
-    from choicewise.page.study import selectors
+    from choicewise.page.again import selectors
     from choicewise.results.run import asked_protocols
 
     if tasks := split_tasks(manifest.job.get("protocols", ()))[0]:

@@ -84,6 +84,7 @@ def run_line(manifest: Manifest, protocols: Sequence[str], folder: str | Path) -
         **{name: [model.get(name)] for name in ("dtype", "device", "window", "adapter", "tokenizer", "chat", "system")},
         "include-path": job.get("include_path"),
         "allow-task-code": [job.get("allow_task_code")],
+        "shard": [f"{shard.numbers[0]}/{shard.of}" if (shard := manifest.shard) and not shard.engines else None],
         "out": [folder],
     }
     words = ["run"]

@@ -168,4 +168,6 @@ def _mean(values: Floats, clusters: npt.NDArray[np.str_] | None, among: Mask) ->
     if np.isnan(own).all():
         return None
     with np.errstate(invalid="ignore"):
-        return paired_difference(own, np.zeros(len(own)), None if clusters is None else clusters[among], math.inf)
+        return paired_difference(
+            own, np.zeros(len(own)), None if clusters is None else clusters[among].tolist(), math.inf
+        )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import platform
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, count
@@ -49,7 +50,7 @@ from choicewise.running.job import Job, job_of
 from choicewise.running.progress import PeriodicReport, Progress, ProgressReport
 from choicewise.running.shards import Deal, share_of
 from choicewise.running.work import Stretch, Work, note_change, server_record
-from choicewise.running.workers import Executor, Parallel, Pool, Preparation, Tracker, rows_of
+from choicewise.running.workers import BlockResult, Executor, Parallel, Pool, Preparation, rows_of
 from choicewise.store.folder import BlockWriter, RunFolder, SpentMeter, check_folder, open_folder
 from choicewise.store.tables import block_file, read_columns
 from choicewise.util.background import give_memory_back, rare_collection
@@ -275,6 +276,47 @@ def _observe(
                     periodic.tick()
                 writer.write(names, result.tokens_asked, result.requests, result.spans)
             progress(tracker.done, total)
+
+
+class Tracker:
+    """Counts work in the units of :attr:`choicewise.requests.blocks.Block.work`, from ``done`` on.
+
+    Within a block it goes by the questions answered, and within a shard by the input tokens computed of those planned,
+    where ``executor`` counts them: a shard is planned when it is asked, and one question may be long.
+    """
+
+    def __init__(self, executor: Executor, done: int) -> None:
+        self._executor = executor
+        self._finished = done
+        self._result: BlockResult | None = None
+        self._answered = self._passed = self._before = 0
+        self._shards: deque[int] = deque()
+
+    @contextmanager
+    def block(self, result: BlockResult) -> Iterator[None]:
+        """Meanwhile ``result`` is answered."""
+        self._shards, self._passed, self._before = deque(result.shards), 0, self._executor.computed or 0
+        self._answered, self._result = 0, result
+        yield
+        self._finished, self._result = self._finished + result.block.work, None
+
+    def answer(self, count: int) -> None:
+        """So many questions of the block are answered."""
+        self._answered = count
+        while self._shards and count >= self._passed + self._shards[0]:
+            self._passed += self._shards.popleft()
+            self._before = self._executor.computed or 0
+
+    @property
+    def done(self) -> int:
+        """The work done so far; may be called from another thread."""
+        if (result := self._result) is None:
+            return self._finished
+        answered = float(self._answered)
+        computed, planned = ((each or 0) - self._before for each in (self._executor.computed, self._executor.planned))
+        if self._shards and planned > 0:
+            answered = self._passed + self._shards[0] * min(computed / planned, 1.0)
+        return self._finished + int(min(answered / max(result.questions, 1), 1.0) * result.block.work)
 
 
 def _ask_unanswered(

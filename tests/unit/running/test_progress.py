@@ -17,8 +17,9 @@ import choicewise
 from choicewise.cli.terminal import progress
 from choicewise.requests.blocks import Block
 from choicewise.running import progress as running_progress
+from choicewise.running.evaluate import Tracker
 from choicewise.running.progress import PeriodicReport, ProgressReport, TimeLeft
-from choicewise.running.workers import BlockResult, Tracker
+from choicewise.running.workers import BlockResult
 from tests.helpers.study import Study
 
 

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from choicewise.bundles.bundle import RECORD, ROWS
+from choicewise.bundles.bundle import ROWS
+from choicewise.store.folder import BUNDLE
 from tests.helpers.commands import choicewise
 
 
@@ -26,13 +27,14 @@ def test_requests_leave_and_answers_return(tmp_path: Path) -> None:
         f"`choicewise import {bundle} --answers FILE --out RUN` takes its answers",
     ):
         assert part in said.stderr
+    assert f"{bundle} is a bundle of requests; `choicewise import" in choicewise("report", bundle, code=6).stderr
     (row,) = pq.read_table(bundle / ROWS).to_pylist()
     letters = len(row["label_ids"])
     answers = {"key": [row["key"]] * letters, "place": [row["label_at"]] * letters, "token_id": row["label_ids"]}
     numbers = [-1.0, -2.0, -3.0, -4.0]
     file = tmp_path / "answers.parquet"
     pq.write_table(pa.table({**answers, "logprob": numbers}), file)
-    digest = json.loads((bundle / RECORD).read_text())["digest"]
+    digest = json.loads((bundle / BUNDLE).read_text())["digest"]
     file.with_suffix(".json").write_text(json.dumps({"requests": digest, "model": "stone", "engine": "toy"}))
     taken = choicewise("import", bundle, "--answers", file, "--out", run, "--json", code=0)
     (number,) = (each for each in json.loads(taken.stdout) if each["metric"] == "acc")
@@ -63,7 +65,7 @@ def test_what_can_be_no_bundle_is_refused(tmp_path: Path, case: str) -> None:
 
 
 def test_a_bundle_needs_answers_and_answers_a_bundle(tmp_path: Path) -> None:
-    (tmp_path / RECORD).write_text("{}")
+    (tmp_path / BUNDLE).write_text("{}")
     lacking = choicewise("import", tmp_path, "--out", tmp_path / "run", code=2)
     assert "name what an engine answered: --answers FILE" in lacking.stderr
     useless = choicewise("import", tmp_path, "--answers", "a.csv", "--task", "x", "--out", tmp_path / "run", code=2)

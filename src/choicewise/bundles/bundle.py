@@ -3,7 +3,8 @@
 A folder with three things in it.  ``requests.parquet``, a row a sequence, is all that an engine reads.  ``bundle.json``
 says what was asked with which tokenizer, and the digests.  ``asked`` is a run folder (:mod:`choicewise.store.folder`)
 in which every observation is still unanswered: answers fill it in, so that a run which is made of a bundle holds the
-same questions, prompts and protocols as one that a model here answered.
+same questions, prompts and protocols as one that a model here answered.  Its manifest has another name, so that nothing
+takes it for a run.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ import pyarrow.compute as pc
 from choicewise.errors import StoreError
 from choicewise.protocols.protocol import Protocol, parse_signature
 from choicewise.questions import Ids, question_key
-from choicewise.records import MANIFEST, FileRecord, Manifest
-from choicewise.store.folder import read_manifest
+from choicewise.records import FileRecord, Manifest
+from choicewise.store.folder import BUNDLE, read_manifest
 from choicewise.store.tables import damage, read_items
 from choicewise.util.files import TABLE, open_file, read_text, write_text
 from choicewise.util.jsonio import exact_json
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "choicewise-requests"
 VERSION: Final = 1
-RECORD, ROWS, ASKED = "bundle.json", "requests.parquet", "asked"
+ROWS, ASKED, ASKED_MANIFEST = "requests.parquet", "asked", "asked.json"
 
 LOGPROB, RANK = "logprob", "rank"
 """What an engine is asked for: of every scored token its log-probability, and how many tokens are likelier."""
@@ -174,7 +175,7 @@ class Bundle:
     @cached_property
     def asked(self) -> Manifest:
         """The manifest of the run folder that answers fill in."""
-        return read_manifest(self.path / ASKED)
+        return read_manifest(self.path / ASKED, ASKED_MANIFEST)
 
     @cached_property
     def rows(self) -> pa.Table:
@@ -254,12 +255,12 @@ def open_bundle(path: str | Path) -> Bundle:
     format wrote it.
     """
     path = Path(path)
-    file = path / RECORD
+    file = path / BUNDLE
     try:
         content = json.loads(read_text(file))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreError(
-            f"{path} is no bundle of requests: it has no {RECORD}; make one with `choicewise requests`"
+            f"{path} is no bundle of requests: it has no {BUNDLE}; make one with `choicewise requests`"
         ) from error
     except OSError as error:
         raise StoreError(f"{file} can't be read: {error.strerror}; make it readable") from error
@@ -275,7 +276,7 @@ def open_bundle(path: str | Path) -> Bundle:
         record: BundleRecord = _reader().validate_json(exact_json(content))
     except (ValidationError, ValueError, RecursionError) as error:
         raise _damaged(f"{file} is damaged ({str(error).splitlines()[0]})") from error
-    for name in (ROWS, f"{ASKED}/{MANIFEST}"):
+    for name in (ROWS, f"{ASKED}/{ASKED_MANIFEST}"):
         if reason := damage(path / name, record.files.get(name)):
             raise _damaged(f"{path / name} {reason}")
     bundle = Bundle(path, record)
@@ -286,13 +287,13 @@ def open_bundle(path: str | Path) -> Bundle:
 
 def is_bundle(path: Path) -> bool:
     """Whether ``path`` is a folder that says that it is a bundle, whole or not."""
-    return (path / RECORD).is_file()
+    return (path / BUNDLE).is_file()
 
 
 def write_record(path: Path, record: BundleRecord) -> None:
     """Write what the bundle in the folder ``path`` says of itself."""
     content = {"format": FORMAT, "version": VERSION, **asdict(record)}
-    write_text(path / RECORD, exact_json(content, indent=1) + "\n")
+    write_text(path / BUNDLE, exact_json(content, indent=1) + "\n")
 
 
 def rows_digest(rows: pa.Table) -> str:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import choicewise
 from choicewise.bundles.bundle import (
     ASKED,
+    ASKED_MANIFEST,
     LOGPROB,
     RANK,
     ROWS,
@@ -44,7 +45,7 @@ from choicewise.running.plan import unique_tokens
 from choicewise.running.progress import Progress
 from choicewise.store.tables import block_file, file_record, read_columns
 from choicewise.tokens.tokenizer import Tokenizer
-from choicewise.util.files import new_folder, remove
+from choicewise.util.files import copy_of, new_folder, remove
 from choicewise.util.jsonio import json_digest
 from choicewise.util.tables import write_parquet
 
@@ -93,6 +94,8 @@ def write_bundle(
         noting = _Noting(own, _window(str(tokenizer), window), folder / _SPOOL)
         given = {"data": data, "protocols": protocols, "rendered": rendered, "progress": progress, **part}
         asked = evaluate(model=noting, out=folder / ASKED, **given).manifest
+        (folder / ASKED / MANIFEST).replace(folder / ASKED / ASKED_MANIFEST)
+        remove(copy_of(folder / ASKED / MANIFEST))
         missing = Counter[str]()
         counts = _write_rows(folder, asked, noting.calls, missing)
         remove(folder / _SPOOL)
@@ -109,7 +112,7 @@ def write_bundle(
             tokenizer=_record(str(tokenizer), own),
             unique_tokens=noting.unique,
             needs=_needs(asked.protocols),
-            files={ROWS: file_record(folder / ROWS), f"{ASKED}/{MANIFEST}": file_record(folder / ASKED / MANIFEST)},
+            files={name: file_record(folder / name) for name in (ROWS, f"{ASKED}/{ASKED_MANIFEST}")},
             **counts,
         )
         write_record(folder, record)

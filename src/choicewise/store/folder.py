@@ -83,6 +83,9 @@ class TokenCounter(Protocol):
         """Input tokens of the tree of all that was asked so far; 0 where no engine is held against it."""
 
 
+BUNDLE = "bundle.json"
+"""What says of a folder that it holds requests for another engine, and is no run (:mod:`choicewise.bundles`)."""
+
 FLUSH = 60.0
 """Seconds between two writes of the observations of a long block: what a kill loses at most."""
 
@@ -489,6 +492,9 @@ def _read_record(path: Path, kind: _Kind) -> Any:
     except (FileNotFoundError, NotADirectoryError) as error:
         if copy_of(path).is_file():
             raise StoreError(f"{path} is missing; {_advice(kind)}") from error
+        if (path.parent / BUNDLE).is_file():
+            answers = f"`choicewise import {path.parent} --answers FILE --out RUN`"
+            raise StoreError(f"{path.parent} is a bundle of requests; {answers} makes a run of it") from error
         missing = f"{path.parent} is not a {kind.command} folder: it has no {path.name}"
         raise StoreError(f"{missing}; make one with `choicewise {kind.command}`") from error
     except OSError as error:

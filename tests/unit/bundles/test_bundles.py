@@ -19,12 +19,13 @@ from hypothesis import strategies as st
 
 from choicewise import Run, evaluate
 from choicewise.bundles.answers import Answered, import_answers, read_answers, write_run
-from choicewise.bundles.bundle import RECORD, ROWS, Bundle, open_bundle, rows_digest
+from choicewise.bundles.bundle import ROWS, Bundle, open_bundle, rows_digest
 from choicewise.bundles.write import write_bundle
 from choicewise.errors import DataError, ModelError, StoreError
 from choicewise.models.fake import HashModel
 from choicewise.models.local.tokenizer import named_tokenizer
 from choicewise.questions import Span
+from choicewise.store.folder import BUNDLE
 from tests.helpers.study import Study
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze", "mmlu/harness-v0"]
@@ -322,13 +323,13 @@ def test_a_bundle_that_was_changed_is_refused(bundle: Bundle, tmp_path: Path) ->
     with pytest.raises(StoreError, match="is no bundle of requests"):
         open_bundle(tmp_path)
     copy = copytree(bundle.path, tmp_path / "copy")
-    rows, record = copy / ROWS, json.loads((copy / RECORD).read_text())
+    rows, record = copy / ROWS, json.loads((copy / BUNDLE).read_text())
     pq.write_table(bundle.rows[1:], rows)
     with pytest.raises(StoreError, match="requests.parquet has .* bytes"):
         open_bundle(copy)
     record["files"].pop(ROWS)
     for changes, said in (({}, "is not listed"), ({"version": 2}, "version 2"), ({"window": "9"}, "is damaged")):
-        (copy / RECORD).write_text(json.dumps(record | changes))
+        (copy / BUNDLE).write_text(json.dumps(record | changes))
         with pytest.raises(StoreError, match=said):
             open_bundle(copy)
 

@@ -47,13 +47,13 @@ class Recipe:
 def recipe(manifest: Manifest, protocols: Mapping[str, Protocol], folder: str | Path) -> Recipe:
     """How to get the run of ``protocols`` in ``folder`` again: as it was typed, where that still means these."""
     data = (manifest.job.get("data") or [{}])[0]
-    mapping = data.get("mapping")
+    mapping, guessed = data.get("mapping"), _guessed(manifest, data)
     text = mapping_text(mapping) if isinstance(mapping, dict) else manifest.mapping
     file = (_MAPPING if isinstance(mapping, dict) else str(mapping)) if text else ""
     if (named := _typed(manifest, protocols)) and manifest.command:
         return Recipe(command_line(*manifest.command), file, text, not isinstance(mapping, dict))
     alone = named if data or not _several(named) else ()  # as the folder is that of one run
-    return Recipe(run_line(manifest, alone or selectors(protocols), folder), file, text)
+    return Recipe(run_line(manifest, alone or selectors(protocols), folder), file, text, not guessed)
 
 
 def mapping_text(table: Mapping[str, Any]) -> str:
@@ -69,6 +69,7 @@ def run_line(manifest: Manifest, protocols: Sequence[str], folder: str | Path) -
     """
     job = manifest.job or _described(manifest)
     model, data = job["models"][0], (job.get("data") or [{}])[0]
+    mapping = data.get("mapping")
     options = {
         "model": [_pinned(model["name"], manifest.model.source)],
         "data": [_pinned(data.get("path"), manifest.dataset.source)],
@@ -79,7 +80,7 @@ def run_line(manifest: Manifest, protocols: Sequence[str], folder: str | Path) -
         "limit": [job.get("limit")],
         "sample": [job.get("sample")],
         "seed": [None if (seed := job.get("seed")) is None else str(seed)],
-        "mapping": [_MAPPING if isinstance(mapping := data.get("mapping"), dict) else mapping],
+        "mapping": [None if _guessed(manifest, data) else _MAPPING if isinstance(mapping, dict) else mapping],
         "on-bad-item": [job.get("on_bad_item")],
         **{name: [model.get(name)] for name in ("dtype", "device", "window", "adapter", "tokenizer", "chat", "system")},
         "include-path": job.get("include_path"),
@@ -94,6 +95,11 @@ def run_line(manifest: Manifest, protocols: Sequence[str], folder: str | Path) -
                 text = f"./{value}" if str(value).startswith("-") else str(value)
                 words += [f"--{name}"] if value is True else [f"--{name}", text]
     return command_line(*words)
+
+
+def _guessed(manifest: Manifest, data: Mapping[str, Any]) -> bool:
+    """Whether the meaning of the columns was guessed: a typed `run` can name a mapping as a file alone."""
+    return isinstance(data.get("mapping"), dict) and manifest.command[:1] == ("run",)
 
 
 _MAPPING = "mapping.toml"

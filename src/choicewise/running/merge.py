@@ -339,7 +339,7 @@ def _manifest(
         complete=record.whole,
         files={ITEM_FILE: items},
         job={name: value for name, value in first.manifest.job.items() if name != "shard"},
-        command=(),
+        command=tuple(_without_shard(first.manifest.command)),
         server=_server([each.manifest.server for each in shards if each.manifest.server is not None]),
         shard=record,
     )
@@ -353,6 +353,16 @@ def _together(spent: Sequence[Spent]) -> Spent | None:
     for each in spent[1:]:
         total += each
     return replace(total, tokens_asked=max(each.tokens_asked for each in spent))
+
+
+def _without_shard(command: Sequence[str]) -> Iterator[str]:
+    """The command that asked a part, asking the whole."""
+    words = iter(command)
+    for word in words:
+        if word == "--shard":
+            next(words, None)
+        elif not word.startswith("--shard="):
+            yield word
 
 
 def _server(servers: Sequence[ServerRecord]) -> ServerRecord | None:

@@ -419,6 +419,16 @@ def test_where_a_line_is_not_known_one_is_made_of_the_manifest(tmp_path: Path, m
     evaluate(**asked, out="called", limit=1)
     made_of_it = "run --model fake:hash --data data --protocol mmlu/original --limit 1 --out called"
     assert shown_lines("called") == [made_of_it.split()]
+    rows = "Question,A,B,C,D,Answer\n" + "".join(f"Q{number}?,x,y,z,w,A\n" for number in range(3))
+    Path("guessed.csv").write_text(rows)
+    line = ["run", "--model", "fake:hash", "--data", "guessed.csv", "--protocol", "mmlu/original@shots=0"]
+    for part in ("1/2", "2/2"):
+        choicewise(*line, "--shard", part, "--out", part[0], code=0)
+    choicewise("merge", "1", "2", "--out", "merged", code=0)
+    assert shown_lines("merged") == [[*line, "--out", "1"]]
+    evaluate(**asked | {"data": "guessed.csv", "protocols": ["mmlu/helm@shots=0"]}, out="merged")
+    (words,) = shown_lines("merged")
+    assert "--mapping" not in words
 
 
 @pytest.mark.costly("a run and its page")

@@ -256,8 +256,50 @@ def torchao(folder: Path) -> Path:
     return folder
 
 
+def quanto(folder: Path) -> Path:
+    """The same as quanto has it: plain weights that are quantised while they are loaded."""
+    pytest.importorskip("optimum.quanto")
+    shutil.copytree(BASE, folder)
+    own = {"quantization_config": {"quant_method": "quanto", "weights": "int8", "modules_to_not_convert": ["lm_head"]}}
+    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | own))
+    return folder
+
+
+def packed(folder: Path) -> Path:
+    """The same in int4 with a scale for each 32 weights of a row, eight to a number (compressed-tensors)."""
+    compressors = pytest.importorskip("compressed_tensors.compressors")
+    shutil.copytree(BASE, folder)
+    tensors = {}
+    for name, weight in load_file(BASE / "model.safetensors").items():
+        if "proj" not in name:
+            tensors[name] = weight
+            continue
+        groups = weight.reshape(len(weight), -1, BLOCK)
+        scales = groups.abs().amax(dim=2, keepdim=True) / 7
+        whole = (groups / scales).round().clamp(-8, 7).to(torch.int8).reshape(weight.shape)
+        tensors[f"{name}_packed"], tensors[f"{name}_scale"] = compressors.pack_to_int32(whole, 4), scales[..., 0]
+        tensors[f"{name}_shape"] = torch.tensor(weight.shape)
+    save_file(
+        {name: each.contiguous() for name, each in tensors.items()}, folder / "model.safetensors", {"format": "pt"}
+    )
+    how = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": BLOCK, "symmetric": True, "dynamic": False}
+    stated = {"quant_method": "compressed-tensors", "format": "pack-quantized", "quantization_status": "compressed"}
+    own = {**stated, "ignore": ["lm_head"], "config_groups": {"group_0": {"targets": ["Linear"], "weights": how}}}
+    config = json.loads((folder / "config.json").read_text()) | {"quantization_config": own}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+MADE = {
+    "float8 (fp8), float32": fp8,
+    "int8 (torchao), float32": torchao,
+    "int8 (quanto), float32": quanto,
+    "int4 (compressed-tensors), float32": packed,
+}
+
+
 @pytest.mark.costly("a quantised network is made, loaded and computed, by transformers too")
-@pytest.mark.parametrize(("make", "dtype"), [(fp8, "float8 (fp8), float32"), (torchao, "int8 (torchao), float32")])
+@pytest.mark.parametrize(("dtype", "make"), MADE.items())
 def test_a_quantised_model_answers_as_transformers_does(make: Any, dtype: str, tmp_path: Path) -> None:
     folder = make(tmp_path / "model")
     due = numbers_of_transformers(transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="float32"))

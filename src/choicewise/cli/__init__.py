@@ -59,6 +59,10 @@ def run_command(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     open_streams()
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # several processes, of which one reads the command
+        from choicewise.models.load import follow
+
+        follow()
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # it gives advice on settings that this command lacks
     try:
         watch()

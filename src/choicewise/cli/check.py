@@ -80,11 +80,12 @@ def measure_noise(model: Model) -> dict[str, Any]:
     if (check := model.selfcheck) is None:
         return {**head, "rung": None, "noise": None, "trials": [], "paths": []}
     from choicewise.models.local.folder_model import FolderModel
-    from choicewise.models.local.local_model import LocalModel
+    from choicewise.models.local.local_model import LocalModel, SharedModel
     from choicewise.models.local.selfcheck import path_differences
 
     local = model.local if isinstance(model, FolderModel) else model
-    differences = path_differences(local.lm) if isinstance(local, LocalModel) else []
+    alone = isinstance(local, LocalModel) and not isinstance(local, SharedModel)  # others would wait for this rank
+    differences = path_differences(local.lm) if isinstance(local, LocalModel) and alone else []
     return {**head, **asdict(check), "paths": [*map(asdict, differences)]}
 
 
@@ -98,15 +99,15 @@ def measure_twins(model: Model, other: Model, file: Path | None) -> dict[str, An
     import numpy as np
 
     from choicewise.models.local.folder_model import FolderModel
-    from choicewise.models.local.local_model import LocalModel
+    from choicewise.models.local.local_model import LocalModel, SharedModel
     from choicewise.models.local.selfcheck import text_divergence
     from choicewise.results.twins import lost_per_token
 
     networks = [each.local if isinstance(each, FolderModel) else each for each in (model, other)]
     left, right = (each if isinstance(each, LocalModel) else None for each in networks)
-    if left is None or right is None:
+    if left is None or right is None or isinstance(left, SharedModel) or isinstance(right, SharedModel):
         raise ModelError(
-            "--against compares two causal models that this machine computes itself; of others run both and "
+            "--against compares two causal models that this process computes itself; of others run both and "
             "`choicewise compare` the runs"
         )
     if model.tokenizer.digest != other.tokenizer.digest or left.vocabulary != right.vocabulary:
@@ -193,9 +194,18 @@ def _engine_noise(model: EngineModel) -> dict[str, Any]:
 
 
 def _tables(noise: dict[str, Any]) -> list[Any]:
+    from rich.text import Text
+
     from choicewise.report.tables import titled
 
     paths = [(path["path"], path["difference"], path["failed"] or "") for path in noise["paths"]]
+    unit = (
+        f"noise of a token's log-probability: {noise['noise']:.2g} nats, of n tokens √n times that;"
+        " reports count items closer than twice that as near ties"
+    )
+    ways = titled(
+        "what other ways of running it would change, at most", _table("way of running the model", paths), unit
+    )
     return [
         titled(
             f"{noise['model']}, {noise['dtype']} on {noise['device']}: a run takes the path {noise['rung']!r},"
@@ -208,12 +218,7 @@ def _tables(noise: dict[str, Any]) -> list[Any]:
             )
             + f", on sequences up to {noise['depth']} tokens; up to {noise['tolerance']:.2g} nats are allowed",
         ),
-        titled(
-            "what other ways of running it would change, at most",
-            _table("way of running the model", paths),
-            f"noise of a token's log-probability: {noise['noise']:.2g} nats, of n tokens √n times that;"
-            " reports count items closer than twice that as near ties",
-        ),
+        ways if paths else Text(unit),
     ]
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import signal
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from choicewise.bundled import MODELS, PREFIX, bundled_folder
 from choicewise.data.hub import MODEL, Download, HubName, Snapshot, hub_name, open_snapshot, refuse_page
-from choicewise.errors import ModelError, install_line
+from choicewise.errors import ChoicewiseError, ModelError, install_line
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
+from choicewise.models.local import parallel
+from choicewise.models.local.devices import is_follower, ranks
 from choicewise.models.local.files import CONFIG, FILES, indexed_files
 from choicewise.models.model import Model, Recipe
 from choicewise.models.server.address import PREFIX as SERVED
@@ -69,6 +75,7 @@ def load_model(
     ModelError when there is no such model, when its folder can't be used, or when torch or transformers are not
     installed.
     """
+    follow()
     name = str(name_or_path)
     refuse_secret(name, "the model", ModelError)
     refuse_page(name, MODEL)
@@ -175,6 +182,46 @@ def _engine_model(name: str, progress: Download | None, **options: Any) -> Model
 
 def _silent(line: str) -> None:
     """Nobody reads it."""
+
+
+@cache
+def follow() -> None:
+    """Where ``torchrun`` started several processes, have all but rank 0 do what that asks of its models, and end here.
+
+    Rank 0 lets them go when it ends.  Errors that all ranks have are said by it alone.
+    """
+    if ranks() == 1:
+        return
+    if not is_follower():
+        atexit.register(parallel.release)
+        return
+    from choicewise.models.local.folder_model import FolderModel
+    from choicewise.models.local.local_model import SharedModel
+
+    with suppress(ValueError):  # of a thread that is not the main one
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 hears it, and torchrun ends the others
+    group, models = parallel.joined(), dict[int, FolderModel]()
+    while True:
+        call, dropped = group.receive()
+        if call is None:
+            group.agree(0)
+            os._exit(0)  # an ordinary end would go on with the script that rank 0 runs
+        for number in dropped:
+            models.pop(number, None)
+        what, number, argument = call
+        with suppress(ChoicewiseError):
+            if what == "load":
+                folder, options = argument
+                try:
+                    models[number] = FolderModel(folder, **options)
+                except ChoicewiseError as error:  # rank 0 has opened it
+                    parallel.give_up(str(error))
+                models[number].number = number
+                _ = models[number].local
+            else:
+                model = models[number].local
+                assert isinstance(model, SharedModel)
+                model.ask(what, argument)
 
 
 def open_hub_model(name: HubName, progress: Download | None = None) -> tuple[Snapshot, list[str]]:

@@ -75,7 +75,8 @@ def twins(runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measur
     rows = [rows_of_items(own[:-1][place], counts) for own, place in zip(offsets, places, strict=True)]
     several = counts > 1
     changed = _changed(paired_predictions(pair)[:, several], np.stack(hits)[:, several], np.asarray(subjects)[several])
-    clusters = np.asarray(subjects) if len(set(subjects)) >= FEWEST else None
+    numbers = np.unique(np.asarray(subjects), return_inverse=True)[1]
+    clusters = numbers if len(set(subjects)) >= FEWEST else None
     divergence = lost_right = lost_all = None
     scores = [each.known_scores for each in pair]
     if scores[0] is not None and scores[1] is not None and several.any():
@@ -114,7 +115,7 @@ def lost_per_token(
     tokens: Integers,
     item_offsets: Integers,
     among: Mask,
-    clusters: npt.NDArray[np.str_] | None = None,
+    clusters: Integers | None = None,
 ) -> Difference | None:
     """Σ (left - right) / Σ tokens over the rows ``among``, in nats a token; None where they have none.
 
@@ -162,7 +163,7 @@ def _changed(predictions: Integers, hits: Floats, subjects: npt.NDArray[np.str_]
     return Changed(int(both.sum()), int(changed.sum()), float(changed.mean()), low, high, worse, better)
 
 
-def _mean(values: Floats, clusters: npt.NDArray[np.str_] | None, among: Mask) -> Difference | None:
+def _mean(values: Floats, clusters: Integers | None, among: Mask) -> Difference | None:
     """The mean of ``values`` [items] ``among`` the items, NaN for missing; None where all are."""
     own = values[among]
     if np.isnan(own).all():

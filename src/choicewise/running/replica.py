@@ -22,8 +22,9 @@ import pyarrow as pa
 
 from choicewise import __version__
 from choicewise.engine import Shard
-from choicewise.errors import ChoicewiseError, ModelError
+from choicewise.errors import ChoicewiseError, ModelError, UsageError
 from choicewise.models.load import load_model
+from choicewise.models.local.devices import is_shared
 from choicewise.models.model import Model, Recipe, SelfCheck
 from choicewise.records import OBSERVATIONS
 from choicewise.running.observe import observe
@@ -76,7 +77,9 @@ class Identity:
 
     @classmethod
     def of(cls, model: Model) -> Identity:
-        """That of ``model`` in this process."""
+        """That of ``model`` in this process; UsageError where it is a part, which no other process could compare."""
+        if is_shared(model.device):
+            raise UsageError(f"{model.name} is shared by processes that torchrun started; leave further workers out")
         return cls(model.digest, model.dtype, model.window, __version__)
 
     def differences(self, own: Identity) -> list[str]:

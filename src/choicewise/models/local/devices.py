@@ -7,6 +7,7 @@ measured peaks.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from choicewise.errors import ModelError, install_line
+from choicewise.util.text import are
 
 if TYPE_CHECKING:
     import torch
@@ -44,10 +46,17 @@ def device_of(name: str | None) -> str:
     """``cpu``, ``cuda:0`` or the like, by default a CUDA device where there is one.
 
     ``cuda:0..7`` are several, over which a model is spread, and ``auto`` all that there are, or the default where that
-    is one.  Raises ModelError for a device that torch does not know or does not have, and for several where accelerate
-    is not installed.
+    is one; among processes that ``torchrun`` started, what they have together (``cuda:x8``).  Raises ModelError for a
+    device that torch does not know or does not have, and for several where accelerate is not installed.
     """
+    if name is not None and is_shared(name) and name != shared_name(name.partition(":")[0]):
+        raise ModelError(
+            f"device is {name!r}, which processes share that torchrun starts, and here {are(ranks())} {ranks()}; run: "
+            f"torchrun --nproc-per-node {name.partition(':x')[2]} -m choicewise ..., with the device auto"
+        )
     without_driver = sys.platform == "linux" and not any(Path(driver).exists() for driver in _DRIVERS)
+    if ranks() > 1 and (name == AUTO or (name is not None and is_shared(name))):
+        return shared_name("cpu" if without_driver or not _has_cuda() else "cuda")
     if name == "cpu" or (name in (None, AUTO) and without_driver):
         return "cpu"
     import torch
@@ -109,6 +118,26 @@ def device_name(model: Any) -> str:
     return str(model.device) if one else _several(model.device.type, numbers[0], numbers[-1])
 
 
+def ranks() -> int:
+    """How many processes ``torchrun`` started together with this one; 1 where it did not."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+
+
+def is_follower() -> bool:
+    """Whether another process, rank 0, says what this one does."""
+    return ranks() > 1 and os.environ.get("RANK") != "0"
+
+
+def shared_name(kind: str) -> str:
+    """What the devices of all ranks are called together: ``cuda:x8``."""
+    return f"{kind}:x{ranks()}"
+
+
+def is_shared(device: str) -> bool:
+    """Whether ``device`` is the name of several ranks' devices."""
+    return device.partition(":")[2].startswith("x")
+
+
 @dataclass(frozen=True)
 class Footprint:
     """Bytes of a device that a model needs: ``weights``; ``workspace``, an allowance for the keys, values, activations
@@ -149,6 +178,12 @@ def to_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
 
     host = torch.from_numpy(np.ascontiguousarray(array))
     return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _several(kind: str, first: int, last: int) -> str:

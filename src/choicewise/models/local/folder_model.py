@@ -17,10 +17,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from choicewise.errors import ModelError
-from choicewise.models.local import devices
+from choicewise.models.local import devices, parallel
 from choicewise.models.local import files as model_files
-from choicewise.models.local.devices import NOTHING, Footprint, device_of, devices_of
-from choicewise.models.local.files import ENCODER_DECODER, MASKED, PACKAGES, WEIGHTS, ModelKind
+from choicewise.models.local.devices import NOTHING, Footprint, device_of, devices_of, is_shared
+from choicewise.models.local.files import CAUSAL, ENCODER_DECODER, MASKED, PACKAGES, WEIGHTS, ModelKind
 from choicewise.models.local.tokenizer import HfTokenizer, tokenizer_files
 from choicewise.models.model import Model, Recipe, SelfCheck
 from choicewise.questions import Answers, Question
@@ -48,7 +48,8 @@ class FolderModel:
 
     ``dtype``: of weights and arithmetic; ``auto`` takes the checkpoint's own; by default float32 on a CPU and the
     checkpoint's own elsewhere.  ``device``: by default a CUDA device where there is one, else the CPU; ``auto`` spreads
-    the model over all GPUs where there are several, ``cuda:0..3`` over these.  ``window``: the most input tokens, by
+    the model over all GPUs where there are several, ``cuda:0..3`` over these; processes that ``torchrun`` started share
+    it instead.  ``window``: the most input tokens, by
     default and at most what the configuration states.  ``rung``, ``batch_tokens``: as in
     :class:`~choicewise.models.local.local_model.LocalModel`.  Only safetensors files are opened, nothing is downloaded,
     and code in the folder runs only with ``trust_remote_code``, and only where transformers has none of its own.
@@ -63,6 +64,8 @@ class FolderModel:
     """The repository on the Hub and the commit that the folder was downloaded from."""
     recipe: Recipe | None = None
     """What ``load_model`` was given, where it made this."""
+    number: int | None = None
+    """By which several processes that share it know it; rank 0 gives it."""
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class FolderModel:
     ) -> None:
         self.folder = Path(path)
         self.device = device if elsewhere and device is not None else device_of(device)
-        self.asked_dtype = dtype or ("float32" if self.device == "cpu" else "auto")
+        self.asked_dtype = dtype or ("float32" if self.device.partition(":")[0] == "cpu" else "auto")
         if self.asked_dtype not in _DTYPES:
             raise ModelError(f"dtype is {dtype!r}; it must be one of {', '.join(_DTYPES)}")
         for option, tokens in (("window", window), ("batch_tokens", batch_tokens)):
@@ -141,12 +144,27 @@ class FolderModel:
         Raises ModelError when it can't be loaded, looks ahead though it is to be causal, or its weights do not fit.
         """
         with self._loading:
-            return self._local
+            if "_local" in self.__dict__ or not is_shared(self.device):
+                return self._local
+            _import_transformers()
+            objections = {
+                "it is no causal model": self.kind is not CAUSAL,
+                "its weights are quantised": self.quantisation is not None,
+                "it has an adapter": self.adapter is not None,
+            }
+            parallel.refuse(self.config, self.folder, next((each for each in objections if objections[each]), None))
+            ranks = parallel.joined()
+            if self.number is None:
+                self.number = ranks.number(self)
+            options = {"dtype": self.asked_dtype, "device": self.device, "window": self.window, **self._options}
+            ranks.announce(("load", self.number, (str(self.folder.absolute()), options)))
+            with ranks.together():
+                return self._local
 
     @cached_property
     def _local(self) -> LocalModel | PaddedModel:
         _import_transformers()
-        from choicewise.models.local.local_model import LocalModel
+        from choicewise.models.local.local_model import LocalModel, SharedModel
         from choicewise.models.local.networks import EncoderDecoder, MaskedLM, PathCache, Spread, load_network
         from choicewise.models.local.plain import looks_ahead
 
@@ -157,12 +175,18 @@ class FolderModel:
             self.adapter.attach(network)
         identity = self.digest, str(network.dtype), self.device, self.window, [version(name) for name in self.packages]
         # Code that the folder brings is no part of its digest, and a rung that was asked for is no choice.
-        paths = PathCache(identity) if self._options["rung"] == "auto" and not self._trusted else None
+        # Ranks that share a model could find other entries each.
+        shared = is_shared(self.device)
+        paths = PathCache(identity) if self._options["rung"] == "auto" and not self._trusted and not shared else None
         options = {**self._options, "paths": paths}
         kinds: dict[ModelKind, type[PaddedModel]] = {MASKED: MaskedLM, ENCODER_DECODER: EncoderDecoder}
-        model = kinds.get(self.kind, LocalModel)(
-            network, self.tokenizer, self.name, self.digest, self.window, **options
-        )
+        if shared:
+            parallel.joined().watch(network)
+        causal = SharedModel if shared else LocalModel
+        model = kinds.get(self.kind, causal)(network, self.tokenizer, self.name, self.digest, self.window, **options)
+        if isinstance(model, SharedModel):
+            assert self.number is not None
+            model.number = self.number
         if isinstance(model, LocalModel) and looks_ahead(network, model.vocabulary):
             kind = type(network).__name__
             raise ModelError(f"{self.name} holds a model that looks ahead ({kind}); only causal ones give scores")
@@ -233,7 +257,7 @@ def footprint(
     question, by default up to :data:`DEEPEST`; ``generated``: of the longest generation.  ``batch_tokens``: as in
     :class:`~choicewise.models.local.local_model.LocalModel`.  Raises ModelError when files are missing or damaged.
     """
-    device = "cpu" if device == "cpu" else "cuda"
+    device = "cpu" if device.partition(":")[0] == "cpu" else "cuda"
     with model_files.readable(folder):
         config = model_files.read_config(folder)
         quantised = "quantization_config" in config

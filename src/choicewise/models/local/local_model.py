@@ -15,6 +15,7 @@ from choicewise.errors import ModelError
 from choicewise.models.local import plain
 from choicewise.models.local.causal_lm import LIKELIEST, CausalLM, ComputePath, PlainPath, Reads, Rung, Workload
 from choicewise.models.local.networks import NetworkModel
+from choicewise.models.local.parallel import joined
 from choicewise.models.local.paths import LADDER, SetBasedPath, compute_path, rungs
 from choicewise.models.local.selfcheck import Scored, SpotCheck, check, is_scored, probe_depth
 from choicewise.models.model import SelfCheck, Trial
@@ -211,6 +212,48 @@ class LocalModel(NetworkModel):
                 sequences = [(question.context, question.inputs)]
         for tokens, inputs in sequences:
             self.refuse_tokens(tokens, inputs)
+
+
+class SharedModel(LocalModel):
+    """The part that this process has of a model which several compute (:mod:`choicewise.models.local.parallel`).
+
+    ``number``: by which all ranks know it.  What rank 0 asks, all ranks ask; the answers are complete before the first
+    of them is given, as no rank may be left in the middle.
+    """
+
+    number: int
+    _under_way = False
+
+    @property
+    def selfcheck(self) -> SelfCheck | None:
+        """As of one process."""
+        return self._last if self._checked is not None else self.ask("selfcheck", None)
+
+    def check(self, depth: int) -> SelfCheck | None:
+        """As of one process."""
+        return self.ask("check", depth)
+
+    def answer(self, questions: Sequence[Question]) -> Answers:
+        """As of one process."""
+        return iter(self.ask("answer", list(questions)))
+
+    def ask(self, what: str, argument: Any) -> Any:
+        """What the method ``what`` returns for ``argument``, on all ranks at once; rank 0 calls the others to it."""
+        if self._under_way:
+            return self._own(what, argument)
+        self._under_way = True
+        try:
+            ranks = joined()
+            ranks.announce((what, self.number, argument))
+            with ranks.together():
+                return self._own(what, argument)
+        finally:
+            self._under_way = False
+
+    def _own(self, what: str, argument: Any) -> Any:
+        if what == "answer":
+            return list(super().answer(argument))
+        return super().check(argument) if what == "check" else super().selfcheck
 
 
 def nan_fallback(

@@ -26,9 +26,9 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from choicewise.errors import ModelError
-from choicewise.models.local import plain
+from choicewise.models.local import parallel, plain
 from choicewise.models.local.causal_lm import Workload
-from choicewise.models.local.devices import Footprint, device_name, devices_of, to_device
+from choicewise.models.local.devices import Footprint, device_name, devices_of, is_shared, to_device
 from choicewise.models.local.files import ENCODER_DECODER, MASKED, model_kind, quiet
 from choicewise.models.local.plain import Sums, float32_copy, free_bytes, largest_difference, noise_of, running_sums
 from choicewise.models.model import SelfCheck, Trial
@@ -42,6 +42,10 @@ _NOT_MISSED = re.compile(
 )
 """Weights that scores of texts don't need: other inputs, further tokens, constants that the code computes itself, and
 what masked models were trained with to judge whole texts."""
+
+_STAY_ONE = re.compile(r"\.(?:input|output)_scale$")
+"""Of quanto: scales of activations, which no file has and transformers leaves at 1, as it takes quantised weights alone
+(``validate_environment`` of its quantizer)."""
 
 _BATCH_TOKENS = 4096  # input tokens computed at once, by default
 _LOGIT_BYTES = {"cpu": 200_000_000, "cuda": 2_000_000_000}  # in float32 that a batch may have, by device
@@ -60,6 +64,8 @@ def load_network(
 ) -> Any:
     """The torch module of a folder with this ``config``, in evaluation mode on ``device``, or where ``spread`` puts it.
 
+    Where ``device`` is what several processes share, this one's part of it.
+
     Quantised weights are loaded where they stay.  Raises ModelError when they can't be computed with, and when weights
     and configuration do not fit: missing ones would be random, and what has no place was trained to be used.  Weights
     of other kinds of input than text, and copies of constants, are not missed.
@@ -70,7 +76,9 @@ def load_network(
             "then pass trust_remote_code=True to load_model"
         )
     kind, quantised = model_kind(config), "quantization_config" in config
-    at_once = {"device_map": {"": device}} if quantised and device != "cpu" else {}
+    at_once: dict[str, Any] = {"device_map": {"": device}} if quantised and device != "cpu" else {}
+    if is_shared(device):
+        at_once = parallel.placement()
     try:
         with quiet():
             model, report = getattr(transformers, kind.loader).from_pretrained(
@@ -85,7 +93,8 @@ def load_network(
             )
             if spread is not None:
                 spread.refuse_offloaded(model)
-            model = model.eval() if quantised or spread is not None else model.to(device).eval()
+            placed = quantised or spread is not None or is_shared(device)
+            model = model.eval() if placed else model.to(device).eval()
             if quantised and kind is not ENCODER_DECODER:  # a kernel may not take this device, or these shapes
                 with torch.inference_mode():
                     model(input_ids=torch.zeros((1, 2), dtype=torch.long, device=model.device))
@@ -94,6 +103,8 @@ def load_network(
     except Exception as error:  # configurations, weights and devices fail in every way there is
         reason = _conversion_error(error) or str(error)
         raise ModelError(f"{folder} can't be loaded as {kind.name}: {reason}") from error
+    if quantised and config["quantization_config"].get("quant_method") == "quanto":
+        report["missing_keys"] = [name for name in report["missing_keys"] if not _STAY_ONE.search(name)]
     mismatched = report["mismatched_keys"]
     report["mismatched_keys"] = [f"{name} has shape {[*own]} instead of {[*due]}" for name, own, due in mismatched]
     for trouble in ("missing_keys", "mismatched_keys", "error_msgs"):

@@ -26,7 +26,8 @@ from choicewise.errors import ModelError
 from choicewise.models.local import attention, plain
 from choicewise.models.local.attention import AttentionOptions, DecodePass, KeysValues, Reach, TreePass, visible
 from choicewise.models.local.causal_lm import LIKELIEST, CausalLM, ComputePath, Draft, PlainPath, Readout, Rung
-from choicewise.models.local.devices import PACKS, TOGETHER, to_device
+from choicewise.models.local.devices import PACKS, TOGETHER, ranks, to_device
+from choicewise.models.local.parallel import refuse_memory
 from choicewise.questions import Answers, Generation, Ids, Mass, SetSpan, Span, TokenScores
 
 _MASKED_TOKENS = 512  # packs with a dense mask cost the square of their length
@@ -367,7 +368,12 @@ class SetBasedPath:
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Whether an exception means that memory ran out, on a device or on the host."""
+    """Whether an exception means that memory ran out, on a device or on the host.
+
+    One of several ranks that share a model can't go on with less than the others: its process ends.
+    """
+    if ranks() > 1:
+        refuse_memory(error)
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 

@@ -125,8 +125,8 @@ def scores(logits: Tensor, tokens: Ids) -> TokenScores:
 
 def float32_copy(model: Any) -> Any | None:
     """A float32 copy of a 16-bit transformers ``model``, if it takes no more than half of each device's free memory."""
-    if model.dtype.itemsize >= 4 or getattr(model, "is_quantized", False):
-        return None
+    if model.dtype.itemsize >= 4 or getattr(model, "is_quantized", False) or (getattr(model, "tp_size", 1) or 1) > 1:
+        return None  # of several ranks one could have the memory for it, and another one not
     needed = Counter[torch.device]()
     for parameter in model.parameters():
         needed[parameter.device] += 4 * parameter.numel()

@@ -64,6 +64,7 @@ def main() -> None:
             "gpu": gpu,
             "host": host,
             "html_page": html_page,
+            "in_loop": in_loop,
             "items": items,
         }
         pages |= {
@@ -182,6 +183,27 @@ def chains(found: Sequence[Mapping[str, Any]]) -> str:
         cells += [_spread(rates, 0) for rates in one["tokens a second"].values()]
         rows.append(f"| {' | '.join(cells)} |")
     return _section(CHAINS, found, head, rows)
+
+
+IN_LOOP = """\
+## in_loop: `python benchmarks/in_loop.py`
+
+What `choicewise.InLoop` adds to a training at its default cadence, for a small bundle and a tiny model on a CPU: the
+forward passes, the run folder and the metrics, against the steps between two times, in one process and one thread. A
+larger model makes the share smaller: what is not the model's forward pass stays as it is.
+"""
+
+
+def in_loop(found: Sequence[Mapping[str, Any]]) -> str:
+    """One row a bundle."""
+    head = "| bundle | questions | protocols | rows | tokens | a step, s (tokens) | asked, s | every, steps | share |"
+    rows = [
+        f"| {one['bundle']} | {one['questions']} | {one['protocols']} | {one['rows']:,} | {one['tokens']:,} "
+        f"| {one['step s']:.2f} ({one['tokens of a step']:,}) | {one['asked s']:.2f} | {one['every']:,} "
+        f"| {100 * one['share']:.2f} % |"
+        for one in found
+    ]
+    return _section(IN_LOOP, found, head, rows)
 
 
 def peer(stem: str, found: Sequence[Mapping[str, Any]]) -> str:

@@ -134,16 +134,20 @@ def member_parts(path: str, thing: Any, depth: int) -> Iterator[str]:
         yield call(path, thing)
         yield docstring(thing)
         return
+    owner = path.rpartition(".")[2]
+    own = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", owner).lower()
+    if "__call__" in vars(thing):
+        yield call(path, thing)
     yield docstring(thing)
     for name, member in vars(thing).items():
-        if name.startswith("_"):
+        if name.startswith("_") and name != "__call__":
             continue
         if inspect.isfunction(member):
-            yield f"{'#' * (depth + 1)} `{path.rpartition('.')[2]}.{name}`"
-            yield call(f"run.{name}", member)
+            yield f"{'#' * (depth + 1)} `{owner}.{name}`"
+            yield call(own if name == "__call__" else f"{own}.{name}", member)
             yield docstring(member)
         elif (documented := getattr(member, "__doc__", None)) and not isinstance(member, str):
-            yield f"{'#' * (depth + 1)} `{path.rpartition('.')[2]}.{name}`"
+            yield f"{'#' * (depth + 1)} `{owner}.{name}`"
             yield "\n\n".join(marked(part) for part in paragraphs(inspect.cleandoc(documented)))
 
 
@@ -157,10 +161,10 @@ def call(path: str, function: Any) -> str:
         default = "" if each.default is each.empty else f" = {spelled(each.default)}"
         stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
         lines.append(f"{stars}{each.name}: {kind_of(each.annotation)}{default}")
-    returned = kind_of(inspect.signature(function).return_annotation)
+    returned = "" if inspect.isclass(function) else f" -> {kind_of(inspect.signature(function).return_annotation)}"
     body = "".join(f"    {line},\n" for line in lines)
-    whole = f"{path}({', '.join(lines)}) -> {returned}"
-    text = whole if len(whole) < 100 else f"{path}(\n{body}) -> {returned}"
+    whole = f"{path}({', '.join(lines)}){returned}"
+    text = whole if len(whole) < 100 else f"{path}(\n{body}){returned}"
     return f"<!-- not run: how it is called -->\n```python\n{text}\n```"
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from choicewise.bundles.bundle import open_bundle as open_bundle
     from choicewise.bundles.write import write_bundle as write_bundle
     from choicewise.data.open import open_dataset as open_dataset
+    from choicewise.integrations.training.in_loop import InLoop as InLoop
     from choicewise.interchange.export import export as export
     from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks as load_harness_tasks
     from choicewise.interchange.logs.import_log import import_log as import_log
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from choicewise.running.score_texts import score_texts as score  # noqa: F401
 
 _HOMES = {
+    "InLoop": "choicewise.integrations.training.in_loop",
     "Run": "choicewise.results.run",
     "evaluate": "choicewise.running.evaluate",
     "export": "choicewise.interchange.export",

@@ -27,7 +27,7 @@ def test_requests_leave_and_answers_return(tmp_path: Path) -> None:
         f"`choicewise import {bundle} --answers FILE --out RUN` takes its answers",
     ):
         assert part in said.stderr
-    assert f"{bundle} is a bundle of requests; `choicewise import" in choicewise("report", bundle, code=6).stderr
+    assert f"{bundle} is a bundle of requests; `choicewise import` makes" in choicewise("report", bundle, code=6).stderr
     (row,) = pq.read_table(bundle / ROWS).to_pylist()
     letters = len(row["label_ids"])
     answers = {"key": [row["key"]] * letters, "place": [row["label_at"]] * letters, "token_id": row["label_ids"]}

@@ -45,7 +45,7 @@ from choicewise.running.plan import unique_tokens
 from choicewise.running.progress import Progress
 from choicewise.store.tables import block_file, file_record, read_columns
 from choicewise.tokens.tokenizer import Tokenizer
-from choicewise.util.files import copy_of, new_folder, remove
+from choicewise.util.files import copy_of, move, new_folder, remove
 from choicewise.util.jsonio import json_digest
 from choicewise.util.tables import write_parquet
 
@@ -94,7 +94,7 @@ def write_bundle(
         noting = _Noting(own, _window(str(tokenizer), window), folder / _SPOOL)
         given = {"data": data, "protocols": protocols, "rendered": rendered, "progress": progress, **part}
         asked = evaluate(model=noting, out=folder / ASKED, **given).manifest
-        (folder / ASKED / MANIFEST).replace(folder / ASKED / ASKED_MANIFEST)
+        move(folder / ASKED / MANIFEST, folder / ASKED / ASKED_MANIFEST)
         remove(copy_of(folder / ASKED / MANIFEST))
         missing = Counter[str]()
         counts = _write_rows(folder, asked, noting.calls, missing)

@@ -359,10 +359,11 @@ def _without_shard(command: Sequence[str]) -> Iterator[str]:
     """The command that asked a part, asking the whole."""
     words = iter(command)
     for word in words:
-        if word == "--shard":
-            next(words, None)
-        elif not word.startswith("--shard="):
+        option, equals, _ = word.partition("=")
+        if not option.startswith("-") or option.strip("-") != "shard":
             yield word
+        elif not equals:
+            next(words, None)
 
 
 def _server(servers: Sequence[ServerRecord]) -> ServerRecord | None:

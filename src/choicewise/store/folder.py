@@ -493,8 +493,9 @@ def _read_record(path: Path, kind: _Kind) -> Any:
         if copy_of(path).is_file():
             raise StoreError(f"{path} is missing; {_advice(kind)}") from error
         if (path.parent / BUNDLE).is_file():
-            answers = f"`choicewise import {path.parent} --answers FILE --out RUN`"
-            raise StoreError(f"{path.parent} is a bundle of requests; {answers} makes a run of it") from error
+            raise StoreError(
+                f"{path.parent} is a bundle of requests; `choicewise import` makes a run of it and of its answers"
+            ) from error
         missing = f"{path.parent} is not a {kind.command} folder: it has no {path.name}"
         raise StoreError(f"{missing}; make one with `choicewise {kind.command}`") from error
     except OSError as error:

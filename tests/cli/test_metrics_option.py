@@ -74,6 +74,7 @@ def test_metrics_that_are_unknown_or_no_protocol_can_have_are_refused(
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.costly("a page and a board")
 @pytest.mark.parametrize("verb", ["report", "page", "board", "plot", "export"])
 def test_what_some_protocols_can_not_have_is_said_with_their_names(
     verb: str, folders: list[Path], tmp_path: Path
@@ -84,6 +85,7 @@ def test_what_some_protocols_can_not_have_is_said_with_their_names(
         assert "no bpb under mmlu/cloze:pmi-answer: score pmi is a difference" in line
 
 
+@pytest.mark.costly("a page and a board")
 def test_export_page_and_board_have_the_numbers_of_the_report(
     folders: list[Path], reported: dict[tuple[str, str], dict[str, object]], tmp_path: Path
 ) -> None:

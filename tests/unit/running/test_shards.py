@@ -200,6 +200,7 @@ class Failing(HashModel):
             yield place, TokenScores.unanswered("busy", [0]) if self.asked % 2 else each
 
 
+@pytest.mark.costly("two shards and the run of both")
 def test_questions_of_a_shard_that_got_no_answer_are_asked_again_and_no_others(runs: Path, tmp_path: Path) -> None:
     chosen: dict[str, Any] = {"protocols": PROTOCOLS[1:2], "limit": 1}
     failing, counting, said = Failing(), Killed(1000), list[str]()

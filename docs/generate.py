@@ -28,7 +28,17 @@ from choicewise.interchange.logs.files import READERS, reader
 from choicewise.protocols.catalogue import Entry, entries, groups, suite, suite_names
 from choicewise.protocols.names import FORMULATIONS, SCORE_NAMES
 from choicewise.protocols.protocol import axis_differences, signature
-from choicewise.protocols.readings import ACROSS, ALONG, CONDITIONAL, OVER_CHAINS, READINGS, SELECT, SUMS, TOKENWISE
+from choicewise.protocols.readings import (
+    ACROSS,
+    ALONG,
+    CONDITIONAL,
+    OVER_CHAINS,
+    OVER_SPELLINGS,
+    READINGS,
+    SELECT,
+    SUMS,
+    TOKENWISE,
+)
 from choicewise.scoring.scores import SCORES
 
 DOCS = Path(__file__).resolve().parent
@@ -200,6 +210,7 @@ def score_page() -> str:
         rows = [(f"`{name}`", marked(" ".join(docstring_text(SCORES[name].function).split()))) for name in names]
         parts += [f"## {heading}", table([("score", "is"), *rows])]
     apart = {"`select`": SELECT, "`chain-of-thought`": OVER_CHAINS, "`along-thought`": ALONG}
+    apart["`spellings`"] = OVER_SPELLINGS
     parts.append("## Of one reading alone")
     rows = [(reading, ", ".join(f"`{name}`" for name in names)) for reading, names in apart.items()]
     parts.append(table([("reading", "scores"), *rows]))

@@ -27,8 +27,9 @@ def mmlu_protocol(**axes: Any) -> Protocol:
 
 
 def entries_for_mmlu() -> list[Entry]:
-    """The entries of the catalogue that MMLU can be asked under: its own, and those that fit every dataset."""
-    return [known for known in entries() if next(iter(known.protocols.values())).benchmark in ("any", "mmlu")]
+    """The entries under which any model can be asked MMLU: its own, and those for every dataset; chats not."""
+    headlines = [(known, next(iter(known.protocols.values()))) for known in entries()]
+    return [known for known, own in headlines if own.benchmark in ("any", "mmlu") and own.chat == "none"]
 
 
 def requests(

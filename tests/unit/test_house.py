@@ -84,6 +84,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "page/charts/chart.py": "a specification of Vega-Lite",
         "page/embed.py": "the key of a table",
         "results/summary.py": "a digest, and rows in a column",
+        "protocols/preparations.py": "a state as servers write it",
         "running/evaluate.py": "fields of an item",
         "util/isolate.py": "a line of ASCII between processes",
     },

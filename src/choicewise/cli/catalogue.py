@@ -171,7 +171,7 @@ def prompts(
         typer.Option(
             "--model",
             help="The model whose chat template is applied, only chats need one; behind a server that has none, the"
-            " messages are shown as JSON.",
+            " messages are shown as JSON. Of a chat of one message that is shown without a model.",
         ),
     ] = None,
     tokenizer: options.Tokenizer = None,
@@ -233,6 +233,21 @@ def _print(
         tell(f"note: {name} leaves out {counted(len(reasons), 'item')}: {reasons[0]}")
 
 
+def _message_alone(recipes: Mapping[str, Protocol]) -> ChatTemplate:
+    """What stands for the template of a model that is not named; UsageError for a chat of several messages."""
+    from choicewise.protocols.protocol import begins
+    from choicewise.tokens.chat_template import MessageAlone
+
+    chats = {name: recipe for name, recipe in recipes.items() if recipe.chat != "none"}
+    for name, recipe in chats.items():
+        if recipe.chat != "message" or recipe.header or recipe.system is not None or begins(recipe):
+            raise UsageError(f"{name} is a chat, whose text is made by the model's chat template; add --model MODEL")
+    tell(
+        f"note: {next(iter(chats))} is a chat of one message, which is printed; --model MODEL puts it into its template"
+    )
+    return MessageAlone()
+
+
 def _chat_template(recipes: Mapping[str, Protocol], model: str | None, tokenizer: str | None) -> ChatTemplate | None:
     """The template of ``model``, where a protocol needs one."""
     chats = [name for name, recipe in recipes.items() if recipe.chat != "none"]
@@ -240,7 +255,7 @@ def _chat_template(recipes: Mapping[str, Protocol], model: str | None, tokenizer
         options.refuse_without_use("no protocol here is a chat and has", model=model, tokenizer=tokenizer)
         return None
     if model is None:
-        raise UsageError(f"{chats[0]} is a chat, whose text is made by the model's chat template; add --model MODEL")
+        return _message_alone(recipes)
     from choicewise.models.load import load_model
     from choicewise.requests.blocks import no_chat
 

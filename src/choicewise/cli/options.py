@@ -223,8 +223,7 @@ def tell_reading(dataset: Dataset, notes: Sequence[str], without: str) -> None:
 def tell_notes(dataset: Dataset, recipes: Mapping[str, Protocol], selection: Selection) -> None:
     """What the user should know of the questions, on stderr."""
     from choicewise.data.items import BLANK, duplicate_choices
-    from choicewise.protocols.protocol import unused
-    from choicewise.requests.blocks import list_sections
+    from choicewise.requests.blocks import list_sections, unused_by
 
     sections = list_sections(dataset, recipes, selection)
     repeated = [item.id for section in sections for item in section.items if duplicate_choices(item)]
@@ -232,11 +231,7 @@ def tell_notes(dataset: Dataset, recipes: Mapping[str, Protocol], selection: Sel
         tell(f"note: item {repeated[0]} shows the same choice twice and is kept")
     elif repeated:
         tell(f"note: {len(repeated)} items show the same choice twice and are kept: {repeated[0]}, ...")
-    leaving_out: dict[tuple[str, ...], list[str]] = {}
-    for name, recipe in recipes.items():
-        leaving_out.setdefault(unused(recipe, dataset.content), []).append(name)
-    leaving_out.pop((), None)
-    for content, names in leaving_out.items():
+    for content, names in unused_by(recipes, dataset.content).items():
         columns = " and ".join("the blank _ in the questions" if name == BLANK else f"field {name}" for name in content)
         more = f" and {len(names) - 1} more" * (len(names) > 1)
         tell(f"note: {names[0]}{more} leave out what belongs to the questions: {columns}")

@@ -270,6 +270,7 @@ def next_lines(rows: Sequence[Row], folders: Sequence[Path], runs: Sequence[Path
 
     ``rows``: of the runs.  Further commands than the first are left out where they take more than ``most`` lines.
     """
+    from choicewise.protocols.protocol import parse_signature
     from choicewise.report.brief import WIDTH, extremes, height
 
     if len(folders) > FOLDERS:
@@ -280,7 +281,8 @@ def next_lines(rows: Sequence[Row], folders: Sequence[Path], runs: Sequence[Path
         command_line("report", *folders, *metrics, "--all"),
         command_line("page", *folders, *metrics, "--out", "page.html"),
     ]
-    if len(runs) == 1 and (ends := extremes(rows)) and ends[0].value < ends[1].value:
+    ends = extremes(rows) if len(runs) == 1 else None
+    if ends and ends[0].value < ends[1].value and len({parse_signature(row.signature).kind for row in ends}) == 1:
         commands.append(command_line("ladder", *(row.protocol for row in ends), *runs))
     lines = [f"next  {commands[0]}"]
     for command in commands[1:]:

@@ -166,7 +166,7 @@ _METADATA: Final = frozenset(
         *("author", "category", "categories", "subcategory", "topic", "subject", "field", "domain", "type", "kind"),
         *("task", "dataset", "split", "version", "lang", "language", "answer", "answers", "gold", "target", "cot"),
         *("explanation", "explanations", "rationale", "solution", "comment", "comments", "date", "year", "score"),
-        *("rating", "difficulty", "level", "count", "counts", "term", "method"),
+        *("rating", "difficulty", "level", "count", "counts", "term", "method", "workflow", "family", "tier"),
     ]
 )
 """Last words of names under which data says something about a question, and not what is asked."""

@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 
 from choicewise.data.dataset import Columns, Dataset, ItemColumns, Items
+from choicewise.data.decisions import decision_drafts, is_decisions
 from choicewise.data.files import ROW_READERS, Row, RowPlace, cells
 from choicewise.data.guess import (
     SAMPLE,
@@ -81,8 +82,10 @@ def read_tabular(
     twice, and, unless ``on_bad_item`` is ``skip``, for any row that can't be used.
     """
     paths = [*chain.from_iterable(files.values())]
-    guessed = None
-    if columns is None and _head(paths[0]) is not None and recognise(_head(paths[0]) or {}) is None:
+    guessed, head = None, _head(paths[0]) if columns is None else None
+    if head is not None and is_decisions(head):
+        return build_dataset(name, _decision_rows(files), on_bad_item)
+    if head is not None and recognise(head) is None:
         guessed = guessed_columns(paths)
     try:
         dataset = _read(name, files, on_bad_item, columns or guessed, subjects)
@@ -253,6 +256,19 @@ def _table_rows(
                     yield place, split, partial(_raise, drafted)
                 counts[prefix] += 1
     answers.check_counting()
+
+
+def _decision_rows(files: Mapping[str, list[Path]]) -> Iterator[_IntakeRow]:
+    for split, paths in files.items():
+        for file in paths:
+            for number, row in enumerate(ROW_READERS[file.suffix](file)):
+                place = RowPlace(file, number)
+                try:
+                    if isinstance(row, UnusableRow):
+                        raise row
+                    yield from ((place, split, make) for make in decision_drafts(row, f"{split}/{number}"))
+                except UnusableRow as reason:
+                    yield place, split, partial(_raise, reason)
 
 
 def _open_answers(files: Mapping[str, list[Path]], columns: Columns | None) -> Iterator[tuple[RowPlace, Answer]]:

@@ -116,6 +116,12 @@ METRICS: Mapping[str, Metric] = {
     "log-score": _error("minus log of the right answer's share in the softmax", high=math.inf, unit="nats"),
     "brier": _error("Brier score: squared distance of the softmax from the right answer, over all choices", high=2.0),
     "rps": _error("ranked probability score, for choices in an order: squared distance of the cumulated softmax"),
+    "mae": _error(
+        "mean absolute error in levels, for choices in an order: the softmax's mean place against the right one",
+        high=math.inf,
+        unit="levels",
+    ),
+    "brier-soft": _error("squared distance of the softmax from people's counts, over all choices", high=2.0),
     "kl": _error("Kullback-Leibler divergence of the softmax from people's counts", high=math.inf, unit="nats"),
     "tv": _error("total variation distance of the softmax from people's counts"),
     "ece": _gap(f"{_CONFIDENCE} 10 bins of equal width, closed to the left; mean confidence of a bin"),
@@ -158,7 +164,7 @@ Schaeffer et al. 2024 (2406.04391) find that each step lowers the correlation wi
 ABSTAINING = ("ternary", "ternary-75", "ternary-90", "dcs")
 """Metrics of questions whose last option is "I don't know"."""
 
-SOFT = ("kl", "tv")
+SOFT = ("brier-soft", "kl", "tv")
 """Metrics that compare with people's counts."""
 
 

@@ -10,6 +10,7 @@ is not the same as cleaning once: every pass makes one space of two.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -17,9 +18,11 @@ from dataclasses import replace
 from functools import cache, partial
 from importlib.resources import files
 
+from choicewise.data.decisions import DESCRIPTIONS, NOUL, STATE, kind_of
 from choicewise.data.files import read_list
 from choicewise.data.items import Item, draw_hash
 from choicewise.errors import DataError, UnusableRow, did_you_mean
+from choicewise.util.jsonio import exact_json
 
 _CONNECTIVES = {"cause": "because", "effect": "therefore"}  # what is asked for → the word that leads to it
 _BLANK = "  _  ."  # how a question ends that its answer completes
@@ -108,6 +111,10 @@ def _stripped(text: str, title: re.Pattern[str] = _BRACKETED_TITLE) -> str:
     return _cleaned(text.strip(), title)
 
 
+def _compact_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
 def _redux_ok(item: Item) -> Item:
     """The item itself.  Raises DataError for one with another verdict (``error_type``) than ``ok``.
 
@@ -143,6 +150,58 @@ def _after_article(item: Item, kept: slice) -> Item:
 
 def _with_passage(item: Item, passage: Callable[[str], str]) -> Item:
     return replace(item, fields={**item.fields, "passage": passage(item.fields.get("support", ""))})
+
+
+ASKED = "Which option correctly answers `question`?"
+"""The instructions of a question that is no decision; EvalScope 1.14.1, multi_choice_adapter.py."""
+
+
+def _decision(
+    item: Item,
+    state: Callable[[object], str] = exact_json,
+    described: Callable[[object], str] = exact_json,
+) -> Item:
+    """The item with the field ``state``, and its descriptions as texts.
+
+    A state or a description that is a text stays as it is, others are written by ``state`` and ``described``; an empty
+    description is none.  A question of another
+    dataset is the state ``{"question": TEXT}`` with the instructions :data:`ASKED`.
+    """
+    whole, question = item.fields.get(STATE), item.question
+    if whole is None:
+        whole, question = exact_json({"question": item.question}), ASKED
+    if not question.strip():
+        raise DataError(
+            f"item {item.id} has no instructions, whose line the layout would leave out; take the line out of the axis "
+            "question, or skip bad items"
+        )
+    if kind_of(item) == "noul" and item.choices != tuple(NOUL):
+        raise DataError(f"item {item.id} is a noul with the choices {list(item.choices)}; they must be yes and no")
+    try:
+        value, own = json.loads(whole), json.loads(item.fields.get(DESCRIPTIONS, "[]"))
+    except ValueError as error:
+        raise DataError(f"item {item.id}: the field {STATE} or {DESCRIPTIONS} is no JSON ({error})") from error
+    texts = [each if isinstance(each, str | None) else described(each) for each in own]
+    told = {
+        "state": value if isinstance(value, str) else state(value),
+        DESCRIPTIONS: exact_json([each or None for each in texts]),
+    }
+    return replace(item, question=question, fields={**item.fields, **told})
+
+
+def _decision_d1(item: Item) -> Item:
+    """A name with spaces for its underscores; where one answer to yes or no is described, the other is as ``None``.
+
+    Raises DataError for names that are single letters, which the model takes for its codes.
+    """
+    if kind_of(item) == "choice" and all(len(name.strip()) == 1 and name.strip().isalpha() for name in item.choices):
+        raise DataError(f"item {item.id} names its options by letters, which d1 takes for its own codes; rename them")
+    item = _decision(item, partial(exact_json, indent=2), str)
+    fields = dict(item.fields)
+    if kind_of(item) == "noul" and any(own := json.loads(fields[DESCRIPTIONS])):
+        fields[DESCRIPTIONS] = exact_json([str(each) for each in own])
+    choices = item.choices if kind_of(item) != "choice" else tuple(name.replace("_", " ") for name in item.choices)
+    return replace(item, choices=choices, fields=fields)
 
 
 Preparation = Callable[[Item], Item]
@@ -191,6 +250,14 @@ PREPARATIONS: Mapping[str, Preparation] = {
     "gpqa-leaderboard": partial(_with_choices, brackets=False),
     # texts of lm_eval/tasks/leaderboard/bbh_mc/*.yaml@4e7e0d4
     "bbh": partial(_named_subject, field="description", table="bbh", section="descriptions"),
+    # transformers 5.23.0, decision/template_utils.py: nested values as JSON
+    "decision": _decision,
+    # vLLM 0.32.0, structured_decisions/strategies.py: a description that is no text through Python's str
+    "decision-str": partial(_decision, described=str),
+    # d1 of Liquid AI as vLLM 0.32.0 asks it (LiquidAI/d1-3b, prompt.py)
+    "decision-d1": _decision_d1,
+    # SGLang 0.5.23, prompt_format_version 1: JSON without spaces
+    "decision-compact": partial(_decision, state=_compact_json, described=_compact_json),
 }
 """Every preparation; a preparation whose source changes gets a second name."""
 
@@ -294,6 +361,7 @@ SHOWS: Mapping[str, tuple[str, ...]] = {
         ("activity_label", "ctx_a", "ctx_b"),
     ),
     "copa": ("asks_for",),
+    **dict.fromkeys(("decision", "decision-str", "decision-d1", "decision-compact"), (STATE, DESCRIPTIONS)),
     **dict.fromkeys(("sciq", "sciq-v0"), ("support",)),
     **dict.fromkeys(("race", "race-v0"), ("article", "problems")),
 }

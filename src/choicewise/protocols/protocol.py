@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
 
-from choicewise.data.items import BLANK, has_half_character
+from choicewise.data.decisions import KINDS
+from choicewise.data.items import has_half_character
 from choicewise.errors import ProtocolError, did_you_mean
 from choicewise.protocols.metrics import ABSTAINING, METRICS
 from choicewise.protocols.preparations import NAMES as PREPARATIONS
-from choicewise.protocols.preparations import abstains, fields_shown
+from choicewise.protocols.preparations import abstains
 from choicewise.protocols.readings import (
     ALONG,
     CALIBRATIONS,
@@ -29,6 +30,7 @@ from choicewise.protocols.readings import (
     MOST,
     NUMBERS,
     OVER_CHAINS,
+    OVER_SPELLINGS,
     PERMUTED,
     READINGS,
     SCORES,
@@ -63,14 +65,17 @@ def _axis(default: Any, stage: dict[str, str], *allowed: str) -> Any:
 
 _LATER = frozenset(
     ["prepare", "chat", "system", "stop", "golds", "temperature", "template", "thought", "thought_tokens", "cut"]
-)
+) | {"kind", "described"}
 """Axes that signatures and digests of before they existed leave out: they mean the default, which never changes."""
 
 
 CORRECTED = ("heal", "word", "bytes")
 """Policies that correct the tokens of a continuation to the probability of its text, or of its words."""
 
-BOUNDARIES = ("joint", "moved-space", "separate", "count", "lcp", "last-token", *CORRECTED)  # every policy
+BOUNDARIES = ("joint", "moved-space", "separate", "count", "lcp", "last-token", *CORRECTED)  # for texts of any length
+
+LABELLED = ("label", "label-alone")
+"""Policies for labels that are one token each, which refuse others."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,11 @@ class Protocol:
 
     Templates are plain text with named holes in braces, filled in one pass (text that is filled in is never read as a
     template again; ``{{`` and ``}}`` stand for braces).  All know the item's own fields; besides, ``header`` knows
-    ``{subject}`` (underscores as spaces); ``question`` knows ``{question}``, ``{options}`` and ``{subject}``; and
-    ``option``, ``answer``, ``proposal`` and ``continuation`` know ``{letter}`` and ``{choice}``.
+    ``{subject}`` (underscores as spaces); ``question`` knows ``{question}``, ``{options}``, ``{subject}`` and of the
+    last option ``{last_letter}`` and ``{last_level}`` (its place, from 0); and ``option``, ``answer``, ``proposal`` and
+    ``continuation`` know ``{letter}`` and ``{choice}``, in upper case ``{CHOICE}``, its first sign alone ``{Choice}``.
+    ``described`` is the ``option`` of one that has a ``{description}``.  ``kind``: the typed questions that are asked;
+    others are no part of the protocol.
 
     A prompt is ``header + separator.join([question + answer, ... one per shot ..., question]) + proposal``; each choice
     is scored as ``continuation`` after it.  Without a proposal all choices of an item have the same prompt.  Reading
@@ -102,11 +110,13 @@ class Protocol:
     split: str | None = _axis("test", _REQUEST)
     requests: str | None = _axis(None, _REQUEST)
     quirk: str = _axis("none", _REQUEST, "none", "pandas-na")
+    kind: str = _axis("any", _REQUEST, "any", *KINDS)
     prepare: str = _axis("none", _REQUEST, *PREPARATIONS)
     strip: str = _axis("none", _REQUEST, "none", "question", "all")
     header: str = _axis("", _REQUEST)
     question: str = _axis("{question}\n{options}Answer:", _REQUEST)
     option: str = _axis("{letter}. {choice}\n", _REQUEST)
+    described: str | None = _axis(None, _REQUEST)
     answer: str = _axis(" {letter}", _REQUEST)
     proposal: str = _axis("", _REQUEST)
     continuation: str = _axis(" {letter}", _REQUEST)
@@ -124,14 +134,14 @@ class Protocol:
     fit: str = _axis("drop-last-shot", _REQUEST, "drop-last-shot", "drop-last-shot-then-cut-end", "cut-start", "refuse")
     limit: int | None = _axis(None, _REQUEST)
     bos: str = _axis("default", _REQUEST, "default", "none")
-    boundary: str = _axis("joint", _REQUEST, *BOUNDARIES)
+    boundary: str = _axis("joint", _REQUEST, *BOUNDARIES, *LABELLED)
     reading: str = _axis("loglikelihood", _REQUEST, *READINGS)
     views: str = _axis("given", _REQUEST, *VIEWS)
     thought_tokens: int | None = _axis(None, _REQUEST)
     new_tokens: int | None = _axis(None, _REQUEST)
     stop: str | None = _axis(None, _REQUEST)
     chains: int | None = _axis(None, _REQUEST)
-    score: str = _axis("sum", _SCORE, *dict.fromkeys([*SCORES, *SELECT, *OVER_CHAINS, *ALONG, "none"]))
+    score: str = _axis("sum", _SCORE, *dict.fromkeys([*SCORES, *SELECT, *OVER_CHAINS, *OVER_SPELLINGS, *ALONG, "none"]))
     null: str | None = _axis(None, _SCORE)
     outside: str = _axis("keep", _SCORE, "keep", "top100=-100")
     calibration: str = _axis("none", _SCORE, *CALIBRATIONS)
@@ -229,14 +239,16 @@ def begins(protocol: Protocol) -> bool:
     It is where all choices share it, as ``gen_prefix`` in lm-evaluation-harness; one that names the choice belongs to
     what the user says, as in its tasks of several inputs.  After a chain of thought the assistant speaks already.
     """
-    proposal = protocol.proposal
-    reading = READINGS[protocol.reading]
+    proposal, reading = protocol.proposal, READINGS[protocol.reading]
     return bool(proposal) and not ("chains" in reading.takes or reading.along or names_choice(proposal))
+
+
+CHOICE = ("choice", "Choice", "CHOICE")  # holes that an option's text fills
 
 
 def names_choice(template: str) -> bool:
     """Whether a template differs from choice to choice."""
-    return not holes(template).isdisjoint(("letter", "choice"))
+    return not holes(template).isdisjoint(("letter", *CHOICE))
 
 
 def said(protocol: Protocol, template: str) -> str:
@@ -246,7 +258,7 @@ def said(protocol: Protocol, template: str) -> str:
     answer in one text, which lm-evaluation-harness leaves out (``target_delimiter`` in ``construct_requests`` and
     ``Message.to_dict``, lm_eval/api/task.py and utils.py at 4e7e0d4).
     """
-    if protocol.chat == "none" or "chains" in READINGS[protocol.reading].takes:
+    if protocol.chat == "none" or "chains" in READINGS[protocol.reading].takes or protocol.boundary in LABELLED:
         return template
     begun = protocol.proposal if READINGS[protocol.reading].along or begins(protocol) else ""
     if begun and not begun[-1].isspace():
@@ -345,24 +357,10 @@ def family(protocol: Protocol) -> str:
         return RENDERED
     scored = holes(protocol.continuation) | holes(protocol.proposal)
     if "letter" in scored:
-        return "letters with answers" if "choice" in scored else "letters"
-    if "choice" in scored:
+        return "letters" if scored.isdisjoint(CHOICE) else "letters with answers"
+    if not scored.isdisjoint(CHOICE):
         return "whole answers" if "options" in holes(protocol.question) else "cloze"
     return protocol.reading.replace("-", " ")
-
-
-def unused(protocol: Protocol, content: Iterable[str]) -> tuple[str, ...]:
-    """Those of the fields ``content`` that the protocol does not show, in their order.
-
-    A blank in the question is used where labels answer for the choices; a choice that is scored after the question does
-    not fill it.  A protocol that leaves out the question itself does so on purpose, and of requests that were rendered
-    elsewhere nothing is known.
-    """
-    shown = holes(protocol.question).union(fields_shown(protocol.prepare))
-    if protocol.requests is not None or "question" not in shown:
-        return ()
-    fills = "choice" not in holes(protocol.continuation) | holes(protocol.proposal)
-    return tuple(name for name in content if name not in shown and not (name == BLANK and fills))
 
 
 def _spell(value: str | int | None) -> str:
@@ -398,6 +396,8 @@ def _asked(protocol: Protocol, reading: Reading) -> Iterator[str]:
         )
     if protocol.score not in reading.scores:
         yield f"reading {name} has no score {protocol.score}; it has {', '.join(reading.scores)}"
+    if protocol.described is not None and "options" not in holes(protocol.question):
+        yield f"axis described is {protocol.described!r}, but question has no {{options}}, whose lines it is one of"
     # templates beside requests that were rendered elsewhere would be printed and not used
     for axis, neutral in NEUTRAL.items() if protocol.requests is not None else ():
         one = axis == "choices" and protocol.choices == 1
@@ -542,7 +542,7 @@ def _stated(protocol: Protocol, reading: Reading) -> Iterator[str]:
         yield f"chat is {protocol.chat}, but the requests were rendered elsewhere; it must be none"
     if "shots" not in reading.takes:
         yield f"reading {protocol.reading} scores the question itself, which nobody says in a chat; use chat none"
-    lines = [line.lstrip() for line in protocol.continuation.split("\n")]
+    lines = said(protocol, protocol.continuation).split("\n")
     if reading.several and len(set(lines)) < len(lines):
         yield "two continuations differ in the space they begin with, which they lose in a chat; leave one out"
 
@@ -554,6 +554,8 @@ def _observed(protocol: Protocol, reading: Reading) -> Iterator[str]:
             f"boundary {name} corrects a log-likelihood, which reading {protocol.reading} does not give; use boundary "
             "lcp"
         )
+    if name in LABELLED and "\n" in protocol.continuation and not reading.several:
+        yield f"boundary {name} is for labels of one token, not for a line break: {protocol.continuation!r}"
     if name == "bytes" and (protocol.outside != "keep" or protocol.score == "greedy"):
         yield "boundary bytes gives bytes, which have no rank: use outside keep, and not score greedy"
     if protocol.shots and (protocol.shot_split is None or protocol.sampler == "none"):

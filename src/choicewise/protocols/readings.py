@@ -26,6 +26,7 @@ OVER_CHAINS = ("marginal", "vote")  # what is made of an option's probabilities 
 ALONG = {"at_0": 0.0, "at_25": 0.25, "at_50": 0.5, "at_75": 0.75, "sum": 1.0}
 """Scores along a thought, and after which share of its tokens each is observed."""
 
+OVER_SPELLINGS = ("likeliest",)  # what is made of the probabilities of a label's spellings, besides their sum
 _CORRECTED = frozenset({"shots", "correction"})
 CHOOSING = ("argmax", "greedy-match")  # decisions that are made from scores
 
@@ -147,7 +148,9 @@ READINGS: Mapping[str, Reading] = {
         SELECT,
         fits=("drop-last-shot", "drop-last-shot-then-cut-end", "refuse"),
     ),
-    "spellings": _labels("log of the summed P of several spellings of the option's label", lines=(1, 20)),
+    "spellings": _labels(
+        "log of the summed P of several spellings of the option's label", scores=("sum", *OVER_SPELLINGS), lines=(1, 20)
+    ),
     "yes-no": _labels(
         "log P(first line | context, option) - log P(second line | ·)", lines=(2, 2), proposal=True, family="yes or no"
     ),

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from choicewise.data.benchmarks import ANY
+from choicewise.data.decisions import KIND
 from choicewise.data.guess import AnswerPattern, Guess
 from choicewise.data.items import BLANK, Item
 from choicewise.data.rows import LETTERS
@@ -28,7 +29,8 @@ def recognised(survey: Survey) -> Iterator[str]:
     yield f"{safe(survey.name)}, data {survey.digest[:12]}"
     columns = survey.columns
     if columns is None:
-        yield "shape     files of the MMLU layout: question, choices, letter, without names"
+        layout = "files of the MMLU layout: question, choices, letter, without names"
+        yield f"shape     {'typed questions about states (decisions)' if KIND in survey.fields else layout}"
         return
     yield f"shape     {survey.shape or 'declared'}"
     for spec in fields(columns):

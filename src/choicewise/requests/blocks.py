@@ -6,27 +6,28 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import ceil
 from typing import Final
 
 import numpy as np
 
 from choicewise.data.dataset import Dataset
-from choicewise.data.items import Item
+from choicewise.data.items import BLANK, Item
 from choicewise.errors import ChoicewiseError, DataError, ProtocolError
 from choicewise.protocols.between import change_axes
 from choicewise.protocols.catalogue import entries
-from choicewise.protocols.protocol import CORRECTED, Protocol, begins
+from choicewise.protocols.preparations import fields_shown
+from choicewise.protocols.protocol import CHOICE, CORRECTED, LABELLED, Protocol, begins, holes
 from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS, template_arguments
 from choicewise.protocols.shots import FRESH, has_examples, sample
 from choicewise.questions import Span
 from choicewise.records import Place, Selection
 from choicewise.requests.ask import add_null, add_requests
 from choicewise.requests.generated import inside_thought
-from choicewise.requests.render import Refusal, RenderedRequests, TemplateSource
+from choicewise.requests.render import Refusal, RenderedRequests, TemplateSource, is_asked
 from choicewise.requests.request import Answerer, PreparedBlock, Request
-from choicewise.tokens.chat_template import ChatTemplate
+from choicewise.tokens.chat_template import ChatTemplate, ServedChat
 
 TRIED: Final = 10  # items by which a protocol is found to fit a dataset
 _EXAMPLES = 3  # items that are named where many are wrong in the same way
@@ -228,13 +229,54 @@ def misfit(protocol: Protocol, dataset: Dataset, subjects: Sequence[str] | None 
     try:
         recipe = with_split(protocol, dataset)
         split = recipe.split or dataset.evaluated
-        subject = dataset.choose(split, subjects)[0]
-        items = dataset.rows(split, subject)[:TRIED]
+        for subject in dataset.choose(split, subjects):  # the first one that has items for it
+            items = list(islice((each for each in dataset.rows(split, subject) if is_asked(recipe, each)), TRIED))
+            if items:
+                break
         asked = list(TemplateSource(recipe, dataset).requests(subject, items))
     except (DataError, ProtocolError) as reason:
         return reason.message
+    if not asked:
+        return _of_other_kinds(recipe, dataset)
     refusals = [each for each in asked if isinstance(each, Refusal)]
     return refusals[0].reason.message if len(refusals) == len(asked) else ""
+
+
+def unasked(protocols: Mapping[str, Protocol], dataset: Dataset, sections: Sequence[Section]) -> dict[str, str]:
+    """By name why protocols ask no item of ``sections``: all are of other kinds than theirs."""
+    return {
+        name: _of_other_kinds(each, dataset)
+        for name, each in protocols.items()
+        if each.kind != "any" and not any(is_asked(each, item) for own in sections for item in own.items)
+    }
+
+
+def _of_other_kinds(protocol: Protocol, dataset: Dataset) -> str:
+    number = "" if protocol.choices is None else f" with {protocol.choices} choices"
+    return f"it asks questions of kind {protocol.kind}{number}, of which {dataset.name} has none"
+
+
+def unused(protocol: Protocol, content: Iterable[str]) -> tuple[str, ...]:
+    """Those of the fields ``content`` that the protocol does not show, in their order.
+
+    A blank in the question is used where labels answer for the choices; a choice that is scored after the question does
+    not fill it.  A protocol that leaves out the question itself does so on purpose, and of requests that were rendered
+    elsewhere nothing is known.
+    """
+    shown = holes(protocol.question).union(fields_shown(protocol.prepare))
+    if protocol.requests is not None or "question" not in shown:
+        return ()
+    fills = (holes(protocol.continuation) | holes(protocol.proposal)).isdisjoint(CHOICE)
+    return tuple(name for name in content if name not in shown and not (name == BLANK and fills))
+
+
+def unused_by(protocols: Mapping[str, Protocol], content: Iterable[str]) -> dict[tuple[str, ...], list[str]]:
+    """Content → the protocols that leave just that out; nothing for those that leave nothing out."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, protocol in protocols.items():
+        groups.setdefault(unused(protocol, content), []).append(name)
+    groups.pop((), None)
+    return groups
 
 
 def with_split(protocol: Protocol, dataset: Dataset) -> Protocol:
@@ -314,7 +356,15 @@ def unsupported(protocol: Protocol, model: str, supports: frozenset[type]) -> st
 
 
 def no_chat(protocol: Protocol, model: str, template: ChatTemplate | None) -> str | None:
-    """Why ``model`` can't be asked under ``protocol``: a chat that it has no ``template`` for; None where it can."""
+    """Why ``model`` can't be asked under ``protocol``: a chat that it has no ``template`` for; None where it can.
+
+    Where the server renders the chat, nobody here knows which token a label is after it.
+    """
+    if isinstance(template, ServedChat) and protocol.boundary in LABELLED:
+        return (
+            f"the server of {model} renders the chat, so which token a label is after it is not known; name the "
+            "tokenizer of a model with a chat template"
+        )
     if protocol.chat == "none" or template is not None:
         return None
     return (

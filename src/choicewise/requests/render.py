@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from choicewise.data.dataset import Dataset
+from choicewise.data.decisions import DESCRIPTIONS, kind_of
 from choicewise.data.files import read_text
 from choicewise.data.items import Item
 from choicewise.errors import DataError
@@ -21,7 +22,7 @@ from choicewise.protocols.shots import drawn_items, is_same, sample, shown_to_th
 from choicewise.requests.ask import ASKERS
 from choicewise.requests.request import Chat, Request, View, joined
 from choicewise.tokens.chat_template import ChatTemplate
-from choicewise.util.jsonio import lines_digest
+from choicewise.util.jsonio import exact_json, lines_digest
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,8 @@ class TemplateSource:
         except DataError as problem:
             yield subject, problem
         for item in items:
+            if not is_asked(self.protocol, item):
+                continue
             try:
                 _check_choices(self.protocol, item)
                 prepare(self.protocol.prepare, item)
@@ -136,12 +139,14 @@ class TemplateSource:
     def requests(
         self, subject: str, items: Sequence[Item], positions: Sequence[int] | None = None
     ) -> Iterator[Request | Refusal]:
-        """A request or a refusal for each item."""
+        """A request or a refusal for each item of the protocol's kind."""
         shots = sample(self.protocol, self.data, subject, range(len(items)) if positions is None else positions)
         drawn: frozenset[str] = frozenset()
         if self.protocol.views in DRAWING:
             drawn = drawn_items(self.data, self.protocol.split or self.data.evaluated, self.protocol.seed or 0)
         for item, examples in zip(items, shots, strict=True):
+            if not is_asked(self.protocol, item):
+                continue
             if any(is_same(item, shot) for shot in examples):
                 yield Refusal(item, self._shown_to_itself(item))
                 continue
@@ -155,6 +160,13 @@ class TemplateSource:
             f"item {item.id} is one of its own shots: split {self.protocol.shot_split!r} has the same question, "
             "choices and answer, which would be shown; remove the row there, or skip bad items"
         )
+
+
+def is_asked(protocol: Protocol, item: Item) -> bool:
+    """Whether the protocol is for questions of the item's kind, with so many choices; others are no part of it."""
+    if protocol.kind == "any":
+        return True
+    return protocol.kind == kind_of(item) and protocol.choices in (None, len(item.choices))
 
 
 def render(
@@ -272,6 +284,9 @@ def _views(protocol: Protocol, item: Item, question: str, options: tuple[str, ..
 
 def _ordered(protocol: Protocol, item: Item, question: str, options: tuple[str, ...], order: Order) -> View:
     shown = [options[option] for option in order]
+    if protocol.described is not None:
+        own = _descriptions(item, len(order))
+        item = replace(item, fields={**item.fields, DESCRIPTIONS: exact_json([own[option] for option in order])})
     continuation = said(protocol, protocol.continuation)
     texts = [fill(continuation, holes, axis="continuation") for holes in _labelled(protocol, item, shown)]
     label_of = sorted(range(len(order)), key=order.__getitem__)
@@ -305,11 +320,37 @@ def _query(protocol: Protocol, item: Item, question: str, options: Sequence[str]
 def _asked(protocol: Protocol, item: Item, question: str, options: Sequence[str]) -> dict[str, str]:
     """What fills the holes of the axis ``question``."""
     lines = _lines(protocol, item, options) if "{options}" in protocol.question else []
-    return {**item.fields, "question": question, "options": "".join(lines), "subject": _spoken(item.subject)}
+    last = len(options) - 1
+    of_last = {"last_letter": protocol.labels[last : last + 1], "last_level": str(last)}
+    return {**of_last, **item.fields, "question": question, "options": "".join(lines), "subject": _spoken(item.subject)}
 
 
 def _lines(protocol: Protocol, item: Item, options: Sequence[str]) -> list[str]:
-    return [fill(protocol.option, holes, axis="option") for holes in _labelled(protocol, item, options)]
+    labelled = _labelled(protocol, item, options)
+    if protocol.described is None:
+        return [fill(protocol.option, holes, axis="option") for holes in labelled]
+    return [
+        fill(protocol.option, holes, axis="option")
+        if description is None
+        else fill(protocol.described, {**holes, "description": description}, axis="described")
+        for holes, description in zip(labelled, _descriptions(item, len(labelled)), strict=True)
+    ]
+
+
+def _descriptions(item: Item, options: int) -> list[str | None]:
+    """The description of every option as a preparation wrote it; None for none.
+
+    A text without content describes every option.
+    """
+    try:
+        told = json.loads(item.fields.get(DESCRIPTIONS, "[]"))
+    except ValueError:
+        told = [item.fields[DESCRIPTIONS]] * options
+    if not (isinstance(told, list) and all(isinstance(each, str | None) for each in told)):
+        raise DataError(
+            f"item {item.id} has descriptions that are no texts: use prepare=decision, or another of its kind"
+        )
+    return [*told, *[None] * (options - len(told))][:options]
 
 
 def _set(protocol: Protocol, item: Item, question: str, options: Sequence[str]) -> dict[str, Any]:
@@ -324,7 +365,8 @@ def _set(protocol: Protocol, item: Item, question: str, options: Sequence[str]) 
 def _labelled(protocol: Protocol, item: Item, options: Sequence[str]) -> list[dict[str, str]]:
     """The holes of every option; those beyond the letters have no letter, and no template that would show one."""
     letters = chain(({"letter": letter} for letter in protocol.labels), repeat({}))
-    return [{**item.fields, **letter, "choice": option} for letter, option in zip(letters, options, strict=False)]
+    cases = ({"choice": each, "Choice": each[:1].upper() + each[1:], "CHOICE": each.upper()} for each in options)
+    return [{**item.fields, **letter, **case} for letter, case in zip(letters, cases, strict=False)]
 
 
 PANDAS_NA = frozenset(

@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 
 from choicewise.errors import UsageError, did_you_mean
 from choicewise.protocols.preparations import DONT_KNOW, abstains
-from choicewise.protocols.protocol import Protocol, unused
+from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.records import GENERATED, KEYS
+from choicewise.requests.blocks import unused
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
 from choicewise.results.spans import NO_NUMBER

@@ -115,6 +115,9 @@ def both_ways(run: Run, start: End, end: End, names: Mapping[Protocol, str]) -> 
     Raises UsageError when the two are the same, or when the run did not ask one of them
     (:meth:`choicewise.results.run.Run.under`).
     """
+    if "any" not in (kinds := (start.protocol.kind, end.protocol.kind)) and len({*kinds}) > 1:
+        asked = f"{start.name} asks questions of kind {kinds[0]}, {end.name} of kind {kinds[1]}"
+        raise UsageError(f"{asked}: no item is asked by both; name two protocols of one kind")
     ends = run.on_its_split({start.name: start.protocol, end.name: end.protocol})
     named = run.on_its_split(protocols_between(start, end, names)) | run.protocols | ends
     lacking = run.lacking({name: protocol for name, protocol in named.items() if name not in ends})

@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from choicewise.protocols.metrics import METRICS
-from choicewise.protocols.protocol import Protocol, axis_differences, family, short_signature, signature, unused
+from choicewise.protocols.protocol import Protocol, axis_differences, family, short_signature, signature
 from choicewise.protocols.readings import DRAWING, PERMUTED
 from choicewise.records import DatasetRecord, Manifest, Selection, SkippedRow
+from choicewise.requests.blocks import unused
 from choicewise.results.evidence import Evidence, MissingReason, Name, Reductions, RunEvidence, counted, tokens_column
 from choicewise.results.measurement import (
     Measurement,

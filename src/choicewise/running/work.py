@@ -33,6 +33,7 @@ from choicewise.requests.blocks import (
     prepare_block,
     refuse_problems,
     settled,
+    unasked,
     unsupported,
     with_split,
 )
@@ -80,10 +81,14 @@ class Work:
 
         Warns of protocols that the model can't be asked under, which are no part of the work, and of a sample that is
         all of the data or nothing of a subject.  Raises ModelError where no protocol is left, DataError and UsageError
-        for a selection that there is not.
+        for a selection that there is not, and DataError where no item is of a kind that a protocol asks.
         """
         recipes = {name: with_split(recipe, data) for name, recipe in protocols.items()}
-        refused = refusals(model, data, recipes, list_sections(data, recipes, selection), rendered)
+        sections = list_sections(data, recipes, selection)
+        others = unasked(recipes, data, sections)
+        if recipes and len(others) == len(recipes):
+            raise DataError("no protocol can ask it", refused_lines(others))
+        refused = others | refusals(model, data, recipes, sections, rendered)
         if recipes and len(refused) == len(recipes):
             refuse_all(model, refused)
         for line in refused_lines(refused):

@@ -321,6 +321,11 @@ def log_sum(parts: Sequence[Continuations]) -> Floats:
     return total
 
 
+def log_greatest(parts: Sequence[Continuations]) -> Floats:
+    """log of the probability of the likeliest spelling, in nats; NaN where one is missing."""
+    return np.asarray(np.maximum.reduce([part.token_sums for part in parts]), dtype=np.float64)
+
+
 def without_end(parts: Sequence[Continuations]) -> Continuations:
     """The first part with P(EOS) := 0 and the rest renormalised: log P - log(1 - P(EOS)) at every token.
 
@@ -468,6 +473,9 @@ _LOGLIKELIHOOD = Combiner(
 OVER_CHAINS = {"marginal": marginal, "vote": vote}
 """By the name of the score."""
 
+OVER_SPELLINGS = {"sum": log_sum, "likeliest": log_greatest}
+"""Likewise."""
+
 RANGES = {"marginal": _marginal_range, "vote": _vote_range}
 """Likewise, their bounds."""
 
@@ -504,10 +512,10 @@ COMBINERS: dict[str, Combiner] = {
     "select": Combiner(lambda protocol, observed: SELECT[protocol.score](observed.parts())),
     "set-based": _LOGLIKELIHOOD,
     "spellings": Combiner(
-        lambda protocol, observed: log_sum(observed.parts()),
+        lambda protocol, observed: OVER_SPELLINGS[protocol.score](observed.parts()),
         ranges=lambda protocol, observed: (
-            log_sum([part.lowest() for part in observed.parts()]),
-            log_sum(observed.parts()),
+            OVER_SPELLINGS[protocol.score]([part.lowest() for part in observed.parts()]),
+            OVER_SPELLINGS[protocol.score](observed.parts()),
         ),
     ),
     "surprisal": _LOGLIKELIHOOD,

@@ -318,6 +318,14 @@ def _rps(judged: Judged) -> Floats:
         return judged.reduced(np.add, _cumulated(judged, judged.shares - target) ** 2) / (judged.choices - 1)
 
 
+def _misplaced(judged: Judged) -> Floats:
+    """|Σ i (p_i - right_i)|: by how many levels the softmax's mean misses, of several right ones the mean of them."""
+    gold = judged.gold.astype(np.float64)
+    level = np.arange(len(gold)) - judged.item_offsets[:-1][judged.item]
+    target = gold / judged.reduced(np.add, gold)[judged.item]
+    return np.abs(judged.reduced(np.add, level * (judged.shares - target)))
+
+
 def _cumulated(judged: Judged, rows: Floats) -> Floats:
     """The sum of each row and those before it in its item."""
     missing = np.isnan(rows)
@@ -369,6 +377,8 @@ _CREDITS: Mapping[str, Callable[[Judged], Floats]] = {
     "log-score": lambda judged: -judged.of_gold(judged.logs),
     "brier": _brier,
     "rps": _rps,
+    "mae": _misplaced,
+    "brier-soft": lambda judged: judged.reduced(np.add, (judged.shares - _people(judged)) ** 2),
     "kl": _divergence,
     "tv": lambda judged: judged.reduced(np.add, np.abs(judged.shares - _people(judged))) / 2,
     "overconfidence": lambda judged: judged.confidence - judged.hit,

@@ -12,6 +12,10 @@ Tokens need not stop where the context stops, so a protocol must say what it sco
 ``word``        ``lcp``, for words: that the word ends after the continuation, given that a word begins with it
 ``bytes``       the bytes of the continuation after those of the context, in whatever tokens they come
 ``last-token``  the last token of the continuation encoded alone, as the original scripts look letters up
+``label``       the one token by which the tokens after the context's last special token grow (vLLM, SGLang)
+``label-alone`` the one token that the continuation is by itself (transformers)
+
+The last two refuse a continuation that is no such token, or has that of another one, as those servers do.
 
 An empty continuation, or one without tokens, leaves nothing to score and is missing under all of them.
 The formulae and when to use which: ``docs/design/boundaries.md``.
@@ -31,7 +35,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from choicewise.errors import ModelError, ProtocolError
-from choicewise.protocols.protocol import APART, BOUNDARIES
+from choicewise.protocols.protocol import APART, BOUNDARIES, LABELLED
 from choicewise.questions import Ids, Mass, Span
 from choicewise.tokens.byte_coverings import LIMIT, ByteProbability, Spelling, count_spellings
 from choicewise.tokens.encode import Encodings, spells
@@ -107,8 +111,8 @@ def choice_questions_batch(
     a dummy space.  Raises ModelError when the tokenizer appends tokens to every text, or when an empty context has no
     prefix token, and ProtocolError for any other ``policy``.
     """
-    if policy not in (*BOUNDARIES, APART):
-        raise ProtocolError(f"boundary is {policy!r}; it must be one of {', '.join(BOUNDARIES)}")
+    if policy not in (*BOUNDARIES, *LABELLED, APART):
+        raise ProtocolError(f"boundary is {policy!r}; it must be one of {', '.join((*BOUNDARIES, *LABELLED))}")
     texts = list(zip(contexts, continuations, strict=True))
     if policy == "moved-space":  # what ends the context goes before every continuation that is not empty
         spaces = [context[len(context.rstrip()) :] for context in contexts]
@@ -120,9 +124,11 @@ def choice_questions_batch(
         encodings.add_sequences(choice for _, choices in texts for choice in choices)
     if policy == APART:
         encodings.add_bare(choice for _, choices in texts for choice in choices)
-    if policy in ("separate", "last-token"):
+    if policy in ("separate", "last-token", "label-alone"):
         encodings.add_plain(choice for _, choices in texts for choice in choices)
     requests = _tokenized_requests(encodings, [context for context, _ in texts], [choices for _, choices in texts])
+    if policy == "label":
+        encodings.add_plain(text for request in requests for text in request.labelled)
     return [_ask(policy, request, gold) for request, gold in zip(requests, golds, strict=True)]
 
 
@@ -340,6 +346,18 @@ class _TokenizedRequest:
     def vocabulary(self) -> Vocabulary:
         return vocabulary(self.encodings.tokenizer)
 
+    @cached_property
+    def turn(self) -> tuple[Ids, str]:
+        """The tokens of the context after the last one that stands for no bytes, and their text."""
+        pieces, context = self.encodings.tokenizer.token_bytes, self.context
+        start = next((place for place in range(len(context), 0, -1) if not pieces[context[place - 1]]), 0)
+        return context[start:], self.encodings.tokenizer.decode(context[start:])
+
+    @property
+    def labelled(self) -> list[str]:
+        """That text with each choice after it."""
+        return [self.turn[1] + choice if choice else "" for choice in self.choices]
+
     def after_shared(self) -> list[Ids]:
         """The tokens after those that all texts have in common: of the context alone, then of every joined text."""
         return [tokens[self.shared :] for tokens in self.ends]
@@ -368,13 +386,16 @@ tokens, of no use where the question is missing.  The question without its span;
 
 
 def _ask(policy: str, request: _TokenizedRequest, gold: Sequence[int]) -> list[ChoiceQuestion]:
-    remembered, key = request.encodings.located, (policy, request.stem > 0, request.tail, request.choices)
+    remembered, turn = request.encodings.located, request.turn[1] if policy == "label" else ""
+    key = policy, request.stem > 0, request.tail, turn, request.choices
     if key not in remembered:
         parts = zip(request.choices, request.ends[1:], _pairs(policy, request), strict=True)
         remembered[key] = [  # copies, as a part of an array keeps all of it in memory
             _located(policy, request, choice, joined, before, continuation.copy())
             for choice, joined, (before, continuation) in parts
         ]
+        if policy in LABELLED:
+            remembered[key] = _labels(policy, request, remembered[key])
     located: list[_Located] = remembered[key]
     contexts = {len(request.ends[0]): request.context}  # choices share the array
     lossy = request.encodings.is_lossy(request.context_text)
@@ -430,6 +451,22 @@ def _located(
     return before, continuation, question
 
 
+def _labels(policy: str, request: _TokenizedRequest, located: list[_Located]) -> list[_Located]:
+    """``located``, refused where it is no label: not one token, an unknown one, or that of another continuation."""
+    ids = [tuple(continuation.tolist()) for _, continuation, _ in located]
+    labels = []
+    for choice, own, (before, continuation, question) in zip(request.choices, ids, located, strict=True):
+        others = [text for text, other in zip(request.choices, ids, strict=True) if other == own and text != choice]
+        where = "by itself" if policy == "label-alone" else "after the end of the prompt"
+        if choice and len(own) != 1:
+            question = question.refused(f"label {choice!r} is no single token {where}: it can't be served as one")
+        elif question.missing is None and (others or question.unknown):
+            why = f"shares its token with {others[0]!r}" if others else "is an unknown token"
+            question = question.refused(f"label {choice!r} {why} {where}: it can't be served as one")
+        labels.append((before, continuation, question))
+    return labels
+
+
 def _pairs(policy: str, request: _TokenizedRequest) -> list[tuple[int | Ids, Ids]]:
     """For every choice the tokens before it, as in :data:`_Located`, and its own."""
     size, joined, encodings = len(request.ends[0]), request.ends[1:], request.encodings
@@ -449,6 +486,15 @@ def _pairs(policy: str, request: _TokenizedRequest) -> list[tuple[int | Ids, Ids
             # a text without tokens of its own has no last one: what it ends with as a sequence is the BOS
             plain, sequences = encodings.plain, encodings.sequences
             return [(size, sequences[choice][-1:][: len(plain[choice])]) for choice in request.choices]
+        case "label":
+            turn, grown = request.turn[0], [encodings.plain[text] for text in request.labelled]
+            known = [np.array_equal(tokens[: len(turn)], turn) for tokens in grown]
+            return [
+                (size, tokens[len(turn) if grows else len(tokens) :])
+                for grows, tokens in zip(known, grown, strict=True)
+            ]
+        case "label-alone":
+            return [(size, encodings.plain[choice]) for choice in request.choices]
         case "apart":
             return [(size, encodings.bare[choice]) for choice in request.choices]
     # where not even the first token is common, all of every text is scored after the prefix token

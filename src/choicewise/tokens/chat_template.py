@@ -234,6 +234,16 @@ class ServedChat(ChatTemplate):
         return messages if all(isinstance(each, str) for message in messages for each in message) else None
 
 
+class MessageAlone(ServedChat):
+    """Where no model is named: what the user says in the only message, which every template puts into its own text."""
+
+    def render(self, messages: Sequence[Message], arguments: Arguments = NONE) -> str:
+        """The message; ModelError where there are several."""
+        if [message.role for message in messages] != ["user"]:
+            raise ModelError("a chat of several messages needs the chat template of a model; name the model")
+        return messages[0].content
+
+
 def _prepare_rendering() -> Callable[[Record], Record]:
     """What the process does: ``{"text"}`` or ``{"refused"}`` for a template with what it is told."""
     sys.modules["torch"] = None  # type: ignore[assignment]  # nothing here needs it, and it is slow to import

@@ -24,10 +24,10 @@ from choicewise.data.open import open_dataset
 from choicewise.errors import DataError, ProtocolError
 from choicewise.protocols.catalogue import entries, entry, one, resolve
 from choicewise.protocols.preparations import PREPARATIONS, SHOWS
-from choicewise.protocols.protocol import SAMPLERS, SEEDED, Protocol, unused
+from choicewise.protocols.protocol import SAMPLERS, SEEDED, Protocol
 from choicewise.protocols.readings import STREAMS
 from choicewise.protocols.shots import FRESH, curated, draw, draw_helm, is_same, sample
-from choicewise.requests.blocks import has_shots
+from choicewise.requests.blocks import has_shots, unused
 from choicewise.requests.render import PANDAS_NA, Refusal, TemplateSource, render
 from choicewise.requests.request import Request
 from tests.helpers.mmlu_data import shared_mmlu

@@ -191,6 +191,7 @@ def protocols(draw: st.DrawFn) -> Protocol:
         axes["aggregation"] = "micro"
     axes["choices"] = 1 if axes["metric"] == "perplexity" else axes["choices"]
     axes["letters"] = axes["letters"] or "A" if axes["choices"] == 1 else axes["letters"]
+    axes["described"] = axes["described"] if "{options}" in axes["question"] else None
     axes["requests"] = None  # beside it no template means anything
     if axes["sampler"] == "none" or axes["shot_split"] is None:
         axes["shots"] = 0
@@ -229,7 +230,7 @@ def test_signature_of_the_default_protocol(snapshot: SnapshotAssertion) -> None:
 def test_axes_that_came_later_change_neither_signatures_nor_ids_of_before() -> None:
     protocol = mmlu_protocol()
     spelled = signature(protocol)
-    thinking = "|template:-|thought:keep", "|thought_tokens:-", "|cut:read"
+    thinking = "|template:-|thought:keep", "|thought_tokens:-", "|cut:read", "|kind:any", "|described:-"
     for later in ("|prepare:none", "|chat:none|system:-", "|stop:-", "|golds:sum|temperature:1", *thinking):
         assert later in spelled
         spelled = spelled.replace(later, "")

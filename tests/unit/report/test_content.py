@@ -10,10 +10,12 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item, content_fields
 from choicewise.data.open import open_dataset
 from choicewise.data.survey import survey
-from choicewise.protocols.protocol import holes, unused
+from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.protocol import holes
 from choicewise.report.data import data_tables, data_warnings, fits, recognised
 from choicewise.report.explain import explanation_lines
 from choicewise.report.tables import legend
+from choicewise.requests.blocks import unused, unused_by
 from choicewise.results.explain import explain
 from tests.helpers.printed import printed
 from tests.helpers.protocols import mmlu_protocol
@@ -84,6 +86,9 @@ def test_what_protocols_do_not_use() -> None:
     bare = mmlu_protocol(question="{options}Answer:")
     both = ("_", "passage")
     assert [unused(each, both) for each in (letters, cloze, passage, bare)] == [("passage",), both, (), ()]
+    protocols = {"letters": letters, "cloze": cloze, "bare": bare, "again": cloze}
+    assert unused_by(protocols, both) == {("passage",): ["letters"], both: ["cloze", "again"]}
+    assert unused_by(resolve("mmlu/original"), ("passage",)) == {("passage",): ["mmlu/original"]}
 
 
 def test_a_run_its_report_and_explanation_name_what_is_unused(tmp_path: Path) -> None:

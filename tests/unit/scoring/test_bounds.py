@@ -151,14 +151,15 @@ def test_the_range_of_what_is_known_is_the_calibration_itself(worlds: list[Hidde
 
 
 @settings(max_examples=120)
-@given(worlds(parts=3), SEEDS, st.sampled_from([*OF_PARTS, "spellings"]))
+@given(worlds(parts=3), SEEDS, st.sampled_from([*OF_PARTS, "spellings sum", "spellings likeliest"]))
 def test_readings_of_several_parts(worlds: list[Hidden], seed: int, name: str) -> None:
     true, told = [each.true for each in worlds], [each.told for each in worlds]
-    if name == "spellings":  # parts are other spellings: other tokens
+    if name.startswith("spellings"):  # parts are other spellings: other tokens
+        how = SimpleNamespace(score=name.split()[1])
         true, told = ([replace(p, tokens=p.tokens + 5 * n) for n, p in enumerate(each)] for each in (true, told))
         combiner = COMBINERS["spellings"]
-        truth = combiner.scores(PLAIN, SimpleNamespace(parts=partial(list, true)))
-        bounds = combiner.ranges(PLAIN, SimpleNamespace(parts=partial(list, told)))
+        truth = combiner.scores(how, SimpleNamespace(parts=partial(list, true)))
+        bounds = combiner.ranges(how, SimpleNamespace(parts=partial(list, told)))
     else:
         function, range_of = OF_PARTS[name]
         truth, bounds = function(true), range_of(told)

@@ -20,6 +20,7 @@ from choicewise.scoring.combine import (
     SELECT,
     difference,
     expected_rating,
+    log_greatest,
     log_sum,
     option_match,
     said_options,
@@ -146,6 +147,8 @@ def test_log_sum_counts_every_event_once() -> None:
     short, long = single(-1.0, tokens=(4,)), continuations([[row("(A", -1.0, -2.0, tokens=(4, 5))]])
     assert log_sum([short, long])[0] == log_sum([long, short])[0] == -1.0
     assert math.isnan(log_sum([short, continuations([[Row("A")]])])[0])
+    assert log_greatest(parts).tolist() == [-1.0, -1.0]
+    assert math.isnan(log_greatest([short, continuations([[Row("A")]])])[0])
 
 
 @given(yes=LOGPROB, no=LOGPROB)

@@ -16,7 +16,7 @@ import choicewise
 from choicewise.errors import StoreError, UsageError
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import ACROSS, ALONG, CONDITIONAL, TOKENWISE
-from choicewise.scoring.combine import OVER_CHAINS, SELECT
+from choicewise.scoring.combine import OVER_CHAINS, OVER_SPELLINGS, SELECT
 from choicewise.scoring.decide import OUTSIDE, argmax, gold_rows, limited
 from choicewise.scoring.observed import reduce_rows, row_of
 from choicewise.scoring.scores import (
@@ -151,7 +151,8 @@ def test_permuting_the_choices_permutes_every_score(items: Items, random) -> Non
 
 def test_every_protocol_score_has_a_documented_function() -> None:
     fields = Protocol.__dataclass_fields__
-    assert set(fields["score"].metadata["allowed"]) - {"none"} <= {*SCORES, *SELECT, *OVER_CHAINS, *ALONG}
+    special = {*SELECT, *OVER_CHAINS, *OVER_SPELLINGS, *ALONG}
+    assert set(fields["score"].metadata["allowed"]) - {"none"} <= {*SCORES, *special}
     assert all(getattr(score.function, "func", score.function).__doc__ for score in SCORES.values())
     assert {name for name, score in SCORES.items() if score.conditional} == set(CONDITIONAL)
     assert set(FIXED) == {*TOKENWISE, *ACROSS}  # every score of single tokens has a sensitivity

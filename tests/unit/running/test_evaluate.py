@@ -265,6 +265,7 @@ def test_every_option_that_changes_what_is_asked_is_in_the_command(evaluated: Ev
     assert words.count("--subject") == 2
 
 
+@pytest.mark.costly("several runs of a folder")
 def test_a_run_keeps_the_job_that_began_it_until_others_go_on(data: Path, tmp_path: Path) -> None:
     def asked(protocol: str, data: Path) -> object:
         line = ("run", "--model", "fake:hash", "--data", data, "--protocol", protocol, "--out", tmp_path / "run")

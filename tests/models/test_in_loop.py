@@ -166,6 +166,8 @@ def test_steps_make_a_line(bundle: Bundle, tmp_path: Path) -> None:
     assert (training.name, training.unit, training.at) == ("pebble-1m", "step", (0, 10, 20))
     with pytest.raises(StoreError, match="step10 is there already; .* overwrite"):
         asks(model, 10)
+    asks(model)
+    assert asks.folder(21).is_dir()
     before = observed(asks.folder(10), bundle)
     with torch.no_grad():
         model.lm_head.weight.add_(torch.randn_like(model.lm_head.weight))

@@ -97,7 +97,7 @@ class InLoop:
             if number is not None and number < 1:
                 raise UsageError(f"{what} is {number}; it must be at least 1")
         self._forward, self._window, self._group = forward, window, group
-        self._batch_tokens, self._overwrite = batch_tokens, overwrite
+        self._batch_tokens, self._overwrite, self._next = batch_tokens, overwrite, 0
         self._scalars = _scalars(self.bundle, metrics)
         scored = self.bundle.scored
         if not len(scored) or not scored.place.min():
@@ -120,15 +120,17 @@ class InLoop:
         """Where the run of ``step`` lies."""
         return self.out / f"step{step}"
 
-    def __call__(self, model: nn.Module, step: int) -> dict[str, float]:
+    def __call__(self, model: nn.Module, step: int | None = None) -> dict[str, float]:
         """Ask everything of ``model``, write the run of ``step``, and return ``choicewise/PROTOCOL/METRIC`` → value.
 
-        NaN stands for a metric without a number.  All ranks of a job call it, and all get the metrics; the first one
-        writes.  The model is in eval mode meanwhile and then as it was, and so are random numbers and gradients.
+        Without a step it is the one after the last call's, and 0 the first time.  NaN stands for a metric without a
+        number.  All ranks of a job call it, and all get the metrics; the first one writes.  The model is in eval mode
+        meanwhile and then as it was, and so are random numbers and gradients.
 
         Raises, on all ranks, ModelError for a model that does not fit the bundle, or that answers with NaN, and
         StoreError for a step that is there already, or where nothing can be written.  No run is written then.
         """
+        step = self._next if step is None else step
         ranks = _Ranks(self._group)
         ranks.refuse_differences(self.bundle, step)
         if ranks.world > 1 and self._group is None and _is_divided(model):
@@ -145,6 +147,7 @@ class InLoop:
         engine = f"torch {torch.__version__}"
         answers = Answered(f"{self.name}@step{step}", logprobs, likelier, engine=engine, settings=facts)
         values = ranks.first(lambda: self._write(answers, folder))
+        self._next = step + 1
         return {name: float("nan") if value is None else value for name, value in values.items()}
 
     def compare_tokenizer(self, tokenizer: Any) -> None:

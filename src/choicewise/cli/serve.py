@@ -95,10 +95,12 @@ def serve(
     With --submissions people name models on it, workers (`choicewise work DIR`) evaluate them beside the first DIR.
     """
     from choicewise.board.access import access, is_loopback, read_token
-    from choicewise.protocols.between import check_metrics
 
     _check(folders)
-    check_metrics(metric or ())
+    if metric is not None:
+        from choicewise.protocols.between import check_metrics
+
+        check_metrics(metric)
     if not submissions:
         options.refuse_without_use("a board without --submissions has", **vars(asked))
     token = read_token(token_file)

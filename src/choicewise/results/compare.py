@@ -24,7 +24,7 @@ from choicewise.results.outcomes import Axis, Outcome, Outcomes
 from choicewise.results.rows import TEXTS, TOLD, Row, engine_path, read_texts, run_id, selection, text_id, token_id
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion, row_bytes, row_digests
-from choicewise.results.twins import Twins, twins
+from choicewise.results.twins import Twins, read_likelihoods, twins
 from choicewise.scoring.answers import is_cut
 from choicewise.scoring.intervals import FEWEST
 from choicewise.scoring.observed import Floats, Integers
@@ -152,6 +152,12 @@ class Comparison:
     low: float = math.nan
     high: float = math.nan
     twins: Twins | None = None
+
+    @property
+    def alike(self) -> bool:
+        """Whether both runs asked the same tokens about shared items under one protocol, and observed the answers."""
+        asked_alike = self.verdict in ("same measurement", "comparable") and self.agree.t
+        return asked_alike and not (self.left.logged or self.right.logged)
 
     @property
     def open(self) -> bool:
@@ -344,7 +350,14 @@ def _one(run: Run, protocol: str) -> Measurement:
 def _compared_rows(left: Run, right: Run, pairs: Sequence[tuple[Measurement, Measurement]]) -> list[Comparison]:
     for run, measured in zip((left, right), zip(*pairs, strict=True), strict=True):
         read_texts(run.evidence, (each.protocol.prompt_digest for each in measured))
-    return [_compare(left, one, right, other) for one, other in pairs]
+    compared = [_compare(left, one, right, other) for one, other in pairs]
+    alike = [place for place, each in enumerate(compared) if each.alike]
+    runs = left.evidence, right.evidence
+    for side, evidence in enumerate(runs):
+        read_likelihoods(evidence, (pairs[place][side] for place in alike))
+    for place in alike:
+        compared[place] = replace(compared[place], twins=twins(runs, pairs[place]))
+    return compared
 
 
 def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: Measurement) -> Comparison:
@@ -377,16 +390,13 @@ def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: 
     rendered = _differ_in_rendering(left_measured.protocol, right_measured.protocol)
     if rendered and _same_sent((left.evidence, right.evidence), pair):
         agree = replace(agree, p=True, i=True)
-    runs = left.evidence, right.evidence
-    parting = None if agree.i else _first_difference(runs, pair)
-    alike = len(places[0]) > 0 and agree.p and agree.i and agree.t and not (sides[0].logged or sides[1].logged)
+    parting = None if agree.i else _first_difference((left.evidence, right.evidence), pair)
     return Comparison(
         *(_verdict(agree, len(places[0])), agree, *sides, tuple(axes), parting, difference, clusters),
         *(sign_flip(*credits), detectable, flips(pair), *movement(pair)),
         cut=cut,
         low=low,
         high=high,
-        twins=twins(runs, pair) if alike else None,
     )
 
 

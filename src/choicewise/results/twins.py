@@ -7,13 +7,14 @@ is Not All You Need").
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from choicewise.protocols.readings import READINGS
-from choicewise.results.evidence import RunEvidence
+from choicewise.results.evidence import Reductions, RunEvidence
 from choicewise.results.measurement import (
     Measurement,
     interval,
@@ -62,6 +63,12 @@ class Twins:
     divergence: Difference | None
     lost_right: Difference | None
     lost_all: Difference | None
+
+
+def read_likelihoods(run: RunEvidence, measured: Iterable[Measurement]) -> None:
+    """Read ``run`` once for what :func:`twins` needs of each of ``measured``, so that none reads it again."""
+    wanted = [each.protocol for each in measured if READINGS[each.protocol.reading].one_likelihood]
+    run.gather({protocol.prompt_digest: _LIKELIHOODS for protocol in wanted})
 
 
 def twins(runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measurement]) -> Twins:
@@ -135,20 +142,21 @@ def lost_per_token(
     return _mean(each, clusters, np.ones(len(each), dtype=np.bool_))
 
 
-_SUMS, _COUNTS = ("token sums",), ("token counts",)
-"""Columns of the evidence: log-likelihood and tokens of every choice after the request's own context."""
-
-
 def _tokens(run: RunEvidence, measured: Measurement) -> tuple[Floats, Integers]:
     """The two columns, [rows] each; NaN where no more than an upper bound, or no token, was observed."""
     prompt = measured.protocol.prompt_digest
-    read = run.gather({prompt: {_SUMS: _token_sums, _COUNTS: lambda portion: portion.continuations().counts}})[prompt]
-    return read.columns[_SUMS], read.columns[_COUNTS]
+    columns = run.gather({prompt: _LIKELIHOODS})[prompt].columns
+    return columns[_SUMS], columns[_COUNTS]
 
 
 def _token_sums(portion: ObservedPortion) -> Floats:
     observed = portion.continuations()
     return observed.token_sums if observed.at_most is None else np.where(observed.at_most, np.nan, observed.token_sums)
+
+
+_SUMS, _COUNTS = ("token sums",), ("token counts",)
+_LIKELIHOODS: Reductions = {_SUMS: _token_sums, _COUNTS: lambda portion: portion.continuations().counts}
+"""Columns of the evidence: log-likelihood and tokens of every choice after the request's own context."""
 
 
 def _changed(predictions: Integers, hits: Floats, subjects: npt.NDArray[np.str_]) -> Changed | None:

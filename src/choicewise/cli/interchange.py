@@ -107,20 +107,8 @@ def requests(
 
 
 _COUNTED = (
-    *(
-        "digest",
-        "dataset",
-        "protocols",
-        "refused",
-        "missing",
-        "window",
-        "rows",
-        "tokens",
-        "unique_tokens",
-        "scored",
-        "longest",
-    ),
-    "needs",
+    *("digest", "dataset", "protocols", "refused", "missing", "window"),
+    *("rows", "tokens", "unique_tokens", "scored", "longest", "needs"),
 )
 """What is printed of a bundle as JSON."""
 

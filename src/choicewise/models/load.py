@@ -105,10 +105,7 @@ def load_model(
     if name.startswith("fake:"):
         raise ModelError(f"{name} is not a model; the fakes are {', '.join(FAKES)}")
     if name.startswith(PREFIX):
-        if (bundled := bundled_folder(name, MODELS)) is None:
-            known = ", ".join(PREFIX + folder.name for folder in MODELS)
-            raise ModelError(f"{name} is not a model; the bundled ones are {known}")
-        name = str(bundled)
+        name = str(_bundled(name))
     given: dict[str, Any] = {
         "dtype": dtype,
         "device": device,
@@ -164,10 +161,7 @@ def _engine_model(name: str, progress: Download | None, **options: Any) -> Model
 
     folder, source = Path(wanted.model), ""
     if wanted.model.startswith(PREFIX):
-        if (bundled := bundled_folder(wanted.model, MODELS)) is None:
-            known = ", ".join(PREFIX + each.name for each in MODELS)
-            raise ModelError(f"{wanted.model} is not a model; the bundled ones are {known}")
-        folder = bundled
+        folder = _bundled(wanted.model)
     elif not folder.is_dir():
         if folder.exists() or (on_hub := hub_name(wanted.model)) is None:
             raise ModelError(f"there is no model folder {wanted.model}; {_advice(wanted.model)}")
@@ -178,6 +172,13 @@ def _engine_model(name: str, progress: Download | None, **options: Any) -> Model
     if source:
         model.name, model.source = source.partition("@")[0], source
     return model
+
+
+def _bundled(name: str) -> Path:
+    if (folder := bundled_folder(name, MODELS)) is None:
+        known = ", ".join(PREFIX + each.name for each in MODELS)
+        raise ModelError(f"{name} is not a model; the bundled ones are {known}")
+    return folder
 
 
 def _silent(line: str) -> None:

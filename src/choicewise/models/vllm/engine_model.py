@@ -16,7 +16,7 @@ import numpy as np
 from choicewise.engine import ENGINE, build
 from choicewise.errors import ModelError
 from choicewise.models.local import files as model_files
-from choicewise.models.local.tokenizer import HfTokenizer, tokenizer_files
+from choicewise.models.local.tokenizer import named_tokenizer, tokenizer_files
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.models.server.faults import Unanswerable
 from choicewise.models.server.routes import Assembly, unanswered, with_label_ranks
@@ -27,7 +27,7 @@ from choicewise.models.vllm.vllm_routes import (
     PLACES,
     PROMPTS,
     TRACE,
-    Able,
+    Abilities,
     EngineRequest,
     EngineRoute,
     Output,
@@ -47,7 +47,6 @@ from choicewise.questions import (
     Span,
     TokenScores,
 )
-from choicewise.tokens.encode import PartwiseTokenizer
 from choicewise.tokens.tokenizer import Tokenizer
 
 BATCH: Final = 512  # requests of a batch at most; the next one waits in the engine's process while it is computed
@@ -131,25 +130,24 @@ class EngineModel:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the folder; vLLM is sent ids alone."""
-        tokenizer = HfTokenizer(self.folder)
-        return PartwiseTokenizer(tokenizer, tokenizer.cut)
+        return named_tokenizer(str(self.folder.absolute()))
 
     @cached_property
     def facts(self) -> EngineFacts:
         """What was started; raises ModelError where vLLM can't be."""
         self._say(f"vLLM loads {self.name}, which can take minutes")
         facts: EngineFacts = self._engine.facts()
-        if facts.able.longest <= self.window:
+        if facts.abilities.longest <= self.window:
             raise ModelError(
-                f"vLLM takes {facts.able.longest} tokens; name a window of {facts.able.longest - 1} at most"
+                f"vLLM takes {facts.abilities.longest} tokens; name a window of {facts.abilities.longest - 1} at most"
             )
         return facts
 
     @property
-    def able(self) -> Able:
+    def abilities(self) -> Abilities:
         """What the engine can be asked, without the ways that the self-check refused."""
-        able = self.facts.able
-        return able._replace(ways=tuple(way for way in able.ways if way not in self._refused))
+        abilities = self.facts.abilities
+        return abilities._replace(ways=tuple(way for way in abilities.ways if way not in self._refused))
 
     @property
     def selfcheck(self) -> SelfCheck:
@@ -159,7 +157,7 @@ class EngineModel:
     def check(self, depth: int) -> SelfCheck:
         """The same; a ``depth`` of 0 only starts the engine.  The probe does not depend on it."""
         if depth == 0 and self._last is None:
-            way = self.able.ways[0]
+            way = self.abilities.ways[0]
             return SelfCheck(f"vLLM, {way}", 0.0, 0.0, _TOLERANCE, 0.0, 0, (), COSTS[way])
         if self._last is None:
             self._last = self._measured()
@@ -167,7 +165,7 @@ class EngineModel:
 
     def objection(self, question: Question) -> str | None:
         """Why ``question`` can't be asked; None where it can.  The engine is not started for that."""
-        known = self.able if "facts" in self.__dict__ else Able((), BLOCK, self.window + 1, self._vocabulary)
+        known = self.abilities if "facts" in self.__dict__ else Abilities((), BLOCK, self.window + 1, self._vocabulary)
         return objection(question.span if isinstance(question, MaskedLoss) else question, known)
 
     def answer(self, questions: Sequence[Question]) -> Answers:
@@ -185,9 +183,9 @@ class EngineModel:
             else:
                 scored.append((index, question.span if isinstance(question, MaskedLoss) else question))
         self._count_unique([question for _, question in [*scored, *generated]])
-        route = EngineRoute(self.able)
+        route = EngineRoute(self.abilities)
         with_ranks = EngineRoute(
-            self.able._replace(ways=tuple(way for way in self.able.ways if way in (TRACE, PROMPTS)))
+            self.abilities._replace(ways=tuple(way for way in self.abilities.ways if way in (TRACE, PROMPTS)))
         )
         for index, answer in with_label_ranks(self.ask(route, scored), dict(scored), partial(self.ask, with_ranks)):
             question = questions[index]
@@ -252,8 +250,8 @@ class EngineModel:
             for request, output in zip(batch, came, strict=True):
                 self.computed += output.computed
                 self.cached += output.cached or 0
-                if request.again is not None and output.rows is None:
-                    repeated.append(request.again)
+                if request.retry is not None and output.rows is None:
+                    repeated.append(request.retry)
                 else:
                     yield request, output
             if repeated:
@@ -263,19 +261,19 @@ class EngineModel:
         """Every way held against the prompt's own log-probabilities, which nothing is read from a cache for."""
         spans = self.probe()
         asked: list[tuple[int, Question]] = list(enumerate(spans))
-        whole, able = self._sums(PROMPTS, asked), self.facts.able
-        floor = _apart(whole, self._sums(PROMPTS, asked))
+        whole, abilities = self._sums(PROMPTS, asked), self.facts.abilities
+        floor = _difference(whole, self._sums(PROMPTS, asked))
         deviation = float(np.concatenate(whole).std())
         allowed = _TOLERANCES.get(self.facts.dtype, _TOLERANCE)
         tolerance = max(min(allowed, deviation / 2), _REPEATED * floor)
         trials, refused, noise = list[Trial](), set[str](), floor
-        for way in able.ways:
+        for way in abilities.ways:
             if way == PROMPTS:
                 trials.append(Trial(f"vLLM, {way}", floor, None))
                 continue
             try:
                 first, again = self._sums(way, asked), self._sums(way, asked)  # the second reads all from the cache
-                difference = max(_apart(whole, first), _apart(whole, again))
+                difference = max(_difference(whole, first), _difference(whole, again))
                 reason = f"{difference:.3g} nats a token from {PROMPTS}" if not difference <= tolerance else None
             except Unanswerable as error:
                 difference, reason = None, error.reason
@@ -290,7 +288,7 @@ class EngineModel:
                 f"{self.name}: vLLM's label ids are not exact here ({reason}); use another version of vLLM"
             )
         self._refused = frozenset(refused)
-        taken = self.able.ways[0]
+        taken = self.abilities.ways[0]
         depth = max(span.inputs for span in spans)
         return SelfCheck(f"vLLM, {taken}", noise, floor, tolerance, noise, depth, tuple(trials), COSTS[taken])
 
@@ -299,14 +297,14 @@ class EngineModel:
 
         The end of a sequence stands in one of them, as any token can.
         """
-        able = self.facts.able
-        known = min(able.vocabulary, len(self.tokenizer.token_bytes))
+        abilities = self.facts.abilities
+        known = min(abilities.vocabulary, len(self.tokenizer.token_bytes))
         random = np.random.default_rng(0)
 
         def draw(count: int) -> Ids:
             return random.integers(0, known, count, dtype=np.int32)
 
-        block = min(able.block, 64)
+        block = min(abilities.block, 64)
         room = self.window - max(_CONTINUATIONS)
         lengths = sorted({max(1, min(length, room)) for length in (3, block, 2 * block, 5 * block + 7)})
         spans = [Span(context, draw(count)) for context in map(draw, lengths) for count in _CONTINUATIONS]
@@ -321,8 +319,8 @@ class EngineModel:
 
     def _sums(self, way: str, asked: Sequence[tuple[int, Question]]) -> list[Any]:
         """The log-probabilities of every one of ``asked`` by this ``way`` alone; raises Unanswerable."""
-        able = self.facts.able._replace(ways=(way,))
-        answers = dict(self.ask(EngineRoute(able), asked))
+        abilities = self.facts.abilities._replace(ways=(way,))
+        answers = dict(self.ask(EngineRoute(abilities), asked))
         if reason := next((each.missing for each in answers.values() if each.missing is not None), None):
             raise Unanswerable(reason)
         return [answers[index].logprobs for index in range(len(asked))]
@@ -331,7 +329,7 @@ class EngineModel:
         return f"EngineModel({str(self.folder)!r}, {self.dtype})"
 
 
-def _apart(ones: Sequence[Any], others: Sequence[Any]) -> float:
+def _difference(ones: Sequence[Any], others: Sequence[Any]) -> float:
     """The largest difference of a token, in nats."""
     return max(float(np.abs(one - other).max()) for one, other in zip(ones, others, strict=True))
 

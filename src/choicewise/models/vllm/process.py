@@ -22,7 +22,7 @@ from choicewise.models.vllm.vllm_routes import (
     PROMPTS,
     ROWS,
     TRACE,
-    Able,
+    Abilities,
     EngineRequest,
     Output,
     label_request,
@@ -51,7 +51,7 @@ class EngineFacts:
     version: str
     device: str
     dtype: str
-    able: Able
+    abilities: Abilities
 
 
 class EngineProcess(BoundedProcess):
@@ -74,9 +74,9 @@ class EngineProcess(BoundedProcess):
 
     def facts(self) -> EngineFacts:
         """What was started."""
-        told = self._ask({"facts": True}, self.starting)
-        ways, *numbers = told.pop("able")
-        return EngineFacts(**told, able=Able(tuple(ways), *numbers))
+        facts = self._ask({"facts": True}, self.starting)
+        ways, *numbers = facts.pop("abilities")
+        return EngineFacts(**facts, abilities=Abilities(tuple(ways), *numbers))
 
     def send(self, number: int, requests: Sequence[EngineRequest]) -> None:
         """Have batch ``number`` answered, after those that were sent before and are not received yet."""
@@ -87,11 +87,11 @@ class EngineProcess(BoundedProcess):
         while True:
             if (process := self._process) is None:
                 raise EngineDied("vLLM has ended")
-            told = self._receive(process, self.limits.wait)
-            if told.get("batch") == number:
+            reply = self._receive(process, self.limits.wait)
+            if reply.get("batch") == number:
                 break
-        refused = told.get("refused")
-        return refused if isinstance(refused, str) else [Output(*each) for each in told["outputs"]]
+        refused = reply.get("refused")
+        return refused if isinstance(refused, str) else [Output(*each) for each in reply["outputs"]]
 
     def _arguments(self) -> Sequence[str]:
         return (json.dumps(self._options),)
@@ -107,9 +107,9 @@ class EngineProcess(BoundedProcess):
     def _give_up(self, reason: str) -> NoReturn:
         self._drop()
         lines = self._last_lines()
-        told = [line for line in lines if "Error: " in line] or (lines if reason.startswith("ended") else [])
-        told = [] if reason.startswith("refuses") else told  # which says it all
-        shown = " | ".join(dict.fromkeys(line[:300] for line in told[-_SHOWN:]))
+        errors = [line for line in lines if "Error: " in line] or (lines if reason.startswith("ended") else [])
+        errors = [] if reason.startswith("refuses") else errors  # which says it all
+        shown = " | ".join(dict.fromkeys(line[:300] for line in errors[-_SHOWN:]))
         raise EngineDied(f"vLLM {reason}" + (f" (it printed: {shown})" if shown else "") + f"; {self.remedy}")
 
     def _last_lines(self) -> list[str]:
@@ -182,10 +182,10 @@ def _prepare() -> Callable[[Record], Record]:
     ways = [TRACE] if replays and takes(trace_request(_TRIED, _TRIED, [])) else []
     ways += [ROWS] if takes(rows_request(_TRIED, _TRIED, [])) else []
     block = config.cache_config.block_size if config.cache_config.enable_prefix_caching else longest + 1
-    able = [*ways, PLACES, PROMPTS], block, longest, config.model_config.get_vocab_size()
+    abilities = [*ways, PLACES, PROMPTS], block, longest, config.model_config.get_vocab_size()
     device = vllm.platforms.current_platform.device_type
     dtype = str(config.model_config.dtype).removeprefix("torch.")
-    facts = {"version": vllm.__version__, "device": device, "dtype": dtype, "able": able}
+    facts = {"version": vllm.__version__, "device": device, "dtype": dtype, "abilities": abilities}
 
     def answer(question: Record) -> Record:
         if "facts" in question:

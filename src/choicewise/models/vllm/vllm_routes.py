@@ -55,7 +55,7 @@ _LISTED: Final = 2  # tokens of a place that a server lists at least: the forced
 _HALF: Final = math.log(0.5)  # nats above which a token is the likeliest one, whatever the others have
 
 
-class Able(NamedTuple):
+class Abilities(NamedTuple):
     """What an engine can be asked: its ``ways`` by name, those first that are better where they cost the same.
 
     ``block``: tokens of a block of its cache; ``longest``: tokens of a prompt and of what is generated after it
@@ -94,7 +94,7 @@ class Output(NamedTuple):
 class EngineRequest(NamedTuple):
     """``prompt`` (ids) and ``params``, the arguments of vLLM's ``SamplingParams``.
 
-    ``read`` gives the scores of each of ``parts`` from the output, or raises Unanswerable.  ``again``: what is asked
+    ``read`` gives the scores of each of ``parts`` from the output, or raises Unanswerable.  ``retry``: what is asked
     where the output has no rows, because the cache had the very rows that were wanted.
     """
 
@@ -102,12 +102,12 @@ class EngineRequest(NamedTuple):
     params: dict[str, Any]
     parts: list[Part]
     read: Callable[[Output], list[TokenScores]]
-    again: EngineRequest | None = None
+    retry: EngineRequest | None = None
 
 
 def served_trace(model: str, window: int | None) -> EngineRoute:
     """Trace replay at a server that takes ``window`` tokens; of ids beyond its vocabulary it says so itself."""
-    return EngineRoute(Able((TRACE,), BLOCK, window or 1 << 30, 1 << 30), model)
+    return EngineRoute(Abilities((TRACE,), BLOCK, window or 1 << 30, 1 << 30), model)
 
 
 def output_of(result: Any) -> Output:
@@ -148,20 +148,20 @@ def cost(way: str, context: int, continuation: int, block: int) -> int:
     return context - hit(context, block) + continuation - (way == TRACE)
 
 
-def way_of(span: Span, able: Able) -> str:
+def way_of(span: Span, abilities: Abilities) -> str:
     """How ``span`` is asked: by label ids if it is one token, else by the way that computes the fewest.
 
     It looks at one span alone, so that the same question is always asked in the same way.  A way that sends the whole
     span as a prompt needs room for a token that is generated after it.
     """
     context, count = len(span.context), len(span.continuation)
-    if count == 1 and PLACES in able.ways:
+    if count == 1 and PLACES in abilities.ways:
         return PLACES
-    ways = [way for way in able.ways if way not in (ROWS, PROMPTS) or context + count < able.longest]
-    return min(ways, key=lambda way: cost(way, context, count, able.block), default=PLACES)
+    ways = [way for way in abilities.ways if way not in (ROWS, PROMPTS) or context + count < abilities.longest]
+    return min(ways, key=lambda way: cost(way, context, count, abilities.block), default=PLACES)
 
 
-def objection(question: Question, able: Able) -> str | None:
+def objection(question: Question, abilities: Abilities) -> str | None:
     """Why ``question`` can't be asked; None where it can.
 
     vLLM cuts a trace that does not fit and says nothing of it, and a request that it refuses takes the answers of all
@@ -178,17 +178,17 @@ def objection(question: Question, able: Able) -> str | None:
         if not room:
             return "the continuation has no token, so that there is nothing to score"
         tokens = np.concatenate([tokens, question.continuation])
-    wrong = tokens[(tokens < 0) | (tokens >= able.vocabulary)]
+    wrong = tokens[(tokens < 0) | (tokens >= abilities.vocabulary)]
     if len(wrong):
-        return f"token {wrong[0]} is none of the model's {able.vocabulary}; its tokenizer belongs to another model"
+        return f"token {wrong[0]} is none of the model's {abilities.vocabulary}; its tokenizer belongs to another model"
     if isinstance(question, Mass):
-        known = int(np.searchsorted(question.members.ids, able.vocabulary))
+        known = int(np.searchsorted(question.members.ids, abilities.vocabulary))
         if not 0 < known <= MOST_MEMBERS:
             return f"the total probability of {known} tokens is asked for; vLLM is asked for {MOST_MEMBERS} at most"
-    if context + room > able.longest:
+    if context + room > abilities.longest:
         return (
-            f"{context} tokens of context and {room} more do not fit the {able.longest} that vLLM takes; name a wider"
-            " window, or a protocol with a shorter prompt"
+            f"{context} tokens of context and {room} more do not fit the {abilities.longest} that vLLM takes; name a"
+            " wider window, or a protocol with a shorter prompt"
         )
     return None
 
@@ -197,7 +197,7 @@ _Ordered = tuple[bytes, Node | None, list[tuple[int, Span]]]
 
 
 class EngineRoute(Route):
-    """Spans and masses by the cheapest way that ``able`` names.
+    """Spans and masses by the cheapest way that ``abilities`` names.
 
     Requests come in the order of the token tree, all options of a context together: the first one fills the blocks of
     the cache that the next ones read.
@@ -205,24 +205,24 @@ class EngineRoute(Route):
 
     supports = frozenset({Span, Mass})
 
-    def __init__(self, able: Able, model: str = "") -> None:
+    def __init__(self, abilities: Abilities, model: str = "") -> None:
         """``model``: its name at a server."""
         super().__init__(model)
-        self.able = able
-        longer = next((way for way in able.ways if way != PLACES), PLACES)
+        self.abilities = abilities
+        longer = next((way for way in abilities.ways if way != PLACES), PLACES)
         self.name = f"vLLM, {longer}"
         self.cost = COSTS[longer]
 
     def objection(self, question: Question) -> str | None:
         """As :func:`objection`."""
-        return objection(question, self.able)
+        return objection(question, self.abilities)
 
     def parts(self, question: Question) -> int:
         """Of a span by label ids as many as it has tokens, of a set one for each request."""
         if isinstance(question, Mass):
-            return math.ceil(len(question.members.known(self.able.vocabulary)) / MOST_IDS)
+            return math.ceil(len(question.members.known(self.abilities.vocabulary)) / MOST_IDS)
         assert isinstance(question, Span)
-        return len(question.continuation) if way_of(question, self.able) == PLACES else 1
+        return len(question.continuation) if way_of(question, self.abilities) == PLACES else 1
 
     def joined(self, question: Question, parts: Sequence[TokenScores]) -> TokenScores:
         """The tokens of a span one after another; of a set the likeliest member, and the log of the sum of all."""
@@ -243,7 +243,9 @@ class EngineRoute(Route):
         labels = list[tuple[int, Span | Mass]]()
         spans = defaultdict[tuple[bytes, bytes], list[tuple[int, Span]]](list)
         for index, question in questions:
-            if isinstance(question, Mass) or (isinstance(question, Span) and way_of(question, self.able) == PLACES):
+            if isinstance(question, Mass) or (
+                isinstance(question, Span) and way_of(question, self.abilities) == PLACES
+            ):
                 labels.append((index, question))
             elif isinstance(question, Span):
                 spans[question.context.tobytes(), question.continuation.tobytes()].append((index, question))
@@ -267,7 +269,7 @@ class EngineRoute(Route):
             pairs = [(part, [token]) for token in ids for part in node.tokens[token]]
             yield label_request(node.prefix, ids, [part for part, _ in pairs], [targets for _, targets in pairs])
         for members, parts in node.sets:
-            known = members.known(self.able.vocabulary).tolist()
+            known = members.known(self.abilities.vocabulary).tolist()
             for chunk in range(0, len(known), MOST_IDS):
                 ids = known[chunk : chunk + MOST_IDS]
                 own = [Part(part.question, chunk // MOST_IDS) for part in parts]
@@ -275,7 +277,7 @@ class EngineRoute(Route):
 
     def _whole(self, parts: list[Part], span: Span) -> EngineRequest:
         context, continuation = span.context.tolist(), span.continuation.tolist()
-        if (way := way_of(span, self.able)) == TRACE:
+        if (way := way_of(span, self.abilities)) == TRACE:
             return trace_request(context, continuation, parts)
         if way == ROWS:
             return rows_request(context, continuation, parts)
@@ -413,8 +415,8 @@ def rows_request(context: list[int], continuation: list[int], parts: list[Part],
 
     params = {**_GREEDY, "max_tokens": 1, "prompt_logprob_token_ids": [[token] for token in continuation]}
     params |= {"prompt_logprob_start": len(context) - 1, "skip_reading_prefix_cache": not cached}
-    again = rows_request(context, continuation, parts, cached=False) if cached else None
-    return EngineRequest([*context, *continuation], params, parts, read, again)
+    retry = rows_request(context, continuation, parts, cached=False) if cached else None
+    return EngineRequest([*context, *continuation], params, parts, read, retry)
 
 
 def prompt_request(context: list[int], continuation: list[int], parts: list[Part]) -> EngineRequest:

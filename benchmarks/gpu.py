@@ -84,15 +84,15 @@ def through_vllm(folder: Path, questions: int) -> dict[str, Any]:
             report = model.check(1)
             if number == 0:
                 found |= {"engine": asdict(model.facts), "self-check": asdict(report)}
-            ways = [way for way in model.able.ways if kind == "letters" or way != PLACES]
+            ways = [way for way in model.abilities.ways if kind == "letters" or way != PLACES]
             if number >= len(ways):
                 model.close()
                 break
             spans = [
-                Span(span.context % model.able.vocabulary, span.continuation % model.able.vocabulary)
+                Span(span.context % model.abilities.vocabulary, span.continuation % model.abilities.vocabulary)
                 for span in made(kind, questions)
             ]
-            route = EngineRoute(model.able._replace(ways=(ways[number],)))
+            route = EngineRoute(model.abilities._replace(ways=(ways[number],)))
             before, start = model.computed, time.perf_counter()
             answers = dict(model.ask(route, [*enumerate(spans)]))
             taken = time.perf_counter() - start

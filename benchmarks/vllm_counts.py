@@ -25,7 +25,7 @@ from choicewise.bundled import MODELS
 from choicewise.engine import build
 from choicewise.models.fake import HashModel
 from choicewise.models.local.tokenizer import HfTokenizer
-from choicewise.models.vllm.vllm_routes import PLACES, PROMPTS, ROWS, TRACE, Able, EngineRequest, EngineRoute, hit
+from choicewise.models.vllm.vllm_routes import PLACES, PROMPTS, ROWS, TRACE, Abilities, EngineRequest, EngineRoute, hit
 from choicewise.questions import Answers, Question, Span, TokenScores
 from choicewise.tokens.encode import PartwiseTokenizer
 
@@ -85,8 +85,8 @@ def counted(spans: Sequence[Span]) -> dict[str, Any]:
     """Tokens of the workload: unique, computed with blocks of 16 and 32, and as lm-evaluation-harness asks."""
     found: dict[str, Any] = {"continuations": len(spans), "unique": len(build(spans))}
     for block in (16, 32):
-        cache, able = Cache(block), Able((TRACE, ROWS, PLACES, PROMPTS), block, 1 << 20, 1 << 30)
-        requests: Iterator[EngineRequest] = EngineRoute(able).requests([*enumerate(spans)])
+        cache, abilities = Cache(block), Abilities((TRACE, ROWS, PLACES, PROMPTS), block, 1 << 20, 1 << 30)
+        requests: Iterator[EngineRequest] = EngineRoute(abilities).requests([*enumerate(spans)])
         found[f"blocks of {block}"] = sum(map(cache.computed, requests))
     # lm_eval/models/vllm_causallms.py: context and continuation as one prompt with prompt_logprobs, without the cache
     found["harness"] = sum(len(span.context) + len(span.continuation) for span in spans)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from choicewise.models.vllm.process import EngineDied, EngineFacts
-from choicewise.models.vllm.vllm_routes import MOST_IDS, PLACES, PROMPTS, ROWS, TRACE, Able, Output, hit, output_of
+from choicewise.models.vllm.vllm_routes import MOST_IDS, PLACES, PROMPTS, ROWS, TRACE, Abilities, Output, hit, output_of
 from choicewise.questions import Span, TokenScores
 
 WAYS = (TRACE, ROWS, PLACES, PROMPTS)
@@ -58,14 +58,14 @@ class FakeEngine:
         poison: int | None = None,
     ) -> None:
         self.options, self.dies, self.poison = dict(options), set(dies), poison
-        self.able = Able(tuple(ways), block, int(options["max_model_len"]), vocabulary)
+        self.abilities = Abilities(tuple(ways), block, int(options["max_model_len"]), vocabulary)
         self.prompts = list[list[int]]()
         self.batches = 0
         self._cache, self._sent = set[tuple[int, ...]](), deque[tuple[int, list[Any]]]()
 
     def facts(self) -> EngineFacts:
         """What it is."""
-        return EngineFacts("0.32.0", "cpu", "float32", self.able)
+        return EngineFacts("0.32.0", "cpu", "float32", self.abilities)
 
     def send(self, number: int, requests: Sequence[Any]) -> None:
         """Queue a batch."""
@@ -100,10 +100,10 @@ class FakeEngine:
         trace = params.get("trace_decode_token_ids")
         most = params.get("max_tokens", 16)
         if trace is not None:
-            most = min(len(trace), most, self.able.longest - len(prompt))
+            most = min(len(trace), most, self.abilities.longest - len(prompt))
         tokens, listed, finish = list[int](), list[Any](), "length"
         while len(tokens) < most:
-            row = logprobs([*prompt, *tokens], self.able.vocabulary)
+            row = logprobs([*prompt, *tokens], self.abilities.vocabulary)
             best = int(row.argmax())
             tokens.append(best if trace is None else trace[len(tokens)])
             listed.append(self._listed(row, tokens[-1], params))
@@ -130,7 +130,7 @@ class FakeEngine:
     def _prompt_logprobs(self, prompt: list[int], params: Mapping[str, Any], cached: int) -> list[Any] | None:
         if params.get("prompt_logprobs") is None:
             return None
-        rows = [logprobs(prompt[:at], self.able.vocabulary) for at in range(1, len(prompt))]
+        rows = [logprobs(prompt[:at], self.abilities.vocabulary) for at in range(1, len(prompt))]
         places = [
             None,
             *(self._listed(row, token, {"logprobs": 1}) for row, token in zip(rows, prompt[1:], strict=True)),
@@ -142,7 +142,7 @@ class FakeEngine:
         if (ids := params.get("prompt_logprob_token_ids")) is None or cached > params["prompt_logprob_start"]:
             return None
         start = params["prompt_logprob_start"]
-        rows = [logprobs(prompt[: start + at + 1], self.able.vocabulary)[wanted] for at, wanted in enumerate(ids)]
+        rows = [logprobs(prompt[: start + at + 1], self.abilities.vocabulary)[wanted] for at, wanted in enumerate(ids)]
         return np.asarray(rows, np.float32)
 
     def _validate(self, prompt: list[int], params: Mapping[str, Any]) -> None:
@@ -150,16 +150,16 @@ class FakeEngine:
         ids = params.get("prompt_logprob_token_ids")
         if not prompt or (self.poison is not None and self.poison in prompt):
             raise Refused("The decoder prompt cannot be empty")
-        if len(prompt) + 1 > self.able.longest:
+        if len(prompt) + 1 > self.abilities.longest:
             raise Refused("is longer than the maximum model length")
         if len(labels) > MOST_IDS or (labels and params.get("logprobs", len(labels)) != len(labels)):
             raise Refused("Requested logprob_token_ids of length")
-        if any(token >= self.able.vocabulary for token in [*prompt, *labels, *(trace or ())]):
+        if any(token >= self.abilities.vocabulary for token in [*prompt, *labels, *(trace or ())]):
             raise Refused("out-of-vocab token ids")
-        if trace is not None and (TRACE not in self.able.ways or not trace):
+        if trace is not None and (TRACE not in self.abilities.ways or not trace):
             raise Refused("trace replay is not enabled")
         if ids is not None and (
-            ROWS not in self.able.ways or len(ids) != len(prompt) - 1 - params["prompt_logprob_start"]
+            ROWS not in self.abilities.ways or len(ids) != len(prompt) - 1 - params["prompt_logprob_start"]
         ):
             raise Refused(f"has {len(ids)} rows")
         if any(type(token) is not int for token in [*prompt, *labels, *(trace or ())]):
@@ -171,7 +171,7 @@ class FakeEngine:
         return max(
             (
                 size
-                for size in range(0, hit(len(prompt), self.able.block) + 1, self.able.block)
+                for size in range(0, hit(len(prompt), self.abilities.block) + 1, self.abilities.block)
                 if self._has(prompt[:size])
             ),
             default=0,
@@ -181,5 +181,5 @@ class FakeEngine:
         return not tokens or tuple(tokens) in self._cache
 
     def _fill(self, tokens: list[int]) -> None:
-        block = self.able.block
+        block = self.abilities.block
         self._cache.update(tuple(tokens[:size]) for size in range(block, len(tokens) + 1, block))

@@ -36,9 +36,9 @@ from choicewise.board.records import (
 )
 from choicewise.board.runs import artefact_content, run_document, run_strip
 from choicewise.errors import UsageError
-from choicewise.page.again import Recipe, recipe
 from choicewise.page.embed import environment, static_text
 from choicewise.page.item_views import words
+from choicewise.page.reproduce import Recipe, recipe
 from choicewise.page.study import file_address
 from choicewise.protocols.protocol import parse_signature
 from choicewise.report.tables import plain

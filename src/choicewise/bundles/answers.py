@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 import choicewise
-from choicewise.bundles.bundle import ASKED, Bundle
+from choicewise.bundles.bundle import RUN, Bundle
 from choicewise.errors import DataError, StoreError
 from choicewise.questions import NOT_FIRST, UNKNOWN
 from choicewise.records import OBSERVATIONS, BlockRecord, EngineRecord, ImportRecord, ItemRow, ModelRecord
@@ -136,14 +136,14 @@ def write_run(bundle: Bundle, answers: Answered, out: str | Path, progress: Prog
     digest of the answers in place of one of weights.  Raises DataError where the answers are not as many as asked, and
     StoreError where ``out`` holds another run or the bundle is damaged.
     """
-    out, asked, scored = Path(out), bundle.asked, bundle.scored
+    out, asked, scored = Path(out), bundle.manifest, bundle.scored
     if len(answers.logprobs) != len(scored):
         raise DataError(
             f"{bundle.path} asks for {len(scored):,} log-probabilities, and there are {len(answers.logprobs):,}; give"
             " one for each of its scored tokens"
         )
     refuse_secret(str(out), "the folder of the run")
-    run = bundle.path / ASKED
+    run = bundle.path / RUN
     if damaged := damaged_blocks(run, asked.blocks):
         raise StoreError(f"{damaged[0].path} {damaged[0].reason}; fetch the bundle again from where it was made")
     numbers = [each for each in (answers.logprobs, answers.ranks, answers.totals, answers.greedy) if each is not None]
@@ -186,7 +186,7 @@ class _Filling:
     """Turns the observations of a block of the bundle into answered ones."""
 
     def __init__(self, bundle: Bundle, answers: Answered) -> None:
-        self._run, self._answers, self._starts = bundle.path / ASKED, answers, bundle.scored.starts
+        self._run, self._answers, self._starts = bundle.path / RUN, answers, bundle.scored.starts
         self._keys = pa.array(bundle.question_keys(), pa.string())
 
     def __call__(self, block: BlockRecord) -> pa.Table:

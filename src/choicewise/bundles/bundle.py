@@ -1,10 +1,10 @@
 """A bundle: the requests of an evaluation in tokens, frozen, so that any engine can answer them.
 
 A folder with three things in it.  ``requests.parquet``, a row a sequence, is all that an engine reads.  ``bundle.json``
-says what was asked with which tokenizer, and the digests.  ``asked`` is a run folder (:mod:`choicewise.store.folder`)
-in which every observation is still unanswered: answers fill it in, so that a run which is made of a bundle holds the
-same questions, prompts and protocols as one that a model here answered.  Its manifest has another name, so that nothing
-takes it for a run.
+says what was asked with which tokenizer, and the digests.  ``unanswered`` is a run folder
+(:mod:`choicewise.store.folder`) in which no observation is answered yet: answers fill it in, so that a run which is
+made of a bundle holds the same questions, prompts and protocols as one that a model here answered.  Its manifest has
+another name, so that nothing takes it for a run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "choicewise-requests"
 VERSION: Final = 1
-ROWS, ASKED, ASKED_MANIFEST = "requests.parquet", "asked", "asked.json"
+ROWS, RUN, RUN_MANIFEST = "requests.parquet", "unanswered", "unanswered.json"
 
 LOGPROB, RANK = "logprob", "rank"
 """What an engine is asked for: of every scored token its log-probability, and how many tokens are likelier."""
@@ -173,9 +173,9 @@ class Bundle:
         return {name: parse_signature(text) for name, text in self.record.protocols.items()}
 
     @cached_property
-    def asked(self) -> Manifest:
+    def manifest(self) -> Manifest:
         """The manifest of the run folder that answers fill in."""
-        return read_manifest(self.path / ASKED, ASKED_MANIFEST)
+        return read_manifest(self.path / RUN, RUN_MANIFEST)
 
     @cached_property
     def rows(self) -> pa.Table:
@@ -194,7 +194,7 @@ class Bundle:
     @cached_property
     def items(self) -> pa.Table:
         """The questions themselves, a row each (:data:`choicewise.records.ITEMS`)."""
-        return read_items(self.path / ASKED, self.asked)
+        return read_items(self.path / RUN, self.manifest)
 
     def ids(self, row: int) -> Ids:
         """The tokens of a row, int32 [tokens]."""
@@ -276,7 +276,7 @@ def open_bundle(path: str | Path) -> Bundle:
         record: BundleRecord = _reader().validate_json(exact_json(content))
     except (ValidationError, ValueError, RecursionError) as error:
         raise _damaged(f"{file} is damaged ({str(error).splitlines()[0]})") from error
-    for name in (ROWS, f"{ASKED}/{ASKED_MANIFEST}"):
+    for name in (ROWS, f"{RUN}/{RUN_MANIFEST}"):
         if reason := damage(path / name, record.files.get(name)):
             raise _damaged(f"{path / name} {reason}")
     bundle = Bundle(path, record)

@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 
 import choicewise
 from choicewise.bundles.bundle import (
-    ASKED,
-    ASKED_MANIFEST,
     LOGPROB,
     RANK,
     ROWS,
+    RUN,
+    RUN_MANIFEST,
     SCHEMA,
     Bundle,
     BundleRecord,
@@ -93,9 +93,9 @@ def write_bundle(
         (folder / _SPOOL).mkdir()
         noting = _Noting(own, _window(str(tokenizer), window), folder / _SPOOL)
         given = {"data": data, "protocols": protocols, "rendered": rendered, "progress": progress, **part}
-        asked = evaluate(model=noting, out=folder / ASKED, **given).manifest
-        move(folder / ASKED / MANIFEST, folder / ASKED / ASKED_MANIFEST)
-        remove(copy_of(folder / ASKED / MANIFEST))
+        asked = evaluate(model=noting, out=folder / RUN, **given).manifest
+        move(folder / RUN / MANIFEST, folder / RUN / RUN_MANIFEST)
+        remove(copy_of(folder / RUN / MANIFEST))
         missing = Counter[str]()
         counts = _write_rows(folder, asked, noting.calls, missing)
         remove(folder / _SPOOL)
@@ -112,7 +112,7 @@ def write_bundle(
             tokenizer=_record(str(tokenizer), own),
             unique_tokens=noting.unique,
             needs=_needs(asked.protocols),
-            files={name: file_record(folder / name) for name in (ROWS, f"{ASKED}/{ASKED_MANIFEST}")},
+            files={name: file_record(folder / name) for name in (ROWS, f"{RUN}/{RUN_MANIFEST}")},
             **counts,
         )
         write_record(folder, record)
@@ -189,7 +189,7 @@ def _write_rows(folder: Path, asked: Manifest, calls: int, missing: Counter[str]
 
     def tables() -> Iterator[pa.Table]:
         groups: dict[bytes, int] = {}
-        for number, askers in _askers(folder / ASKED, asked.blocks, folder / _SPOOL, calls, missing):
+        for number, askers in _askers(folder / RUN, asked.blocks, folder / _SPOOL, calls, missing):
             noted = pq.read_table(folder / _SPOOL / f"{number:06d}.parquet")
             table = pa.Table.from_pylist(list(_rows(noted, askers, groups)), schema=SCHEMA)
             lengths = table["input_ids"].combine_chunks().value_lengths().to_numpy()

@@ -189,7 +189,7 @@ def resuming_command(manifest: Manifest, folder: Path, protocols: Sequence[str])
 
     Says so on stderr where names are not known to be paths.
     """
-    from choicewise.page.again import run_line
+    from choicewise.page.reproduce import run_line
 
     if not manifest.job:
         tell("note: the run does not say where model and data lie; their names stand in its line for the paths")
@@ -205,7 +205,7 @@ def line_of(run: Path, manifest: Manifest) -> str:
 
 def selectors_of(run: Path, manifest: Manifest) -> list[str]:
     """What names the protocols of a run."""
-    from choicewise.page.again import selectors
+    from choicewise.page.reproduce import selectors
     from choicewise.results.run import asked_protocols
 
     if tasks := split_tasks(manifest.job.get("protocols", ()))[0]:

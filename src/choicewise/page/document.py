@@ -18,7 +18,6 @@ from choicewise import __version__
 from choicewise.errors import UsageError
 from choicewise.page import item_views, sections
 from choicewise.page import study as study_data
-from choicewise.page.again import recipe
 from choicewise.page.charts import along, bump, calibration, lanes, steps, strip
 from choicewise.page.charts import chain as chain_chart
 from choicewise.page.charts.steps import Trained
@@ -46,6 +45,7 @@ from choicewise.page.probabilities import (
     stated_probabilities,
     told,
 )
+from choicewise.page.reproduce import recipe
 from choicewise.page.sections import Order
 from choicewise.page.study import MOST_RUNS, Study, downloads, file_address, read_study
 from choicewise.report.findings import sentences

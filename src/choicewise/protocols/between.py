@@ -163,11 +163,11 @@ class Applied:
     @property
     def lines(self) -> list[str]:
         """What can't have a metric, a line for each metric and reason."""
-        told: dict[tuple[str, str], list[str]] = {}
+        grouped: dict[tuple[str, str], list[str]] = {}
         for metric, reasons in self.lacking.items():
             for name, reason in reasons.items():
-                told.setdefault((metric, reason), []).append(name)
-        return [f"no {metric} under {listed(names, NAMED)}: {reason}" for (metric, reason), names in told.items()]
+                grouped.setdefault((metric, reason), []).append(name)
+        return [f"no {metric} under {listed(names, NAMED)}: {reason}" for (metric, reason), names in grouped.items()]
 
 
 def apply_metrics(protocols: Mapping[str, Protocol], metrics: Sequence[str]) -> Applied:

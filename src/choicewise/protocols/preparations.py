@@ -152,7 +152,7 @@ def _with_passage(item: Item, passage: Callable[[str], str]) -> Item:
     return replace(item, fields={**item.fields, "passage": passage(item.fields.get("support", ""))})
 
 
-ASKED = "Which option correctly answers `question`?"
+INSTRUCTIONS = "Which option correctly answers `question`?"
 """The instructions of a question that is no decision; EvalScope 1.14.1, multi_choice_adapter.py."""
 
 
@@ -164,12 +164,11 @@ def _decision(
     """The item with the field ``state``, and its descriptions as texts.
 
     A state or a description that is a text stays as it is, others are written by ``state`` and ``described``; an empty
-    description is none.  A question of another
-    dataset is the state ``{"question": TEXT}`` with the instructions :data:`ASKED`.
+    description is none.  A question of another dataset is the state ``{"question": TEXT}`` with :data:`INSTRUCTIONS`.
     """
     whole, question = item.fields.get(STATE), item.question
     if whole is None:
-        whole, question = exact_json({"question": item.question}), ASKED
+        whole, question = exact_json({"question": item.question}), INSTRUCTIONS
     if not question.strip():
         raise DataError(
             f"item {item.id} has no instructions, whose line the layout would leave out; take the line out of the axis "
@@ -182,11 +181,11 @@ def _decision(
     except ValueError as error:
         raise DataError(f"item {item.id}: the field {STATE} or {DESCRIPTIONS} is no JSON ({error})") from error
     texts = [each if isinstance(each, str | None) else described(each) for each in own]
-    told = {
+    texts_of = {
         "state": value if isinstance(value, str) else state(value),
         DESCRIPTIONS: exact_json([each or None for each in texts]),
     }
-    return replace(item, question=question, fields={**item.fields, **told})
+    return replace(item, question=question, fields={**item.fields, **texts_of})
 
 
 def _decision_d1(item: Item) -> Item:

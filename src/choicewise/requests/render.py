@@ -343,14 +343,14 @@ def _descriptions(item: Item, options: int) -> list[str | None]:
     A text without content describes every option.
     """
     try:
-        told = json.loads(item.fields.get(DESCRIPTIONS, "[]"))
+        descriptions = json.loads(item.fields.get(DESCRIPTIONS, "[]"))
     except ValueError:
-        told = [item.fields[DESCRIPTIONS]] * options
-    if not (isinstance(told, list) and all(isinstance(each, str | None) for each in told)):
+        descriptions = [item.fields[DESCRIPTIONS]] * options
+    if not (isinstance(descriptions, list) and all(isinstance(each, str | None) for each in descriptions)):
         raise DataError(
             f"item {item.id} has descriptions that are no texts: use prepare=decision, or another of its kind"
         )
-    return [*told, *[None] * (options - len(told))][:options]
+    return [*descriptions, *[None] * (options - len(descriptions))][:options]
 
 
 def _set(protocol: Protocol, item: Item, question: str, options: Sequence[str]) -> dict[str, Any]:

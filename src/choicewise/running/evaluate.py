@@ -48,7 +48,7 @@ from choicewise.results.tables import Subject, places_of, read_item_table
 from choicewise.running.examples import asked_selectors, checked_shots, ways_without_examples, without_shots
 from choicewise.running.job import Job, job_of
 from choicewise.running.progress import PeriodicReport, Progress, ProgressReport
-from choicewise.running.shards import Deal, share_of
+from choicewise.running.shards import Assignment, share_of
 from choicewise.running.work import Stretch, Work, note_change, server_record
 from choicewise.running.workers import BlockResult, Executor, Parallel, Pool, Preparation, rows_of
 from choicewise.store.folder import BlockWriter, RunFolder, SpentMeter, check_folder, open_folder
@@ -174,18 +174,18 @@ def evaluate(
         unanswered, stretches = folder.unanswered(), list(work.stretches(folder))
         if share is not None and not folder.manifest.complete:  # whose part is known when all is prepared
             stretches = list(work.stretches())
-        deal = Deal(folder.observed(), share)
+        assignment = Assignment(folder.observed(), share)
         if stretches and not new:
             work.check(stretches)
         if stretches or unanswered:
             with pool.executor(Preparation(model, data, rendered, skip_bad_items), say or _silent) as answering:
                 if stretches:
-                    _observe(folder, answering, work, stretches, progress, deal)
+                    _observe(folder, answering, work, stretches, progress, assignment)
                     give_memory_back()
                 if unanswered:
                     (say or _silent)(_ask_unanswered(folder, answering, work, unanswered, progress))
             note_change(folder, model)
-        folder.finish(deal.record)
+        folder.finish(assignment.record)
     return open_run(out)
 
 
@@ -247,9 +247,14 @@ def _silent(line: str) -> None:
 
 
 def _observe(
-    folder: RunFolder, executor: Executor, work: Work, stretches: Sequence[Stretch], progress: Progress, deal: Deal
+    folder: RunFolder,
+    executor: Executor,
+    work: Work,
+    stretches: Sequence[Stretch],
+    progress: Progress,
+    assignment: Assignment,
 ) -> None:
-    """Have everything answered that the folder lacks, as far as it is dealt, and write what comes."""
+    """Have everything answered that the folder lacks, as far as it is assigned, and write what comes."""
     blocks = work.blocks(stretches)
     lacking = sum(block.work for block in blocks)
     unanswered = sum(len(block.items) * len(block.asks) for block in blocks)
@@ -257,7 +262,7 @@ def _observe(
     tracker, total = Tracker(executor, before), before + lacking
     reports, running = (
         PeriodicReport(lambda: progress(tracker.done, total)),
-        closing(executor.run(blocks, deal)),
+        closing(executor.run(blocks, assignment)),
     )
     with rare_collection(), reports as periodic, running as results:
         progress(tracker.done, total)
@@ -328,11 +333,11 @@ def _ask_unanswered(
     however it ends.
     """
     stretches = list(_stretches(folder, work, unanswered))
-    deal = Deal(folder.named(but=unanswered))
+    assignment = Assignment(folder.named(but=unanswered))
     asked = 0
     with _Answers(folder, executor, unanswered) as answers:
         progress(0, len(unanswered))
-        with closing(executor.run(work.blocks(stretches), deal)) as results:
+        with closing(executor.run(work.blocks(stretches), assignment)) as results:
             for result in results:
                 for observation in chain.from_iterable(map(rows_of, result.observations)):
                     asked += 1

@@ -82,14 +82,14 @@ def _of_array(environment: Mapping[str, str]) -> Share:
     return share
 
 
-class Dealt(NamedTuple):
+class Assigned(NamedTuple):
     """Of a block: whether the run asks anything new in it, and what is to be asked here, shard by shard."""
 
     new: bool
     shards: Sequence[Mapping[str, BlockQuestion]]
 
 
-class Deal:
+class Assignment:
     """What of each block is asked in this process: all that nobody asked before, or the part ``share`` of it.
 
     ``held``: what the folder holds already.  The whole run asks a question in the first block that has it, whoever
@@ -103,7 +103,7 @@ class Deal:
         self._digest = PlanDigest()
         self._shards = 0
 
-    def take(self, block: Block, shards: Sequence[Mapping[str, BlockQuestion]]) -> Dealt:
+    def take(self, block: Block, shards: Sequence[Mapping[str, BlockQuestion]]) -> Assigned:
         """What to ask of the next ``block``, whose questions, by key, are cut into ``shards``."""
         new = frozenset(self._named.without([key for shard in shards for key in shard]))
         self._named.add(new)
@@ -114,7 +114,7 @@ class Deal:
             own = [shard for number, shard in enumerate(asked, self._shards) if self.share.owns(number)]
             asked = [{key: shard[key] for key in self._held.without(list(shard))} for shard in own]
             self._shards += len(shards)
-        return Dealt(bool(new), [shard for shard in asked if shard])
+        return Assigned(bool(new), [shard for shard in asked if shard])
 
     @property
     def record(self) -> ShardRecord | None:

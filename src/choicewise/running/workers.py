@@ -24,7 +24,7 @@ from choicewise.requests.render import RenderedRequests
 from choicewise.requests.request import BlockQuestion, PreparedBlock
 from choicewise.running.observe import observe
 from choicewise.running.replica import DEATHS, Answered, Identity, Replica, ReplicaDied, process_replicas
-from choicewise.running.shards import Deal
+from choicewise.running.shards import Assignment
 from choicewise.store.folder import TokenCounter
 from choicewise.store.tables import make_table
 from choicewise.tokens.tokenizer import Tokenizer
@@ -111,11 +111,11 @@ class Executor(TokenCounter, Protocol):
     def selfcheck(self) -> SelfCheck | None:
         """The deepest self-check that was made so far; None before the first, and where there is none."""
 
-    def run(self, blocks: Sequence[Block], deal: Deal) -> Generator[BlockResult, None, None]:
+    def run(self, blocks: Sequence[Block], assignment: Assignment) -> Generator[BlockResult, None, None]:
         """One result per block; its observations are used up before the next result is taken.
 
-        Who takes no more results closes the generator, which ends all that is under way.  ``deal`` says what of a block
-        is asked.
+        Who takes no more results closes the generator, which ends all that is under way.  ``assignment`` says what of a
+        block is asked.
         """
 
     def observe(self, questions: Mapping[str, BlockQuestion]) -> Iterator[Observed]:
@@ -361,21 +361,21 @@ class _InProcess:
         """Input tokens to compute for all that was asked so far; None where they are not counted."""
         return self._model.planned
 
-    def run(self, blocks: Sequence[Block], deal: Deal) -> Generator[BlockResult, None, None]:
+    def run(self, blocks: Sequence[Block], assignment: Assignment) -> Generator[BlockResult, None, None]:
         """One result per block; the model is loaded while the first block is rendered."""
         if not blocks:
             return
-        with self.asked.ready(blocks, _tokens(self._model, deal)) as upcoming:
+        with self.asked.ready(blocks, _tokens(self._model, assignment)) as upcoming:
             self._model.check(0)
             for ready in upcoming:
                 prepared = ready.prepared
-                dealt = deal.take(ready.block, ready.shards)
-                self._model.check(prepared.deepest if dealt.new else 0)  # as if this process asked all of the run
+                assigned = assignment.take(ready.block, ready.shards)
+                self._model.check(prepared.deepest if assigned.new else 0)  # as if this process asked all of the run
                 rows = prepared.inputs, prepared.requests, prepared.spans
-                answers = self._answers(dealt.shards)
-                if deal.share is not None:  # a shard is written whole, so that a later one finds where it ends
-                    answers = (make_table(OBSERVATIONS, list(observe(self._model, each))) for each in dealt.shards)
-                sizes = [len(shard) for shard in dealt.shards]
+                answers = self._answers(assigned.shards)
+                if assignment.share is not None:  # a shard is written whole, so that a later one finds where it ends
+                    answers = (make_table(OBSERVATIONS, list(observe(self._model, each))) for each in assigned.shards)
+                sizes = [len(shard) for shard in assigned.shards]
                 yield BlockResult(ready.block, *rows, sum(sizes), answers, sizes)
 
     def observe(self, questions: Mapping[str, BlockQuestion]) -> Iterator[Observed]:
@@ -467,17 +467,17 @@ class _Distributed:
     _depth: int = 0
     _open: deque[_Open] = field(default_factory=deque)
 
-    def run(self, blocks: Sequence[Block], deal: Deal) -> Generator[BlockResult, None, None]:
+    def run(self, blocks: Sequence[Block], assignment: Assignment) -> Generator[BlockResult, None, None]:
         """One result per block, in their order; later blocks are prepared and answered meanwhile."""
         if not blocks:
             return
         self.pool.start()  # they load their models while the first block is prepared
-        with self.asked.ready(blocks, _tokens(self.asked.model, deal)) as upcoming:
-            while self._open or self._submit(upcoming.take(), deal):
+        with self.asked.ready(blocks, _tokens(self.asked.model, assignment)) as upcoming:
+            while self._open or self._submit(upcoming.take(), assignment):
                 block = self._open[0]
                 rows = block.ready.prepared
                 more = rows.inputs, rows.requests, rows.spans
-                yield BlockResult(block.ready.block, *more, block.questions, self._answers(block, upcoming, deal))
+                yield BlockResult(block.ready.block, *more, block.questions, self._answers(block, upcoming, assignment))
                 self._open.popleft()
 
     def observe(self, questions: Mapping[str, BlockQuestion]) -> Iterator[pa.Table]:
@@ -493,24 +493,24 @@ class _Distributed:
                     numbers.append(self._send(shard))
             yield from self._taken(numbers)
 
-    def _submit(self, ready: _Ready | None, deal: Deal) -> bool:
+    def _submit(self, ready: _Ready | None, assignment: Assignment) -> bool:
         """Send what is to be asked of a block, which counts as asked from now on; False without a block."""
         if ready is None:
             return False
-        dealt = deal.take(ready.block, ready.shards)
-        self._depth = max(self._depth, ready.prepared.deepest if dealt.new else 0)
-        self._open.append(_Open(ready, sum(map(len, dealt.shards)), deque(map(self._send, dealt.shards))))
+        assigned = assignment.take(ready.block, ready.shards)
+        self._depth = max(self._depth, ready.prepared.deepest if assigned.new else 0)
+        self._open.append(_Open(ready, sum(map(len, assigned.shards)), deque(map(self._send, assigned.shards))))
         return True
 
     def _send(self, shard: Mapping[str, BlockQuestion]) -> int:
         self._depth = max(self._depth, *(question.inputs for question in shard.values()))
         return self.pool.submit(Shard(shard, self._depth))
 
-    def _answers(self, block: _Open, upcoming: _Upcoming, deal: Deal) -> Iterator[pa.Table]:
+    def _answers(self, block: _Open, upcoming: _Upcoming, assignment: Assignment) -> Iterator[pa.Table]:
         while block.numbers:
             if self.pool.wants:
-                self._submit(upcoming.take(wait=False), deal)
-            yield from self._taken(block.numbers, in_order=deal.share is not None)
+                self._submit(upcoming.take(wait=False), assignment)
+            yield from self._taken(block.numbers, in_order=assignment.share is not None)
 
     def _taken(self, numbers: deque[int], in_order: bool = False) -> Iterator[pa.Table]:
         """The answers to some of ``numbers``, after waiting a moment where none is there."""
@@ -533,9 +533,9 @@ class _Distributed:
             self.selfcheck = replace(max(checks, key=lambda each: each.depth), noise=max(each.noise for each in checks))
 
 
-def _tokens(model: Model, deal: Deal) -> int | None:
+def _tokens(model: Model, assignment: Assignment) -> int | None:
     """How many unique tokens a shard has at least; of a server, too, where several processes share the blocks."""
-    return shard_tokens(model.device) or (None if deal.share is None else DEVICE_TOKENS)
+    return shard_tokens(model.device) or (None if assignment.share is None else DEVICE_TOKENS)
 
 
 class ReplicasLost(ModelError):

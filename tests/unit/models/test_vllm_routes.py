@@ -25,7 +25,7 @@ from choicewise.models.vllm.vllm_routes import (
     PROMPTS,
     ROWS,
     TRACE,
-    Able,
+    Abilities,
     EngineRequest,
     EngineRoute,
     Output,
@@ -76,18 +76,18 @@ def test_every_way_gives_the_true_numbers(spans: list[Span], ways: tuple[str, ..
         assert len(answers) == len(spans)
         for index, answer in answers.items():
             whole = PROMPTS if len(spans[index].continuation) > 1 else PLACES
-            ranked = spans[index].ranked and way_of(spans[index], asked.able) in (TRACE, whole)
+            ranked = spans[index].ranked and way_of(spans[index], asked.abilities) in (TRACE, whole)
             assert same(answer, true_scores(spans[index], V), ranked)
 
 
 def test_the_way_is_the_one_that_computes_least() -> None:
-    able = Able(WAYS, 16, 1000, V)
+    abilities = Abilities(WAYS, 16, 1000, V)
     for context, count in ((1, 1), (33, 2), (100, 7), (128, 30)):
         span = Span(ids(*[1] * context), ids(*[2] * count))
         least = min(cost(way, context, count, 16) for way in WAYS)
-        assert cost(way_of(span, able), context, count, 16) == least
-    assert way_of(Span(ids(*[1] * 10), ids(2, 3)), able) == TRACE
-    without = able._replace(ways=(PLACES, PROMPTS))
+        assert cost(way_of(span, abilities), context, count, 16) == least
+    assert way_of(Span(ids(*[1] * 10), ids(2, 3)), abilities) == TRACE
+    without = abilities._replace(ways=(PLACES, PROMPTS))
     assert way_of(Span(ids(*[1] * 500), ids(2, 3)), without) == PLACES  # 500 tokens anew, or two ends of a block
     assert way_of(Span(ids(*[1] * 10), ids(*[2] * 30)), without) == PROMPTS
     tight = Span(ids(*[1] * 10), ids(*[2] * 30))
@@ -99,7 +99,7 @@ def test_what_is_computed_is_what_the_rule_says(context: int, counts: list[int],
     """Of a cache that has the context: the first option computes all of it, the others the rest of a block."""
     engine = FakeEngine({"max_model_len": 100}, block=block)
     spans = [Span(ids(*[1] * context), ids(index + 2, *[2] * (count - 1))) for index, count in enumerate(counts)]
-    route = EngineRoute(engine.able)
+    route = EngineRoute(engine.abilities)
     requests = list(route.requests([*enumerate(spans)]))
     outputs = [vllm_routes.output_of(engine.generate(each.prompt, each.params)) for each in requests]
     spent = sum(output.computed for output in outputs)
@@ -108,7 +108,7 @@ def test_what_is_computed_is_what_the_rule_says(context: int, counts: list[int],
 
 def test_options_of_a_context_stand_together_in_the_order_of_the_tree() -> None:
     spans = [Span(ids(*context), ids(*option)) for option in ((5, 6), (7,), (8, 9)) for context in ((1, 2), (3,), (1,))]
-    requests = list(EngineRoute(Able(WAYS, 16, 100, V)).requests([*enumerate(spans)]))
+    requests = list(EngineRoute(Abilities(WAYS, 16, 100, V)).requests([*enumerate(spans)]))
     prompts = [tuple(each.prompt) for each in requests]
     assert prompts == sorted(prompts)
     assert sorted(part.question for each in requests for part in each.parts) == list(range(len(spans)))
@@ -266,14 +266,14 @@ BAD = [
 
 @pytest.mark.parametrize(("question", "reason"), BAD)
 def test_what_can_not_be_asked_is_named_and_sent_nowhere(question: Question, reason: str) -> None:
-    found = objection(question, Able(WAYS, 16, 50, V))
+    found = objection(question, Abilities(WAYS, 16, 50, V))
     assert found is not None
     assert reason in found
 
 
 def test_a_set_too_large_is_named() -> None:
     mass = Mass(ids(1), TokenSet(range(MOST_MEMBERS + 1)))
-    assert "tokens is asked for" in (objection(mass, Able(WAYS, 16, 50, 10**6)) or "")
+    assert "tokens is asked for" in (objection(mass, Abilities(WAYS, 16, 50, 10**6)) or "")
 
 
 def test_what_is_refused_alone_has_no_answer_and_the_others_do() -> None:

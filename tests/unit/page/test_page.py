@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 
 from choicewise import evaluate
 from choicewise.errors import StoreError, UsageError
-from choicewise.page.again import selectors
 from choicewise.page.charts import lanes as ladder_chart
 from choicewise.page.document import Content, document, inside_items, write_page
 from choicewise.page.embed import is_address
 from choicewise.page.item_views import Texts, index_items, item_detail, packed
+from choicewise.page.reproduce import selectors
 from choicewise.page.sections import pair_data, steps
 from choicewise.page.study import Study, make_study, pairs, read_study, turned
 from choicewise.protocols.catalogue import resolve

@@ -18,7 +18,7 @@ from choicewise.data.items import Item, draw_hash
 from choicewise.errors import StoreError, UsageError
 from choicewise.interchange.export import identity
 from choicewise.models.fake import HashModel
-from choicewise.page.again import run_line
+from choicewise.page.reproduce import run_line
 from choicewise.records import MANIFEST, Selection
 from choicewise.requests.blocks import list_sections, settled
 from choicewise.results.rows import chosen_part

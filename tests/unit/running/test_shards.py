@@ -24,7 +24,7 @@ from choicewise.running.doctor import examine
 from choicewise.running.job import job_of
 from choicewise.running.merge import MissingShards, merge, merge_all
 from choicewise.running.replica import Replica
-from choicewise.running.shards import Deal, Share, share_of
+from choicewise.running.shards import Assignment, Share, share_of
 from choicewise.running.sweep import sweep
 from choicewise.running.workers import ONE_PROCESS, Parallel, Pool
 from choicewise.store import tables
@@ -92,19 +92,19 @@ def test_every_question_is_asked_by_one_process_in_the_shard_of_a_single_one(
             for place, shard in enumerate(block)
         ]
 
-    def asked(deal: Deal) -> list[list[set[str]]]:
+    def asked(assignment: Assignment) -> list[list[set[str]]]:
         about = SimpleNamespace(place=("test", "s", 0, 1), asks=())
-        return [[set(shard) for shard in deal.take(about, cut(block)).shards] for block in blocks]  # type: ignore[arg-type]
+        return [[set(shard) for shard in assignment.take(about, cut(block)).shards] for block in blocks]  # type: ignore[arg-type]
 
-    whole = asked(Deal(Keys()))
-    deals = [Deal(Keys(), Share(number, of)) for number in range(1, of + 1)]
-    parts = [asked(deal) for deal in deals]
+    whole = asked(Assignment(Keys()))
+    deals = [Assignment(Keys(), Share(number, of)) for number in range(1, of + 1)]
+    parts = [asked(assignment) for assignment in deals]
     for place, shards in enumerate(whole):
         assert sorted(map(sorted, shards)) == sorted(sorted(shard) for part in parts for shard in part[place])
-    records = [deal.record for deal in deals]
+    records = [assignment.record for assignment in deals]
     assert {(record.plan, record.counts) for record in records if record} == {(records[0].plan, records[0].counts)}  # type: ignore[union-attr]
     held = Keys(key for shards in parts[0] for shard in shards for key in shard)
-    assert asked(Deal(held, Share(1, of))) == [[] for _ in blocks]
+    assert asked(Assignment(held, Share(1, of))) == [[] for _ in blocks]
 
 
 @pytest.mark.costly("ten shards")

@@ -27,7 +27,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Shard
 
 from choicewise.bundles.answers import Answered, write_run
-from choicewise.bundles.bundle import ASKED, Bundle, open_bundle
+from choicewise.bundles.bundle import RUN, Bundle, open_bundle
 from choicewise.errors import ModelError, StoreError, UsageError
 from choicewise.models.local.devices import LOGITS
 from choicewise.models.local.files import window_of
@@ -280,7 +280,7 @@ class InLoop:
 
 def _scalars(bundle: Bundle, metrics: Sequence[str]) -> dict[str, Protocol]:
     """The name of every scalar, and the protocol whose value it is; UsageError for a metric that nobody knows."""
-    run, scalars = Run(RunEvidence(bundle.path / ASKED, bundle.asked), bundle.protocols), dict[str, Protocol]()
+    run, scalars = Run(RunEvidence(bundle.path / RUN, bundle.manifest), bundle.protocols), dict[str, Protocol]()
     for name, protocol in bundle.protocols.items():
         if protocol.metric != "acc":
             scalars[f"choicewise/{name}/{protocol.metric}"] = protocol

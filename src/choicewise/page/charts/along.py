@@ -69,12 +69,12 @@ def shown_along(study: Study) -> list[Along]:
 
 def caption(values: Records) -> str:
     """How to read a chart of such values: it names what is drawn, and nothing else."""
-    told = ["Each thought is cut after these shares of its tokens and closed by the chat template's own text."]
+    sentences = ["Each thought is cut after these shares of its tokens and closed by the chat template's own text."]
     if any(record["kind"] == "point" and not math.isnan(record["low"]) for record in values):
-        told.append("Pale: 95 % intervals.")
+        sentences.append("Pale: 95 % intervals.")
     if any(record["kind"] == "chance" for record in values):
-        told.append("Dashed: what guessing gives.")
-    return " ".join(told)
+        sentences.append("Dashed: what guessing gives.")
+    return " ".join(sentences)
 
 
 def values(known: AlongThought) -> list[Record]:

@@ -288,6 +288,7 @@ def gpu(found: Mapping[str, Any]) -> str:
                     f"{work['flips']} flips"
                 )
         notes += [f"- {model}, {name}: {value:.2g} nats" for name, value in told.get("numbers", {}).items()]
+    notes += [f"- {remark}" for remark in found["remarks"]]
     return "\n".join([*lines, "", *notes, ""])
 
 

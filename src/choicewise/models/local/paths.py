@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from transformers import DynamicCache
 
 from choicewise.engine import Pack, Tree, build, next_pack, next_path
@@ -31,6 +31,8 @@ from choicewise.models.local.parallel import refuse_memory
 from choicewise.questions import Answers, Generation, Ids, Mass, SetSpan, Span, TokenScores
 
 _MASKED_TOKENS = 512  # packs with a dense mask cost the square of their length
+BLOCK = 128  # rows, and keys, that the compiled kernel visits or skips together
+COMPILED = 64  # kernels at most: one for each width of heads, scale and arithmetic, and for one block or several
 PAIRS = 2**24  # pack times path at most: after a very long path packs are short, so that masks do not outgrow the model
 
 _LESS = "use a smaller model, a narrower dtype, or a device with more memory"
@@ -168,7 +170,8 @@ class _FlexPass(TreePass):
 
         look = {"score_mod": None if softcap is None else capped, "block_mask": self.masks[kind]}
         shared = query.shape[1] != key.shape[1]
-        output = _kernel(query.device.type)(query, key, value, **look, scale=options.scaling, enable_gqa=shared)
+        ordered = (states.contiguous() for states in (query, key, value))  # another order in memory is another kernel
+        output = _kernel(query.device.type)(*ordered, **look, scale=options.scaling, enable_gqa=shared)
         return output.transpose(1, 2)
 
 
@@ -378,18 +381,49 @@ def out_of_memory(error: Exception) -> bool:
 
 
 def block_mask(tree: Tree, pack: Pack, reach: Reach, device: torch.device) -> BlockMask:
-    """Which keys (places of the pack) every row of the pack sees: itself and its ancestors within reach."""
-    nodes = pack.nodes()
-    rows = np.arange(pack.start, pack.stop, dtype=np.int32)
-    lowest = to_device(reach.lowest(tree.depth[rows]), device)
-    node, end, depth = (to_device(array, device) for array in (nodes, tree.end[nodes], tree.depth[nodes]))
-    start = pack.start
+    """Which keys (places of the pack) every row of the pack sees: itself and its ancestors within reach.
+
+    Blocks that no row sees, and those that all rows see whole, follow from where the keys' subtrees begin and end, so
+    that no array has a place for every pair.
+    """
+    nodes, count = pack.nodes(), pack.stop - pack.start
+    lowest = reach.lowest(tree.depth[pack.start : pack.stop])
+    node, end, depth = nodes - pack.start, tree.end[nodes] - pack.start, tree.depth[nodes]
 
     def visible(batch: Tensor, head: Tensor, row: Tensor, place: Tensor) -> Tensor:
-        row_node = row + start
-        return (node[place] <= row_node) & (row_node < end[place]) & (depth[place] >= lowest[row])
+        return (on_device[0][place] <= row) & (row < on_device[1][place]) & (on_device[2][place] >= on_device[3][row])
 
-    return create_block_mask(visible, None, None, len(rows), len(nodes), device=device)
+    on_device = [to_device(array.astype(np.int32), device) for array in (node, end, depth, lowest)]
+    blocks = -(-count // BLOCK), -(-len(nodes) // BLOCK)
+    first, last = np.maximum(node, 0), np.minimum(end, count)
+    of = np.arange(len(nodes)) // BLOCK
+    some, whole = (np.zeros((blocks[0] + 1, blocks[1]), dtype=np.int32) for _ in range(2))
+    for covered, begin, stop in (
+        (some, first // BLOCK, -(-last // BLOCK)),
+        (whole, -(-first // BLOCK), last // BLOCK),
+    ):
+        valid = begin < stop
+        np.add.at(covered, (begin[valid], of[valid]), 1)
+        np.add.at(covered, (stop[valid], of[valid]), -1)
+    seen, full = (covered.cumsum(axis=0)[:-1] >= least for covered, least in ((some, 1), (whole, BLOCK)))
+    deep, shallow = (_by_block(depth, ufunc) for ufunc in (np.maximum, np.minimum))
+    high, low = (_by_block(lowest, ufunc) for ufunc in (np.minimum, np.maximum))
+    seen &= deep >= high[:, None]
+    full &= shallow >= low[:, None]
+    partly = to_device(seen & ~full, device), to_device(full, device)
+    tables = [
+        table
+        for which in partly
+        for table in (
+            which.sum(1, dtype=torch.int32)[None, None],
+            which.int().argsort(dim=1, descending=True, stable=True).int()[None, None],
+        )
+    ]
+    return BlockMask.from_kv_blocks(*tables, BLOCK_SIZE=BLOCK, mask_mod=visible, seq_lengths=(count, len(nodes)))
+
+
+def _by_block(values: Ids, ufunc: np.ufunc) -> Ids:
+    return ufunc.reduceat(values, np.arange(0, len(values), BLOCK))
 
 
 def declared(config: Any) -> dict[str, Reach]:
@@ -414,7 +448,11 @@ def branches(tree: Tree) -> list[tuple[int, int]]:
 
 @cache
 def _kernel(device: str) -> Callable[..., Any]:
-    return torch.compile(flex_attention, dynamic=True) if device == "cuda" else flex_attention
+    if device != "cuda":
+        return flex_attention
+    # Beyond its limit the compiler goes on without a kernel, in memory for every pair: an error is better.
+    limits = torch._dynamo.config.patch(recompile_limit=COMPILED, fail_on_recompile_limit_hit=True)
+    return limits(torch.compile(flex_attention, dynamic=True))
 
 
 def _needed(begins: Ids, at: int, worth: float) -> list[int]:

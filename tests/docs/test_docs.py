@@ -104,7 +104,7 @@ def test_the_citation_file_says_what_the_package_says() -> None:
 
 def test_bytecode_is_written_whatever_the_environment_says() -> None:
     """Else every process compiles all that it imports."""
-    line = ["make", "--silent", "--eval", "shown: ; @echo [$$PYTHONDONTWRITEBYTECODE]", "shown"]
+    line = ["make", "--silent", "--no-print-directory", "--eval", "shown: ; @echo [$$PYTHONDONTWRITEBYTECODE]", "shown"]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     assert subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True).stdout == "[]\n"
 

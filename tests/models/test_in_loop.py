@@ -18,6 +18,7 @@ from choicewise.errors import ModelError, StoreError, UsageError
 from choicewise.integrations.training.callbacks import InLoopCallback
 from choicewise.integrations.training.in_loop import METRICS
 from choicewise.protocols.between import under_metrics
+from choicewise.results.sweep import run_folders
 from choicewise.results.signal import trainings
 
 MODEL = "bundled:merrow-bpe-512"
@@ -168,6 +169,8 @@ def test_steps_make_a_line(bundle: Bundle, tmp_path: Path) -> None:
         asks(model, 10)
     asks(model)
     assert asks.folder(21).is_dir()
+    asks(model, 100)
+    assert [run.name for run in run_folders([tmp_path])] == ["step0", "step10", "step20", "step21", "step100"]
     before = observed(asks.folder(10), bundle)
     with torch.no_grad():
         model.lm_head.weight.add_(torch.randn_like(model.lm_head.weight))

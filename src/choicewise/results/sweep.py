@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -351,12 +352,17 @@ def _nothing(folder: Path, sweep: Sweep) -> UsageError:
 
 
 def _within(folder: Path) -> list[Path]:
-    """The runs directly in a folder that is none itself."""
+    """The runs directly in a folder that is none itself; numbers in their names by size: step50 before step100."""
     if os.path.exists(folder / MANIFEST):
         return []
     with suppress(OSError):  # whoever opens the folder says what is wrong with it
-        return sorted(manifest.parent for manifest in folder.glob(f"*/{MANIFEST}"))
+        return sorted((manifest.parent for manifest in folder.glob(f"*/{MANIFEST}")), key=_by_number)
     return []
+
+
+def _by_number(run: Path) -> list[tuple[str, int, str]]:
+    parts = re.findall(r"(\D*)(\d*)", run.name)
+    return [(text, int(digits or -1), digits) for text, digits in parts]
 
 
 def _sweep(folder: Path) -> tuple[Path, Sweep] | None:

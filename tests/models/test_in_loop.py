@@ -18,8 +18,8 @@ from choicewise.errors import ModelError, StoreError, UsageError
 from choicewise.integrations.training.callbacks import InLoopCallback
 from choicewise.integrations.training.in_loop import METRICS
 from choicewise.protocols.between import under_metrics
-from choicewise.results.sweep import run_folders
 from choicewise.results.signal import trainings
+from choicewise.results.sweep import run_folders
 
 MODEL = "bundled:merrow-bpe-512"
 HOW: dict[str, Any] = {"data": "bundled:merrowick", "subjects": ["food"], "limit": 3}

@@ -436,6 +436,49 @@ class Conclusion:
         return Span(context.astype(np.int32), self.span.continuation, self.span.gold)
 
 
+@dataclass(frozen=True, slots=True)
+class TypedQuestion:
+    """A question about a state, as a decision endpoint takes it.
+
+    ``kind``: ``choice`` (one of several options), ``noul`` (yes or no) or ``score`` (levels in their order).
+    ``state``: a JSON text, in quotes where the state is a string; the order of its keys is part of the question.
+    ``names``: the options as they are called, the levels' texts, or ``yes`` and ``no``.  ``descriptions``: of each a
+    JSON text, None where it has none.
+    """
+
+    kind: str
+    state: str
+    instructions: str
+    names: tuple[str, ...]
+    descriptions: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """The probability that a decision endpoint gives to option ``option`` of ``asked``.
+
+    Its answer has one entry: the option's place as token, the log of its probability among the options, its rank.
+    ``gold`` as in :class:`~choicewise.questions.Span`.
+    """
+
+    asked: TypedQuestion
+    option: int
+    gold: bool | None = None
+
+    inputs = 0
+    """Input tokens: the endpoint alone knows."""
+
+    @property
+    def key(self) -> str:
+        """32 hex digits: the same option of the same question has the same key."""
+        asked = self.asked
+        parts = (asked.kind, asked.state, asked.instructions, *asked.names, *map(repr, asked.descriptions))
+        text = "\0".join(f"{len(part)}:{part}" for part in parts).encode(errors="surrogatepass")
+        return question_key(
+            b"decision", np.frombuffer(text, np.uint8).astype(np.int32), np.asarray([self.option], np.int32)
+        )
+
+
 class Ended(NamedTuple):
     """How a generation ended.
 
@@ -465,6 +508,7 @@ class TokenScores:
     ``at_most``: whether ``logprobs`` are upper bounds, because the true ones are not given.
     ``missing``: why there is no answer (:meth:`unanswered`).
     ``ended``: how a generation ended; None where nobody says.
+    ``exchange``: what was sent to a decision endpoint and what it said (:mod:`choicewise.models.decisions`), JSON.
     """
 
     tokens: Ids
@@ -475,6 +519,7 @@ class TokenScores:
     at_most: bool = False
     missing: str | None = None
     ended: Ended | None = None
+    exchange: str | None = None
 
     @classmethod
     def unanswered(cls, reason: str, tokens: npt.ArrayLike = ()) -> TokenScores:
@@ -531,13 +576,17 @@ def question_key(kind: bytes, context: Ids, rest: Ids) -> str:
     return digest.hexdigest()
 
 
-Question = Span | Mass | Generation | MaskedLoss | Cosine | Blanks | Rendition | SetSpan
+Question = Span | Mass | Generation | MaskedLoss | Cosine | Blanks | Rendition | SetSpan | Decision
 """Every kind has a ``key`` (32 hex digits, the same for the same question) and ``inputs`` (a number of tokens)."""
 
 CAUSAL_KINDS: frozenset[type] = frozenset({Span, Mass, Generation, Sampling, MaskedLoss, Cosine, SetSpan})
 """What a causal language model ``supports``."""
 
-KINDS: frozenset[type] = CAUSAL_KINDS | {Blanks, Rendition}  # what a model ``supports`` that answers everything
+KINDS: frozenset[type] = CAUSAL_KINDS | {
+    Blanks,
+    Rendition,
+    Decision,
+}  # what a model ``supports`` that answers everything
 
 Answers = Iterator[tuple[int, TokenScores]]
 """(index of a question among those asked, its answer), as answers become available."""

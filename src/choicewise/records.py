@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from typing import Annotated, Any, NamedTuple, Self, get_type_hints
 
 import numpy as np
@@ -37,7 +36,7 @@ SWEEP_VERSION = 1
 
 LATER = (
     *("token_count", "greedy", "at_most", "missing"),
-    *("finish", "raw", "opened", "thought", "generated_tokens", "thought_tokens", "forced"),
+    *("finish", "raw", "opened", "thought", "generated_tokens", "thought_tokens", "forced", "exchange"),
 )
 """Columns that files of earlier versions lack; there they are null."""
 
@@ -122,6 +121,9 @@ class ObservationRow(NamedTuple):
     ends; ``thought``, the one that a server gives apart; ``generated_tokens`` and ``thought_tokens``, as many as a
     server counts; ``forced``, whether the thought was closed at its limit.  Of a choice that is scored along a thought:
     ``thought_tokens``, how many tokens of it come before.
+
+    Of the first option of a question that a decision endpoint was asked: ``exchange``, an object of JSON with what was
+    sent and what came, byte for byte (:class:`choicewise.models.decisions.decision_model.Exchange`).
     """
 
     key: Text
@@ -143,6 +145,7 @@ class ObservationRow(NamedTuple):
     generated_tokens: Annotated[int | None, pa.int32()] = None
     thought_tokens: Annotated[int | None, pa.int32()] = None
     forced: Annotated[bool | None, pa.bool_()] = None
+    exchange: TextOrNull = None
 
 
 ITEMS, REQUESTS, SPANS, OBSERVATIONS = (
@@ -150,68 +153,6 @@ ITEMS, REQUESTS, SPANS, OBSERVATIONS = (
     for row in (ItemRow, RequestRow, SpanRow, ObservationRow)
 )
 """One column per field of the row, of the type in the field's annotation."""
-
-
-class Remedy(StrEnum):
-    """What repairs a fault.  Nothing that was observed is ever deleted: it is set aside, under ``damaged/``."""
-
-    put_back = "put back"
-    """The copy of the file takes its place."""
-    ask_again = "ask again"
-    """The block is set aside, and the run's own line asks again what it held."""
-    write_again = "write again"
-    """The item table is written again from the data, as the run's own line does, the summary from the observations."""
-    copy = "copy"
-    """What a link names takes the place of the link."""
-    set_aside = "set aside"
-    remove = "remove"
-    by_hand = "by hand"
-    """Only a person can: the problem says what to do."""
-    none = "none"
-    """It does no harm: nothing depends on it, or the next run mends it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """``kind`` in a word or two; ``path``: where, relative to the folder; ``problem`` in words.
-
-    ``block``: the name of the block that it makes useless, empty where it makes none so.
-    """
-
-    kind: str
-    path: str
-    problem: str
-    remedy: Remedy
-    block: str = ""
-
-    @property
-    def harmful(self) -> bool:
-        """Whether it is damage, and not only worth saying."""
-        return self.remedy is not Remedy.none
-
-
-@dataclass(slots=True)
-class Examined:
-    """What an examination of the ``folder`` of a run, or of several, came to.
-
-    ``state``: complete, not complete, running (another process writes to it; then nothing else is said), lost (no
-    manifest can be read).  ``blocks``: how many there are, and ``items``: how many places they are about.
-    ``line``: what asks again what was lost.  ``done``: what was repaired, a line each.
-    """
-
-    folder: str
-    state: str
-    faults: list[Fault] = field(default_factory=list)
-    blocks: int = 0
-    items: int = 0
-    unanswered: int = 0
-    line: str = ""
-    done: list[str] = field(default_factory=list)
-
-    @property
-    def harmed(self) -> list[Fault]:
-        """The faults that are damage."""
-        return [fault for fault in self.faults if fault.harmful]
 
 
 ALLOWED = 0.01
@@ -403,6 +344,30 @@ class EngineRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class EndpointRecord:
+    """What was found of a decision endpoint that is asked in a ``dialect``.
+
+    ``repeated``: questions that were sent twice; ``flips``: those of them with another likeliest option then; ``mean``
+    and ``most``: by how much the probability of an option differed.  ``doubts``: what its answers to the probe speak
+    against, in words.
+    """
+
+    dialect: str
+    repeated: int = 0
+    flips: int = 0
+    mean: float = 0.0
+    most: float = 0.0
+    doubts: tuple[str, ...] = ()
+
+    def __add__(self, other: EndpointRecord) -> EndpointRecord:
+        number = self.repeated + other.repeated
+        mean = (self.mean * self.repeated + other.mean * other.repeated) / max(number, 1)
+        doubts = tuple(dict.fromkeys([*self.doubts, *other.doubts]))
+        flips, most = self.flips + other.flips, max(self.most, other.most)
+        return EndpointRecord(self.dialect, number, flips, mean, most, doubts)
+
+
+@dataclass(frozen=True, slots=True)
 class ServerRecord:
     """The server behind which the model answered, as its probe before the first question saw it.
 
@@ -411,6 +376,7 @@ class ServerRecord:
     log-probabilities (nats) of the probe's texts, by text, and ``noise``: how far two answers to the same question
     differ at most (nats).  ``changed``: what the same probe found to be otherwise after the last question, in words;
     empty where it found nothing.  ``named``: what its answers call the model, where that is another name than asked.
+    ``endpoint``: of a decision endpoint.
     """
 
     model: str
@@ -422,6 +388,7 @@ class ServerRecord:
     noise: float = 0.0
     changed: str = ""
     named: str = ""
+    endpoint: EndpointRecord | None = None
 
     def differences(self, now: ServerRecord) -> list[str]:
         """What ``now`` is otherwise than here, in words: what is asked, and answers that differ by more than noise."""
@@ -526,12 +493,13 @@ class Manifest:
         if self.shard is None:
             del content["shard"]
         for part, names in NEW_FIELDS.items():
-            own = content[part]
-            content[part] = {name: value for name, value in own.items() if name not in names or value not in (None, {})}
+            if (own := content[part]) is not None:
+                kept = {name: value for name, value in own.items() if name not in names or value not in (None, {})}
+                content[part] = kept
         return content
 
 
-NEW_FIELDS = {"selection": ("sample", "seed", "drawn_from")}
+NEW_FIELDS = {"selection": ("sample", "seed", "drawn_from"), "server": ("endpoint",)}
 """By part of a manifest the fields that earlier versions did not write; left out where they say nothing."""
 
 

@@ -27,12 +27,13 @@ NAME = "hash"
 
 @dataclass(frozen=True)
 class Received:
-    """A request: headers have their names in lower case, ``body`` is None without one."""
+    """A request: headers have their names in lower case, ``body`` is None without one; ``content`` is its bytes."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     body: JSON | None
+    content: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Handler(BaseHTTPRequestHandler):
         world = self.world
         content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        request = Received(self.command, self.path, headers, json.loads(content) if content else None)
+        request = Received(self.command, self.path, headers, json.loads(content) if content else None, content)
         with world.lock:
             world.requests.append(request)
             world.at_once += 1

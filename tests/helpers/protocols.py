@@ -27,9 +27,13 @@ def mmlu_protocol(**axes: Any) -> Protocol:
 
 
 def entries_for_mmlu() -> list[Entry]:
-    """The entries under which any model can be asked MMLU: its own, and those for every dataset; chats not."""
+    """The entries under which any model can be asked MMLU: its own, and those for every dataset.
+
+    Chats are none of them, nor entries that also ask questions of yes or no, or with levels.
+    """
     headlines = [(known, next(iter(known.protocols.values()))) for known in entries()]
-    return [known for known, own in headlines if own.benchmark in ("any", "mmlu") and own.chat == "none"]
+    plain = [(known, own) for known, own in headlines if own.benchmark in ("any", "mmlu") and own.chat == "none"]
+    return [known for known, _ in plain if {each.kind for each in known.protocols.values()} <= {"any", "choice"}]
 
 
 def requests(

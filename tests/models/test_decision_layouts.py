@@ -72,8 +72,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("decisions")
     shutil.copytree(MODEL, folder / "chatty")
     (folder / "chatty" / "chat_template.jinja").write_text(CHATML)
-    recipes = {name: protocol for name, protocol in resolve("decision").items() if not name.endswith(":noul")}
-    del recipes["decision/vllm-02cc9cd5"]
+    recipes = {
+        name: protocol
+        for name, protocol in resolve("decision").items()
+        if protocol.chat != "none" and protocol.kind != "noul"
+    }
     data = Dataset("isles", {"test": (*CHOICES, *SCORES)})
     return evaluate(model=folder / "chatty", data=data, protocols=recipes, out=folder / "run")
 

@@ -101,7 +101,7 @@ ONE_IMPORTER = {
     *("interchange/logs/harness_samples.py", "interchange/write/harness_names.py", "interchange/write/paper.py"),
     *("interchange/write/tables.py", "models/fake.py", "models/local/attention.py", "models/local/paths.py"),
     *("models/server/generation_routes.py", "models/server/next_token_routes.py", "models/server/probe.py"),
-    "models/server/server_model.py",
+    *("models/server/server_model.py", "models/decisions/answers.py", "models/decisions/decision_model.py"),
     *("models/vllm/engine_model.py", "models/vllm/process.py"),
     *("page/sections.py", "report/explain.py", "report/extractors.py", "report/several.py", "report/twins.py"),
     *("running/doctor.py", "running/fetch.py", "running/merge.py", "running/plan.py", "scoring/extract.py"),

@@ -19,10 +19,10 @@ import pytest
 
 from choicewise import Run, evaluate, open_run
 from choicewise.errors import StoreError
-from choicewise.records import Examined, Remedy
 from choicewise.results.summary import summarize
 from choicewise.running.doctor import examine_runs
 from choicewise.running.job import LONGEST, folder_name, free_name
+from choicewise.store.faults import Examined, Remedy
 from choicewise.store.folder import RunFolder, read_manifest, write_manifest
 from choicewise.store.tables import read_blocks
 from choicewise.util.files import locked

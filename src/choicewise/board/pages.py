@@ -41,7 +41,7 @@ from choicewise.page.item_views import words
 from choicewise.page.reproduce import Recipe, recipe
 from choicewise.page.study import file_address
 from choicewise.protocols.protocol import parse_signature
-from choicewise.report.tables import plain
+from choicewise.report.tables import plain, shown_value
 from choicewise.results.compare import published
 from choicewise.results.rows import WARNINGS
 from choicewise.util.files import disk_errors, write_text
@@ -345,7 +345,7 @@ def cell_markup(
         "<td",
         ' class="guessed"' if guess else "",
         f' data-value="{row.value:.6g}" data-warnings="{" ".join(row.diagnosis.warnings)}"' if sortable else "",
-        f"><b>{percent(row.value) if row.share else plain(row.value)}</b>",
+        f"><b>{shown_value(row, percent if row.share else plain)}</b>",
         f'<sup><span class="only-read"> warnings </span>{letters}</sup>' if letters else "",
         f"<small>{interval(row.ci_low, row.ci_high, plain)}</small>" if not row.share else "",
         "" if math.isnan(row.ci_low) or not row.share else bar(row.ci_low, row.ci_high, column.chance),

@@ -92,7 +92,7 @@ _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/-]{0,99}", re.ASCII)
 
 
 def _has_revision(name: str) -> bool:
-    return "/" in name and not name.startswith(("server:", "/", "."))
+    return "/" in name and not name.startswith(("server:", "decisions:", "/", "."))
 
 
 def _known_model(text: str) -> str:

@@ -12,7 +12,7 @@ from choicewise.cli import options, terminal
 from choicewise.cli.commands import Command
 from choicewise.cli.options import Part, Tasks, grouped
 from choicewise.cli.terminal import print_json, show_download, tell
-from choicewise.errors import ModelError, UsageError
+from choicewise.errors import DataError, ModelError, UsageError
 from choicewise.util.text import counted
 
 if TYPE_CHECKING:
@@ -224,7 +224,10 @@ def _print(
             positions = section.positions(0, len(section.items))
             for request in source.requests(section.subject, section.items, positions):
                 if not isinstance(request, Refusal):
-                    print_json({**rendered_line(request, recipe.reading), "protocol": name}, indent=None)
+                    try:
+                        print_json({**rendered_line(request, recipe.reading), "protocol": name}, indent=None)
+                    except DataError as reason:  # of a run it is a missing item, whatever becomes of bad ones
+                        left_out.setdefault(name, []).append(reason.message)
                 elif job.on_bad_item == "error":
                     raise request.reason
                 else:

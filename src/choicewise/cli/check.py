@@ -281,10 +281,16 @@ def show_server(measured: dict[str, Any]) -> None:
         "plausible": measured["plausible"]["text"],
         "asked by": server["route"] or "nothing: no way of asking gives right numbers",
     }
+    if endpoint := server["endpoint"]:
+        facts = {name: facts[name] for name in ("server", "model", "asked by")}
+        facts["answers"] = f"a probability of the probe differs by {measured['difference']:.2g} when it is asked again"
+        facts["long states"] = "; ".join(endpoint["doubts"]) or "their end is read"
     width = max(map(len, facts))
     show(*(f"{name:<{width}}  {value}" for name, value in facts.items()), "")
     print_parts(
-        [
+        []
+        if endpoint
+        else [
             titled(
                 "ways of asking that were tried, best first",
                 _table("way of asking", _trials(measured)),

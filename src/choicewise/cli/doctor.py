@@ -16,7 +16,8 @@ from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
     from choicewise.data.dataset import Dataset
-    from choicewise.records import Examined, Manifest
+    from choicewise.records import Manifest
+    from choicewise.store.faults import Examined
 
 
 LACKING, DAMAGED = 7, 8

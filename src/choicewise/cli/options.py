@@ -251,8 +251,8 @@ ModelName = Annotated[
     typer.Option(
         "--model",
         help="A model folder, a name on the Hub (ORG/NAME@REVISION), one that is bundled (bundled:merrow-bpe-2048), one"
-        " that vLLM computes (vllm:NAME), one behind a server (server:http://HOST:PORT/v1#NAME), or fake:hash,"
-        " fake:oracle, fake:anti-oracle.",
+        " that vLLM computes (vllm:NAME), one behind a server (server:http://HOST:PORT/v1#NAME), a decision"
+        " endpoint (decisions:https://HOST/v1#NAME,dialect=openai), or fake:hash, fake:oracle, fake:anti-oracle.",
     ),
 ]
 Data = Annotated[
@@ -432,6 +432,11 @@ def refuse_foreign(model: str, tokenizer: str | None = None, window: int | None 
 
         address = ServerAddress.parse(model)  # before anything is written that would repeat a secret in it
         refuse_without_use(f"{address} is computed by its server and has", **local)
+    elif model.startswith("decisions:"):
+        from choicewise.models.decisions.endpoint_name import EndpointName
+
+        endpoint = EndpointName.parse(model).address
+        refuse_without_use(f"{endpoint} is an endpoint and has", tokenizer=tokenizer, window=window, **local)
     elif model.startswith("vllm:"):
         from choicewise.models.vllm.engine_name import EngineName
 

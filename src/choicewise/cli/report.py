@@ -131,6 +131,10 @@ class Views:
         bool,
         typer.Option("--signal", help="Show which protocols tell checkpoints apart best, by signal and noise."),
     ] = False
+    endpoint: Annotated[
+        bool,
+        typer.Option("--endpoint", help="Show what a decision endpoint said beside its probabilities, and repeats."),
+    ] = False
     distribution: Annotated[
         bool, typer.Option("--distribution", help="Show how often each choice would be chosen, and the fit to people.")
     ] = False
@@ -300,6 +304,10 @@ def _tell_state(runs: Sequence[Run] | Sequence[Summary]) -> None:
     from choicewise.store.shards import not_complete
 
     for run in runs:
+        if run.manifest.server is not None and (endpoint := run.manifest.server.endpoint) is not None:
+            from choicewise.report.endpoint import repeats_line
+
+            tell(f"note: {repeats_line(endpoint)}; more: {command_line('report', run.folder, '--endpoint')}")
         if not run.manifest.complete:
             tell(not_complete(run.folder, run.manifest))
         tell(*(f"note: {line}" for line in refused_lines(run.manifest.refused)))
@@ -437,6 +445,21 @@ def _show_signal(runs: Sequence[Summary], views: Views, output: options.Output) 
         tell("every protocol: --all")
 
 
+def _show_endpoint(runs: Sequence[Run], views: Views, output: options.Output) -> None:
+    from choicewise.report.endpoint import endpoint_tables
+    from choicewise.results.endpoint import endpoint_summary
+
+    shown = [(run, endpoint_summary(run)) for run in runs]
+    if output.json:
+        known = [(run, each) for run, each in shown if each is not None]
+        print_json(
+            [{"run": str(run.folder), "model": run.manifest.model.name, **each.as_json()} for run, each in known]
+        )
+        return
+    for run, each in shown:
+        print_parts(endpoint_tables(str(run.folder), each))
+
+
 def _show_distribution(runs: Sequence[Run], views: Views, output: options.Output) -> None:
     from choicewise.report.comparison import distribution_table
     from choicewise.results.multiverse import distributions
@@ -454,6 +477,7 @@ VIEWS = {
     "along": View(_show_along),
     "audit": View(_show_audit, summaries=True, lists=True),
     "signal": View(_show_signal, summaries=True, lists=True),
+    "endpoint": View(_show_endpoint),
     "distribution": View(_show_distribution),
 }
 """Option → what it shows; the option itself is a field of :class:`Views`."""

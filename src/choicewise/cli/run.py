@@ -74,7 +74,7 @@ def run(
     there.
     """
     copies = {name: value for name, value in spread.given.items() if name != "shard"}
-    loading.refuse_foreign(model, **(copies if model.startswith("server:") else {}))
+    loading.refuse_foreign(model, **(copies if model.startswith(("server:", "decisions:")) else {}))
     if dry_run:
         options.refuse_without_use(
             "--dry-run counts what is asked first and has", **spread.given, all=output.every, ids=output.ids
@@ -487,6 +487,8 @@ def token_savings(spent: Spent) -> str:
     """How many input tokens were asked and how many computed; of a server with how many requests."""
     fewer = f"{spent.tokens_asked / max(spent.tokens_computed, 1):.1f} × fewer"
     if spent.requests:
+        if not spent.tokens_asked:
+            return f"{spent.requests:,} requests; the endpoint counts {spent.tokens_computed:,} input tokens"
         asked = f"asked {spent.tokens_asked:,} tokens in {spent.requests:,} requests"
         known = f": {fewer}" if spent.tokens_computed < spent.tokens_asked else ", as it says nothing of its cache"
         return f"{asked}; the server computed {spent.tokens_computed:,} at most{known}"

@@ -18,6 +18,7 @@ from typing import Any, Final
 from choicewise.data.files import Number, Row, spell, text
 from choicewise.data.items import Item
 from choicewise.errors import NoAnswer, UnusableRow
+from choicewise.questions import TypedQuestion
 from choicewise.util.jsonio import exact_json
 
 KINDS: Final = ("choice", "noul", "score")
@@ -40,6 +41,30 @@ _LINES: Final = ("question", "expected")
 def kind_of(item: Item) -> str:
     """The type of an item's question; a question of any other dataset is a choice."""
     return item.fields.get(KIND, "choice")
+
+
+def typed_text(asked: TypedQuestion) -> str:
+    """``asked`` as JSON, without a model: the body of System One, ``{"state", "questions": {"q": ...}}``.
+
+    The options are keys, so that no two of them may have one name.
+    """
+    own = [None if each is None else json.loads(each) for each in asked.descriptions]
+    question: dict[str, Any] = {"type": asked.kind, "instructions": asked.instructions}
+    if asked.kind == "noul":
+        described = {NOUL[name]: each for name, each in zip(asked.names, own, strict=True) if each is not None}
+        question |= {"criteria": described} if described else {}
+    else:
+        question["criteria"] = dict(zip(asked.names, own, strict=True)) if asked.kind == "choice" else [*asked.names]
+    return exact_json({"state": json.loads(asked.state), "questions": {"q": question}})
+
+
+def read_typed(body: str) -> TypedQuestion:
+    """The question that :func:`typed_text` wrote."""
+    whole = json.loads(body)
+    question = whole["questions"]["q"]
+    names, own = _options(question["type"], question.get("criteria"))
+    described = tuple(None if each is None else exact_json(each) for each in own)
+    return TypedQuestion(question["type"], exact_json(whole["state"]), question["instructions"], names, described)
 
 
 def is_decisions(row: Mapping[str, Any]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from choicewise.errors import UnusableRow
+from choicewise.errors import DataError, UnusableRow
 
 _NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})  # the further fields of an item that has none
 BLANK: Final = "_"  # stands among the fields for a blank in the question that the choices fill, as in WinoGrande
@@ -94,6 +95,32 @@ def duplicate_choices(item: Item) -> bool:
     return len(set(item.choices)) < len(item.choices)
 
 
+PEOPLE: Final = "human_counts"
+"""The field of an item with how many people chose each choice, or their shares: a JSON list in the choices' order."""
+
+
+def people_counts(item: str, text: str, choices: int) -> list[float]:
+    """What ``text``, the field :data:`PEOPLE` of the ``item`` of that id, says of each of so many ``choices``.
+
+    Raises DataError naming the item where it is no list of as many counts, or of shares that sum to 1.
+    """
+    where = f"item {item}: {PEOPLE} is {text[:60]!r}"
+    try:
+        counts = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{where}, which is no JSON list; write one count per choice, as in [3, 7]") from error
+    numbers: list[Any] = counts if isinstance(counts, list) else [None]
+    if not all(type(number) in (int, float) and math.isfinite(number) and number >= 0 for number in numbers):
+        raise DataError(f"{where}; it must be a list of counts, none below 0, as in [3, 7]")
+    if len(counts) != choices:
+        raise DataError(f"{where}: {len(counts)} counts for {choices} choices; give one count per choice")
+    total = math.fsum(counts)
+    shares = max(counts) <= 1 and not all(float(count).is_integer() for count in counts)
+    if shares and abs(total - 1) > _ROUNDED:
+        raise DataError(f"{where}, which looks like shares and sums to {total:.4g}, not 1; correct it, or give counts")
+    return [float(count) for count in counts]
+
+
 class Single(NamedTuple):
     """The same question with one right choice: its text, and the texts of all its choices where the source has them."""
 
@@ -135,6 +162,10 @@ def categories_of(subjects: Collection[str]) -> dict[str, dict[str, list[str]]]:
         for category, subcategories in mmlu_categories().items()
     }
     return {category: subcategories for category, subcategories in present.items() if subcategories}
+
+
+_ROUNDED: Final = 1e-3 + 1e-9
+"""By how much the shares of people may miss a sum of 1."""
 
 
 @dataclass(slots=True)

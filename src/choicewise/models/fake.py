@@ -23,6 +23,7 @@ from choicewise.questions import (
     Answers,
     Blanks,
     Cosine,
+    Decision,
     Ended,
     Generation,
     Ids,
@@ -77,6 +78,8 @@ class _Fake(ABC):
                     yield index, self._generate(question)
                 case Cosine():
                     yield index, Cosine.answer(self._cosine(question))
+                case Decision():
+                    yield index, self._decide(question)
                 case _:
                     yield index, self._score(question)
 
@@ -88,6 +91,9 @@ class _Fake(ABC):
 
     @abstractmethod
     def _cosine(self, question: Cosine) -> float: ...
+
+    @abstractmethod
+    def _decide(self, question: Decision) -> TokenScores: ...
 
 
 class HashModel(_Fake):
@@ -142,6 +148,15 @@ class HashModel(_Fake):
         digest = hashlib.shake_256(self._seed + question.key.encode()).digest(8)
         return int.from_bytes(digest, "little") / 2**63 - 1
 
+    def _decide(self, question: Decision) -> TokenScores:
+        """Shares drawn from a hash of the whole question, with their sum 1."""
+        first, option = Decision(question.asked, 0), question.option
+        count = len(question.asked.names)
+        digest = hashlib.shake_256(self._seed + first.key.encode()).digest(2 * count)
+        weights = np.square(1 + np.frombuffer(digest, dtype="<u2").astype(np.int64))
+        rank = np.count_nonzero(weights > weights[option])
+        return TokenScores.of([option], [math.log(weights[option] / weights.sum())], [rank])
+
     def _after(self, context: Ids) -> Any:
         """The hash of a text, which can be continued."""
         return hashlib.shake_256(self._seed + self._bytes(context))
@@ -188,6 +203,10 @@ class Oracle(_Fake):
         nats = UNSURE if question.gold is None else SURE if question.gold == self._prefers else REFUSED
         tokens = question.members.ids[:1] if isinstance(question, Mass) else question.continuation
         return TokenScores.of(tokens, [nats] * len(tokens), [int(nats != SURE)] * len(tokens))
+
+    def _decide(self, question: Decision) -> TokenScores:
+        nats = UNSURE if question.gold is None else SURE if question.gold == self._prefers else REFUSED
+        return TokenScores.of([question.option], [nats], [int(nats != SURE)])
 
     def _generate(self, generation: Generation) -> TokenScores:
         """The preferred answer's tokens, up to limit and stops; none where no answer is named."""

@@ -15,6 +15,8 @@ from typing import Any, Final
 from choicewise.bundled import MODELS, PREFIX, bundled_folder
 from choicewise.data.hub import MODEL, Download, HubName, Snapshot, hub_name, open_snapshot, refuse_page
 from choicewise.errors import ChoicewiseError, ModelError, install_line
+from choicewise.models.decisions.endpoint_name import PREFIX as ENDPOINT
+from choicewise.models.decisions.endpoint_name import EndpointName
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.models.local import parallel
 from choicewise.models.local.devices import is_follower, ranks
@@ -65,8 +67,10 @@ def load_model(
     ``server:URL#NAME`` is what a server at that address calls ``NAME``; ``tokenizer`` names the tokenizer of that
     (:mod:`choicewise.models.server.server_model`), and ``window`` counts input tokens as of any model.
     ``vllm:MODEL,OPTION=VALUE,...`` is a folder or a name on the Hub that vLLM computes here, with options of its engine
-    (:mod:`choicewise.models.vllm.engine_model`); of the arguments it takes dtype, window and batch_tokens.  ``say``
-    gets a line now and then while a server is waited for, from any thread, and where an adapter names another model.
+    (:mod:`choicewise.models.vllm.engine_model`); of the arguments it takes dtype, window and batch_tokens.
+    ``decisions:URL#NAME,OPTION=VALUE,...`` is a decision endpoint
+    (:mod:`choicewise.models.decisions.decision_model`), which takes none of the arguments.  ``say`` gets a line now
+    and then while a server is waited for, from any thread, and where an adapter names another model.
 
     Where there is no such folder, ``ORG/NAME[@REVISION]`` is the model of that name on the Hub: its safetensors,
     tokenizer and configuration are downloaded, of which ``progress`` hears; without it a terminal shows bars.  The
@@ -83,21 +87,33 @@ def load_model(
         fake = kind()
         fake.recipe = Recipe(name)
         return fake
-    if name.startswith(SERVED):
+    foreign: dict[str, object] = {"dtype": dtype, "device": device, "window": window, "adapter": adapter}
+    foreign |= {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code, "batch_tokens": batch_tokens}
+    foreign |= {"rung": None if rung == "auto" else rung}
+    if name.startswith((SERVED, ENDPOINT)):
         for package in ("httpx2", "stamina"):
             if find_spec(package) is None:
                 raise ModelError(
                     f"a model behind a server needs httpx2 and stamina ({package} is missing);"
                     f" run: {install_line('server')}"
                 )
+    if name.startswith(ENDPOINT):
+        wanted = EndpointName.parse(name)
+        if useless := [option for option, value in foreign.items() if value]:
+            raise ModelError(
+                f"{wanted.address} is an endpoint and has no use for {' and '.join(useless)}; leave it out"
+            )
+        from choicewise.models.decisions.decision_model import DecisionModel
+
+        return DecisionModel(wanted, say=say or _silent)
+    if name.startswith(SERVED):
         from choicewise.models.server.server_model import ServerModel
 
         address = ServerAddress.parse(name)
         return ServerModel(address, tokenizer=tokenizer, window=window, progress=progress, say=say or _silent)
     if name.startswith(ENGINE):
-        foreign = {"device": device, "adapter": adapter, "tokenizer": tokenizer, "trust_remote_code": trust_remote_code}
-        foreign |= {"rung": None if rung == "auto" else rung}
-        if useless := [option for option, value in foreign.items() if value]:
+        own = ("dtype", "window", "batch_tokens")
+        if useless := [option for option, value in foreign.items() if value and option not in own]:
             raise ModelError(f"{name} is computed by vLLM and has no use for {' and '.join(useless)}; leave it out")
         return _engine_model(name, progress, dtype=dtype, window=window, batch_tokens=batch_tokens, say=say or _silent)
     if tokenizer is not None:

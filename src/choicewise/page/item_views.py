@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.page.study import MOST_RUNS, ShownRun, Study
-from choicewise.report.tables import reasons_told
+from choicewise.report.tables import plain, reasons_told
 from choicewise.results.explain import AskedPrompt, Explanation, ItemDecision, ScoredContinuation, explain_items
 from choicewise.results.rows import COUNTS, SERIOUS, WARNINGS, Row
 from choicewise.results.run import open_run
@@ -82,6 +82,7 @@ ADVICE = {
     "gold-constant": "Shuffle the options of the data: the tie rule makes this number.",
     "position": "A preference for places may be in the number. Take permuted options, or score the answers' texts.",
     "length": "Longer or shorter answers score better whatever they say. Take a score that is divided by length.",
+    "rounded": "Report the two bounds, and TV distance or the Brier score, which rounding hardly moves.",
     "mass": "The model would rather write something else than a label. Take a protocol that scores the answers' texts.",
     "near-ties": "Run the model in float32.",
     "label/text": "Labels and texts decide differently here. Report both.",
@@ -139,7 +140,8 @@ def words(row: Row) -> str:
     unused = [f"does not show {', '.join(row.unused)}"] if row.unused else []
     told = ("unlisted answers" * bool(row.unlisted), "cut answers" * bool(row.cut))
     causes = " and ".join(filter(None, (*told, "rounding" * bool(row.noise and not row.cut))))
-    rounding = [f"{interval(row.low, row.high)} by {causes or 'rounding'}"] if row.low < row.high else []
+    ends = interval(row.low, row.high, None if row.share else plain)
+    rounding = [f"{ends} by {causes or 'rounding'}"] if row.low < row.high else []
     return ", ".join([*row.diagnosis.warnings, *unused, *row.counts, *rounding])
 
 

@@ -17,7 +17,7 @@ from choicewise.protocols.between import under_metrics
 from choicewise.protocols.metrics import CHAIN, METRICS
 from choicewise.protocols.protocol import RENDERED, Protocol
 from choicewise.report.brief import LETTERS, TEXTS
-from choicewise.report.tables import letter_notes, plain
+from choicewise.report.tables import letter_notes, plain, shown_value
 from choicewise.results.headline import headline
 from choicewise.results.reliability import chain, reliability_tables
 from choicewise.results.rows import Row
@@ -207,7 +207,7 @@ def _metric_table(metric: str, rows: Sequence[Row]) -> MetricTable:
         every.append(("group", "", [row.subject for row in ordered]))
     unit, pooled = METRICS[metric].unit, METRICS[metric].pooled
     every += [
-        (unit or "value", "number", [plain(row.value) for row in ordered]),
+        (unit or "value", "number", [shown_value(row, plain) for row in ordered]),
         ("95 % interval", "number", [bounds(row) for row in ordered]),
         ("items", "number", [f"{row.n:,}" for row in ordered]),
         ("uniform", "number", ["" if pooled else _known(row.chance) for row in ordered]),

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from importlib.resources import files
+from typing import Any
 
 from choicewise.data.decisions import DESCRIPTIONS, NOUL, STATE, kind_of
 from choicewise.data.files import read_list
@@ -166,26 +167,39 @@ def _decision(
     A state or a description that is a text stays as it is, others are written by ``state`` and ``described``; an empty
     description is none.  A question of another dataset is the state ``{"question": TEXT}`` with :data:`INSTRUCTIONS`.
     """
-    whole, question = item.fields.get(STATE), item.question
-    if whole is None:
-        whole, question = exact_json({"question": item.question}), INSTRUCTIONS
+    value, question, own = _stated(item)
     if not question.strip():
         raise DataError(
             f"item {item.id} has no instructions, whose line the layout would leave out; take the line out of the axis "
             "question, or skip bad items"
         )
-    if kind_of(item) == "noul" and item.choices != tuple(NOUL):
-        raise DataError(f"item {item.id} is a noul with the choices {list(item.choices)}; they must be yes and no")
-    try:
-        value, own = json.loads(whole), json.loads(item.fields.get(DESCRIPTIONS, "[]"))
-    except ValueError as error:
-        raise DataError(f"item {item.id}: the field {STATE} or {DESCRIPTIONS} is no JSON ({error})") from error
     texts = [each if isinstance(each, str | None) else described(each) for each in own]
     texts_of = {
         "state": value if isinstance(value, str) else state(value),
         DESCRIPTIONS: exact_json([each or None for each in texts]),
     }
     return replace(item, question=question, fields={**item.fields, **texts_of})
+
+
+def _decision_endpoint(item: Item) -> Item:
+    """The item with the field ``state`` as JSON, a text in quotes; its descriptions stay the JSON that they are."""
+    value, question, own = _stated(item)
+    return replace(
+        item, question=question, fields={**item.fields, "state": exact_json(value), DESCRIPTIONS: exact_json(own)}
+    )
+
+
+def _stated(item: Item) -> tuple[Any, str, list[Any]]:
+    """State, instructions and descriptions; of a question of another dataset as :func:`_decision` says."""
+    whole, question = item.fields.get(STATE), item.question
+    if whole is None:
+        whole, question = exact_json({"question": item.question}), INSTRUCTIONS
+    if kind_of(item) == "noul" and item.choices != tuple(NOUL):
+        raise DataError(f"item {item.id} is a noul with the choices {list(item.choices)}; they must be yes and no")
+    try:
+        return json.loads(whole), question, json.loads(item.fields.get(DESCRIPTIONS, "[]"))
+    except ValueError as error:
+        raise DataError(f"item {item.id}: the field {STATE} or {DESCRIPTIONS} is no JSON ({error})") from error
 
 
 def _decision_d1(item: Item) -> Item:
@@ -257,6 +271,8 @@ PREPARATIONS: Mapping[str, Preparation] = {
     "decision-d1": _decision_d1,
     # SGLang 0.5.23, prompt_format_version 1: JSON without spaces
     "decision-compact": partial(_decision, state=_compact_json, described=_compact_json),
+    # for reading decision, which sends JSON
+    "decision-endpoint": _decision_endpoint,
 }
 """Every preparation; a preparation whose source changes gets a second name."""
 
@@ -360,7 +376,9 @@ SHOWS: Mapping[str, tuple[str, ...]] = {
         ("activity_label", "ctx_a", "ctx_b"),
     ),
     "copa": ("asks_for",),
-    **dict.fromkeys(("decision", "decision-str", "decision-d1", "decision-compact"), (STATE, DESCRIPTIONS)),
+    **dict.fromkeys(
+        ("decision", "decision-str", "decision-d1", "decision-compact", "decision-endpoint"), (STATE, DESCRIPTIONS)
+    ),
     **dict.fromkeys(("sciq", "sciq-v0"), ("support",)),
     **dict.fromkeys(("race", "race-v0"), ("article", "problems")),
 }

@@ -15,7 +15,18 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from choicewise.errors import ProtocolError
-from choicewise.questions import Blanks, Cosine, Generation, MaskedLoss, Mass, Rendition, Sampling, SetSpan, Span
+from choicewise.questions import (
+    Blanks,
+    Cosine,
+    Decision,
+    Generation,
+    MaskedLoss,
+    Mass,
+    Rendition,
+    Sampling,
+    SetSpan,
+    Span,
+)
 
 Order = tuple[int, ...]  # for every label the option that stands under it
 MOST = 4  # options at most that are shown in every order: there are 24 of 4, and 120 of 5
@@ -208,6 +219,17 @@ READINGS: Mapping[str, Reading] = {
         ("none",),
         needs=(Cosine,),
         family="embeddings",
+    ),
+    "decision": Reading(
+        "log of the probability that a decision endpoint gives to the option; continuation is what the option is "
+        "called, proposal describes it, question is the instructions",
+        ("sum",),
+        needs=(Decision,),
+        takes=frozenset(),
+        fits=("refuse",),
+        boundaries=("joint",),
+        one_likelihood=True,
+        family="decisions",
     ),
 }
 """Every reading by the name it has on the axis ``reading``."""

@@ -10,7 +10,7 @@ from textwrap import shorten
 
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.findings import gaps, lead_sentences
-from choicewise.report.tables import IN_SHORT, by_metric, described, letter_notes, plain, raised
+from choicewise.report.tables import IN_SHORT, by_metric, described, letter_notes, plain, raised, shown_value
 from choicewise.results.compare import published
 from choicewise.results.finding import Reversal, enough, finding, guess
 from choicewise.results.headline import Matrix, headline, matrix
@@ -277,9 +277,9 @@ def _metrics(numbers: Mapping[str, Sequence[Row]], most: int) -> Iterator[str]:
     shown = [*numbers.items()][: most if len(numbers) <= most else most - 1]
     width = max(map(len, numbers))
     for metric, rows in shown:
-        known = [row for row in rows if not math.isnan(row.value)]
+        known = [row for row in rows if not (math.isnan(row.value) or row.open)]
         first = _stands_for(rows)
-        line = f"  {metric:<{width}}  {plain(first.value)}"
+        line = f"  {metric:<{width}}  {shown_value(first, plain)}"
         line += "" if math.isnan(first.ci_low) else f"  [{interval(first.ci_low, first.ci_high, plain)}]"
         line += f" {METRICS[metric].unit}" if METRICS[metric].unit else ""
         more = [f"  {short(first.protocol.split('@')[0], _WORD)}"]

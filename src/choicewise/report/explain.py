@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from choicewise.protocols.readings import READINGS
+from choicewise.report.endpoint import exchange_lines
 from choicewise.report.tables import console
 from choicewise.results.explain import AskedPrompt, Explanation, ItemDecision, ScoredContinuation
 from choicewise.results.measurement import UNLISTED
@@ -150,6 +151,8 @@ def _block(prompts: list[AskedPrompt], explanation: Explanation, lines: int, wid
         if place + 1 == len(prompts) or ends[place] != ends[place + 1]:
             yield from (Text(f"  {line}") for line in ends[place])
         yield from (Text(f"  ! {warning}") for warning in _warnings(asked))
+        if asked.exchange is not None:
+            yield from (Text(f"  {line}") for line in exchange_lines(asked.exchange))
         generated = [quoted(each.generated) for each in asked.scored if each.generated is not None]
         if generated:
             more = f" and {len(generated) - 1} more" if len(generated) > 1 else ""
@@ -325,6 +328,8 @@ def _asked(asked: AskedPrompt) -> Iterator[str]:
     yield ", ".join([f"reading {asked.reading}, boundary {asked.boundary}", *map(safe, asked.notes)])
     if asked.context is not None:
         yield from (_RULE, *visible(asked.context).split("\n"), _RULE)
+    if asked.exchange is not None:
+        yield from exchange_lines(asked.exchange)
     context: str | None = None
     for scored, *nulls in asked.beside:
         if scored.context is not None and scored.context != context:

@@ -42,6 +42,7 @@ IN_SHORT = {
     "position": "some positions are predicted too often",
     "permutation": "answers depend on the order of the options",
     "length": "scores follow length",
+    "rounded": "the endpoint rounds its probabilities",
     "mass": "labels hold little probability",
     "near-ties": "undecided numerically",
     "label/text": "letters and texts decide differently",
@@ -280,6 +281,12 @@ def table(*columns: str) -> Table:
     return empty
 
 
+def shown_value(row: Row, spelled: Callable[[float], str]) -> str:
+    """The value of a row, or the bounds of one that rounding leaves open."""
+    low, high = (spelled(end) if math.isfinite(end) else "not identified" for end in (row.low, row.high))
+    return f"{low} – {high}" if row.open else spelled(row.value)
+
+
 def plain(number: float) -> str:
     """A number that is no share of 1: with three decimals, from 10 on with two, below 0.1 with four, or as a power."""
     size = abs(number)
@@ -419,9 +426,7 @@ def _notes(averages: Sequence[Average]) -> list[str]:
 
 def _cell(part: PartValue, normalised: bool) -> str:
     best = part.best
-    if best is None:
-        return "-"
-    return percent(best.value) + (f" ({percent(best.raw)})" if normalised else "")
+    return "-" if best is None else percent(best.value) + (f" ({percent(best.raw)})" if normalised else "")
 
 
 def _scored(part: PartValue) -> str:
@@ -431,7 +436,7 @@ def _scored(part: PartValue) -> str:
 _NARROW = 140  # with fewer columns a row of a report has its ids and warnings under its name
 _NAME, _RANKED = 34, 13  # columns that a table of ranks gives to the name of a row, and to a value with its rank
 
-_TEXT = ("protocol", "group", "metric", "warnings", "ids", "model", "axis")
+_TEXT = ("protocol", "group", "metric", "warnings", "ids", "model", "axis", "doubt")
 
 
 def _by_run(rows: Sequence[Row], ids: bool = False) -> Iterable[tuple[tuple[str, str], list[Row]]]:
@@ -493,7 +498,7 @@ def _cells(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, int | None]]
     for row in rows:
         name = f"{row.protocol} {row.subject}" if grouped else row.protocol
         name += f" ({row.selection or 'all'})" if parts else ""
-        cells.setdefault(name, {})[row.model] = (row.value, row.rank)
+        cells.setdefault(name, {})[row.model] = (math.nan if row.open else row.value, row.rank)
     return cells
 
 
@@ -508,9 +513,9 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, ids: bool, width:
         "protocol": [safe(row.protocol) for row in rows],
         "group": [safe(row.subject) for row in rows],
         "metric": [row.metric for row in rows],
-        value: [spelled(row.value) for row in rows],
+        value: [shown_value(row, spelled) for row in rows],
         "95 % interval": [interval(row.ci_low, row.ci_high, spelled) for row in rows],
-        "numeric": [(interval(row.low, row.high) if row.low < row.high or _unbounded(row) else "") for row in rows],
+        "numeric": [interval(row.low, row.high, spelled) if _ranged(row) else "" for row in rows],
         "uniform": ["" if row.share else plain(row.chance) for row in rows],
         "if calibrated": ["" if row.share else plain(row.calibrated) for row in rows],
         "n": [str(row.n) for row in rows],
@@ -564,9 +569,12 @@ def _stacked(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
     return {"protocol": names, **numbers}
 
 
-def _unbounded(row: Row) -> bool:
-    """Whether what rounding does to the value is not known."""
+def _unbounded(row: Row) -> bool:  # what rounding does to the value is not known
     return row.n > 0 and (math.isnan(row.low) or (row.answers is not None and not row.cut))
+
+
+def _ranged(row: Row) -> bool:
+    return row.low < row.high or _unbounded(row)
 
 
 def _warnings(row: Row) -> list[str]:

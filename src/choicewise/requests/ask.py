@@ -5,6 +5,7 @@ A form is what is asked about scored tokens: a span, the model's own loss, blank
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,15 +13,18 @@ from itertools import combinations
 
 import numpy as np
 
-from choicewise.errors import ModelError, ProtocolError
+from choicewise.data.decisions import DESCRIPTIONS, kind_of, read_typed, typed_text
+from choicewise.errors import DataError, ModelError, ProtocolError, UnusableRow
 from choicewise.protocols.protocol import COUNTING, Protocol
 from choicewise.questions import (
     Blanks,
     Cosine,
+    Decision,
     MaskedLoss,
     Rendition,
     SetSpan,
     Span,
+    TypedQuestion,
 )
 from choicewise.requests.generated import AlongAsker, ChainOfThoughtAsker, GenerateAsker, refused_inside
 from choicewise.requests.request import (
@@ -48,6 +52,7 @@ from choicewise.tokens.boundary import (
 )
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer, common_prefix
+from choicewise.util.jsonio import exact_json
 
 OTHER_TEXT = "a token straddles the end of the context or of the null context, so that they have other text scored"
 _EMPTY = "an empty choice has no hidden state of its own to compare"
@@ -320,6 +325,68 @@ class _EmbeddingAsker(Asker):
                 prompt.add_span(item.id, (choice, 0), cosine, continuation=text, choice=asked)
 
 
+class _DecisionAsker(Asker):
+    """A typed question per request: the context is its JSON, the continuations are the names of its options."""
+
+    def texts(self, request: Request) -> list[ChoiceGroup]:
+        return [one_context(request, typed_text(_typed(request)))]
+
+    def ask(self, prompt: PromptRows, fitted: Sequence[FittedRequest]) -> None:
+        for each in fitted:
+            request, item = each.request, each.request.item
+            try:
+                asked = _typed(request)
+            except DataError as reason:
+                prompt.block.refuse(prompt.protocol, item, reason.message)
+                continue
+            prompt.add_request(replace(each, context=typed_text(asked)))
+            for choice, name in enumerate(request.continuations):
+                prompt.add_span(
+                    item.id, (choice, 0), Decision(asked, choice, choice in request.gold), continuation=name
+                )
+
+
+def _typed(request: Request) -> TypedQuestion:
+    """What is asked; DataError for options that can't be told apart, or with two descriptions.
+
+    A request that was rendered elsewhere is the text itself.
+    """
+    item, names = request.item, request.continuations
+    if "state" not in item.fields:
+        return _rendered_question(request)
+    kind, own = kind_of(item), json.loads(item.fields[DESCRIPTIONS])
+    own = [*own, *[None] * (len(names) - len(own))]
+    if kind == "choice" and (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
+        raise DataError(
+            f"item {item.id} has the option {twice!r} twice, which can't be the name of two; ask it under "
+            "decision/endpoint-letter"
+        )
+    if kind == "score" and any(each is not None for each in own):
+        raise DataError(f"item {item.id} is a score, whose levels have no descriptions of their own")
+    if request.proposals:
+        if any(each is not None for each in own):
+            raise DataError(
+                f"item {item.id} describes its options already, so that their texts can't describe them; ask it under "
+                "decision/endpoint"
+            )
+        own = [*request.proposals]
+    described = tuple(None if each is None else exact_json(each) for each in own)
+    return TypedQuestion(kind, item.fields["state"], request.text(), names, described)
+
+
+def _rendered_question(request: Request) -> TypedQuestion:
+    item = request.item
+    try:
+        asked = read_typed(request.query)
+    except (KeyError, TypeError, ValueError, UnusableRow) as error:
+        raise DataError(
+            f"item {item.id}: its context is no typed question as `choicewise prompts` prints it"
+        ) from error
+    if asked.names != request.continuations and asked.kind == "choice":
+        raise DataError(f"item {item.id}: its continuations are other options than those of its context")
+    return asked
+
+
 class _SetAsker(Asker):
     def reserve(self, prompt: PromptRows, requests: Sequence[Request]) -> list[int]:
         return [tokens - 1 for tokens in longest_after_query(prompt.encodings, requests)]
@@ -360,6 +427,7 @@ def _before_set(request: Request, context: str) -> str:
 ASKERS: dict[str, Asker] = {
     "along-thought": AlongAsker(),
     "chain-of-thought": ChainOfThoughtAsker(),
+    "decision": _DecisionAsker(),
     "embedding": _EmbeddingAsker(),
     "encoder-decoder": ChoiceAsker(form=_RenditionForm(lambda encodings, _: len(encodings.suffix), _rendition)),
     "generate": GenerateAsker(),

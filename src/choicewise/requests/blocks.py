@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice, pairwise
 from math import ceil
 from typing import Final
@@ -21,7 +22,7 @@ from choicewise.protocols.preparations import fields_shown
 from choicewise.protocols.protocol import CHOICE, CORRECTED, LABELLED, Protocol, begins, holes
 from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS, template_arguments
 from choicewise.protocols.shots import FRESH, has_examples, sample
-from choicewise.questions import Span
+from choicewise.questions import Decision, Span
 from choicewise.records import Place, Selection
 from choicewise.requests.ask import add_null, add_requests
 from choicewise.requests.generated import inside_thought
@@ -352,7 +353,23 @@ def unsupported(protocol: Protocol, model: str, supports: frozenset[type]) -> st
     lacking = [kind.__name__ for kind in dict.fromkeys(needs) if kind not in supports]
     if not lacking:
         return None
+    if Decision in supports and Span not in supports:
+        return (
+            f"{model} is a decision endpoint, which gives a probability per option and no log-probability of any text; "
+            f"it can be asked under {' and '.join(_endpoint_entries(True))}"
+        )
+    if needs == (Decision,):
+        layouts = ", ".join(_endpoint_entries(False))
+        return f"{model} is no decision endpoint (decisions:URL#NAME); ask a plain model under a layout: {layouts}"
     return f"{model} does not support {' and '.join(lacking)}, which reading {protocol.reading} needs"
+
+
+@cache
+def _endpoint_entries(sent: bool) -> list[str]:
+    """The entries of typed questions that are ``sent`` to an endpoint, or the layouts of endpoints on plain models."""
+    typed = [entry for entry in entries() if next(iter(entry.protocols.values())).kind != "any"]
+    needs = {each.name: READINGS[next(iter(each.protocols.values())).reading].needs for each in typed}
+    return sorted(name for name, kinds in needs.items() if (Decision in kinds) == sent)
 
 
 def no_chat(protocol: Protocol, model: str, template: ChatTemplate | None) -> str | None:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Protocol as Structural
 
+import numpy as np
+
 from choicewise.data.items import Item
 from choicewise.errors import ModelError, ProtocolError
 from choicewise.protocols.protocol import APART, COUNTING, Protocol
 from choicewise.protocols.readings import READINGS
-from choicewise.questions import Blanks, Conclusion, Cosine, Generation, Ids, MaskedLoss, Rendition, Span
+from choicewise.questions import Blanks, Conclusion, Cosine, Decision, Generation, Ids, MaskedLoss, Rendition, Span
 from choicewise.records import RequestRow, SpanRow
 from choicewise.thoughts import left_open
 from choicewise.tokens.boundary import ChoiceQuestion
@@ -373,6 +375,8 @@ def first_tokens(question: BlockQuestion) -> Ids:
             return first
         case Cosine(left=first) | Blanks(text=first) | Rendition(source=first):
             return first
+        case Decision(asked=asked):  # what it is about, so that the options of one question stay together
+            return np.frombuffer(asked.state.encode(errors="surrogatepass"), np.uint8).astype(np.int32)
     return question.context
 
 
@@ -380,6 +384,8 @@ def _context_tokens(question: BlockQuestion) -> int:
     """Tokens before the scored ones; those of a generation that a conclusion follows are not counted."""
     if isinstance(question, Blanks):
         return int(question.places[0])
+    if isinstance(question, Decision):  # the endpoint alone knows
+        return 0
     return len(first_tokens(question)) + (len(question.span.context) if isinstance(question, Conclusion) else 0)
 
 

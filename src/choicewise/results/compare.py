@@ -18,16 +18,17 @@ from choicewise.errors import UsageError
 from choicewise.protocols.between import differing
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import NEUTRAL, Protocol, axis_differences, short_signature
-from choicewise.results.evidence import RunEvidence
+from choicewise.results.evidence import TEXTS, TOLD, RunEvidence, read_texts
 from choicewise.results.measurement import Flips, Measurement, flips, movement, paired_credits, shared_items
 from choicewise.results.outcomes import Axis, Outcome, Outcomes
-from choicewise.results.rows import TEXTS, TOLD, Row, engine_path, read_texts, run_id, selection, text_id, token_id
+from choicewise.results.rows import Row, engine_path, run_id, selection, text_id, token_id
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion, row_bytes, row_digests
 from choicewise.results.twins import Twins, read_likelihoods, twins
 from choicewise.scoring.answers import is_cut
 from choicewise.scoring.intervals import FEWEST
 from choicewise.scoring.observed import Floats, Integers
+from choicewise.scoring.rounding import OPEN
 from choicewise.scoring.significance import (
     Difference,
     SignFlip,
@@ -362,6 +363,13 @@ def _compared_rows(left: Run, right: Run, pairs: Sequence[tuple[Measurement, Mea
 
 def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: Measurement) -> Comparison:
     pair = (left_measured, right_measured)
+    for each in pair:
+        if each.step is not None and each.protocol.metric in OPEN:
+            raise UsageError(
+                f"{each.name} has no number to compare: its endpoint rounds to {each.step:g}, so that "
+                f"{each.protocol.metric} is known between two bounds alone; compare the protocol under another metric, "
+                "such as brier-soft, tv or acc, by naming it"
+            )
     _, places = shared_items(pair)
     subjects, credits = paired_credits(pair)
     credits, cut, low, high = _without_cut(pair, places, credits)

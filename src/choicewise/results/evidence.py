@@ -374,6 +374,24 @@ class Evidence:
         return columns | {"choice": pa.array(np.arange(len(item)) - self.item_offsets[:-1][item])}
 
 
+TEXTS = ("texts",)
+"""The name of the column with :func:`text_digests`."""
+
+TOLD = ("context", "continuations", "options", "gold")
+"""The columns of the requests with what is sent or decides what is right, of which the digests are made."""
+
+
+def read_texts(evidence: RunEvidence, prompts: Iterable[str]) -> None:
+    """Read the texts under all ``prompts`` at once, so that what is asked about them needs no further reading."""
+    evidence.gather({prompt: {TEXTS: text_digests} for prompt in prompts}, texts=True)
+
+
+def text_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
+    """A digest per item, of its id, its texts, its choices as shown and its right answers: [items] of 16 bytes."""
+    columns = [portion.about["item"], *(portion.requests[name] for name in TOLD)]
+    return row_digests(*map(row_bytes, columns))
+
+
 def tokens_column(null: str | None) -> Name:
     """The name of the column with :func:`_token_digests` after the request's own context, or the ``null`` context."""
     return ("tokens", null)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.errors import UsageError, did_you_mean
+from choicewise.models.decisions.exchange import Exchange
 from choicewise.protocols.preparations import DONT_KNOW, abstains
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
@@ -101,7 +102,8 @@ class AskedPrompt:
     """One prompt of the item, the protocols that read it, and what was observed after it.
 
     ``boundary``: the protocol's, or in words whose, where another tool asked.
-    ``unused``: the fields of the data with content that the prompt does not show.
+    ``unused``: the fields of the data with content that the prompt does not show.  ``exchange``: with a decision
+    endpoint.
     """
 
     protocols: tuple[str, ...]
@@ -114,6 +116,7 @@ class AskedPrompt:
     missing: str | None
     scored: tuple[ScoredContinuation, ...]
     unused: tuple[str, ...] = ()
+    exchange: Exchange | None = None
 
     @property
     def notes(self) -> list[str]:
@@ -258,7 +261,9 @@ def _asked(
     chains = _chain_tokens(spans, answers) if "chains" in READINGS[one.reading].takes else {}
     scored = tuple(_scored(one, request, span, answers, chains) for span in spans)
     columns = {name: request[name] for name in ("context", "shots", "shots_dropped", "tokens_dropped", "missing")}
-    return AskedPrompt(tuple(protocols), one.reading, one.boundary, **columns, scored=scored)
+    said = next(filter(None, (answers[span["key"]].get("exchange") for span in spans if span["key"] in answers)), None)
+    exchange = None if said is None else Exchange.of(said)
+    return AskedPrompt(tuple(protocols), one.reading, one.boundary, **columns, scored=scored, exchange=exchange)
 
 
 def _chain_tokens(spans: list[Record], answers: Mapping[str, Record]) -> dict[int, int]:

@@ -8,19 +8,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, cast
 from typing import Protocol as Structural
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.data.items import Categories
-from choicewise.errors import DataError, UsageError
+from choicewise.data.items import PEOPLE, Categories, people_counts
+from choicewise.errors import UsageError
 from choicewise.protocols.metrics import METRICS, SOFT, Metric
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
+from choicewise.questions import Decision as DecisionQuestion
 from choicewise.results.evidence import (
     Evidence,
     MissingReason,
@@ -50,6 +51,7 @@ from choicewise.scoring.intervals import (
 )
 from choicewise.scoring.observed import Floats, Integers, Lows, Mask, reduce_rows, row_of
 from choicewise.scoring.probabilities import Judged, credits, if_calibrated, pooled, uniform
+from choicewise.scoring.rounding import BOUNDED, OPEN, Rounding, at_floor, rounded_bounds, rounding_step, top_bounds
 from choicewise.scoring.scores import LACKS
 
 
@@ -92,10 +94,10 @@ def human_counts(evidence: Evidence) -> Floats | None:
     """
     people = np.full(int(evidence.item_offsets[-1]), np.nan)
     for place, (item, fields) in enumerate(zip(evidence.ids, item_fields(evidence), strict=True)):
-        if _FIELD in fields:
+        if PEOPLE in fields:
             start, end = evidence.item_offsets[place], evidence.item_offsets[place + 1]
             people[start:end] = 0.0
-            people[start : end - evidence.more] = _counts(item, fields[_FIELD], int(end - start) - evidence.more)
+            people[start : end - evidence.more] = people_counts(item, fields[PEOPLE], int(end - start) - evidence.more)
     return None if np.isnan(people).all() else people
 
 
@@ -173,7 +175,8 @@ class Measurement:
     generated text.  ``noise``: the greatest difference between two ways of computing a log-likelihood on this model, in
     nats; None where it was not measured.  ``judged``: what a metric of probabilities looks at.  ``categories``: the
     dataset's.  ``reasons``: the run's, by number.  ``asked``: how many items were asked, and how many the run has to
-    ask.  ``statuses``: what became of every text; None where none is read.
+    ask.  ``statuses``: what became of every text; None where none is read.  ``step``: to which a decision endpoint
+    rounds its probabilities; None where it does not, and for other models.
     """
 
     name: str
@@ -188,6 +191,7 @@ class Measurement:
     reasons: Reasons = field(default_factory=Reasons)
     asked: tuple[int, int] = (0, 0)
     statuses: Statuses | None = None
+    step: float | None = None
 
     @property
     def ids(self) -> pa.ChunkedArray:
@@ -236,16 +240,20 @@ class Measurement:
         return self.values("micro")["all"].value
 
     def extremes(self, aggregation: str | None = None) -> dict[str, tuple[float, float]]:
-        """Group name → the lowest and highest value that numeric noise and answers known as upper bounds allow.
+        """Group name → the lowest and highest value that numeric noise, rounding and answers known as bounds allow.
 
         NaN where the noise of an item is not known, unless there are such answers: then it is what they allow, as it is
         of answers in text that were cut.  Items that they leave undecided count here, though no value has them.
         """
-        if self.judged is not None:
+        judged = self.judged
+        if judged is not None and (
+            self.step is None or self.protocol.metric not in BOUNDED or judged.bytes is not None
+        ):
             return dict.fromkeys(self.groups(aggregation).tolist(), (math.nan, math.nan))
         low, high, _ = self._range
         credits = (low, high, np.where(self.decisions.missing, np.nan, np.isnan(low)))
-        lows, highs, unknown = (self._values(replace(self.decisions, credit=each), aggregation) for each in credits)
+        with np.errstate(invalid="ignore"):  # a bound may be infinite, and then has no error
+            lows, highs, unknown = (self._values(replace(self.decisions, credit=each), aggregation) for each in credits)
         values = self._values(self.decisions, aggregation)
         bounds = {
             group: (float(np.fmin(lows[group].value, value)), float(np.fmax(highs[group].value, value)))
@@ -270,6 +278,15 @@ class Measurement:
         """The value of items ``among`` if each answer were right as often as its probability says; NaN if unknown."""
         return math.nan if self.judged is None else if_calibrated(self.protocol.metric, self.judged, among)
 
+    def rounding(self, among: Mask) -> Rounding | None:
+        """What an endpoint's rounding does to the number of items ``among``, bool [items]; None where none rounds."""
+        if self.step is None or self.scores is None:
+            return None
+        if self.judged is None or self.protocol.metric not in OPEN:
+            return Rounding(self.step, 0)
+        floor = at_floor(self.protocol.metric, self.judged, self.step)
+        return Rounding(self.step, int((floor & among & ~self.decisions.missing).sum()))
+
     @property
     def likelihoods(self) -> bool:
         """Whether the scores are made of one log-likelihood of each choice, whose noise is known."""
@@ -290,7 +307,7 @@ class Measurement:
     @property
     def bounded(self) -> Mask:
         """Items whose credit is known to stay within bounds, and those that are missing, bool [items]."""
-        known = ~np.isnan(self._range[0]) & self._noise_known
+        known = ~np.isnan(self._range[0]) & (self._noise_known or self.step is not None)
         return np.asarray(known | self.decisions.missing, dtype=np.bool_)
 
     @property
@@ -342,7 +359,7 @@ class Measurement:
         if self.asked[0] < self.asked[1]:
             return "not asked in full yet; run the same command again to resume"
         if self.protocol.metric in SOFT:
-            return f"the data says of no person what they chose (field {_FIELD})"
+            return f"the data says of no person what they chose (field {PEOPLE})"
         if self.protocol.decision == "option-match":
             return "the generated text begins with no option"
         return f"what was observed gives no number for score {self.protocol.score}"
@@ -353,6 +370,12 @@ class Measurement:
 
     @cached_property
     def _range(self) -> tuple[Floats, Floats, Mask]:
+        if self.step is not None and self.scores is not None:
+            if self.judged is not None:
+                return *rounded_bounds(self.protocol.metric, self.judged, self.step), np.zeros_like(
+                    self.decisions.missing
+                )
+            return top_bounds(self.scores, self.evidence.item_offsets, self.evidence.right, self.step)
         if self.statuses is not None:
             return *cut_range(self.statuses, self.credit), np.zeros(len(self.statuses), dtype=np.bool_)
         bounds = self.lows is not None and len(self.lows.places) > 0 and self.metric.predicted
@@ -395,13 +418,17 @@ def measure(
 ) -> dict[str, Measurement]:
     """One measurement per protocol, by name; the run is read once for all of them."""
     observed = evidence.gather(measured_columns(protocols.values(), noise, evidence.reasons))
-    measured = {}
+    measured, decided_by = {}, {name: _decision(each, observed[each.prompt_digest]) for name, each in protocols.items()}
+    asked = {name for name, each in protocols.items() if DecisionQuestion in READINGS[each.reading].needs}
+    told = (scores for name in asked if (scores := decided_by[name][0]) is not None)
+    step = rounding_step(share for scores in told for share in np.exp(np.unique(scores)).tolist())
     for name, protocol in protocols.items():
         read = observed[protocol.prompt_digest]
-        scores, decisions, lows, statuses = _decision(protocol, read)
+        scores, decisions, lows, statuses = decided_by[name]
         decisions, judged = _judged(protocol, read, scores, decisions, lows)
         about = noise, categories, evidence.reasons, evidence.asked(protocol)
-        measured[name] = Measurement(name, protocol, read, scores, decisions, lows, judged, *about, statuses)
+        own = statuses, step if name in asked else None
+        measured[name] = Measurement(name, protocol, read, scores, decisions, lows, judged, *about, *own)
     return measured
 
 
@@ -501,34 +528,10 @@ def rows_of_items(starts: Integers, counts: Integers) -> Integers:
     return np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
 
-_ROUNDED = 1e-3
-"""By how much the shares of people may miss a sum of 1."""
-
-_FIELD = "human_counts"
-"""The field of an item that holds the counts, a JSON list in the order of the choices."""
-
 _COLUMNS = pa.schema(
     {"item": pa.string(), "subject": pa.string(), "choice": pa.int16()}
     | dict.fromkeys(("score", "softmax", "winner", "human"), pa.float64())
 )
-
-
-def _counts(item: str, text: str, choices: int) -> list[float]:
-    where = f"item {item}: {_FIELD} is {text[:60]!r}"
-    try:
-        counts = json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{where}, which is no JSON list; write one count per choice, as in [3, 7]") from error
-    numbers: list[Any] = counts if isinstance(counts, list) else [None]
-    if not all(type(number) in (int, float) and math.isfinite(number) and number >= 0 for number in numbers):
-        raise DataError(f"{where}; it must be a list of counts, none below 0, as in [3, 7]")
-    if len(counts) != choices:
-        raise DataError(f"{where}: {len(counts)} counts for {choices} choices; give one count per choice")
-    total = math.fsum(counts)
-    shares = max(counts) <= 1 and not all(float(count).is_integer() for count in counts)
-    if shares and abs(total - 1) > _ROUNDED + 1e-9:
-        raise DataError(f"{where}, which looks like shares and sums to {total:.4g}, not 1; correct it, or give counts")
-    return [float(count) for count in counts]
 
 
 def _decision(protocol: Protocol, read: Evidence) -> Decision:

@@ -35,7 +35,7 @@ from choicewise.scoring.sampling import unseen
 def ranked(rows: Sequence[Row]) -> list[Row]:
     """The same rows with the rank of each model among those measured the same way; equal values share a rank.
 
-    Where answers were cut, the ranks that the models could have without that bound each rank.
+    Where answers were cut or probabilities rounded, the ranks that models could have without that bound each rank.
     """
     merits, alike = [row.merit for row in rows], [measured_as(row) for row in rows]
     placed = [replace(row, rank=rank) for row, rank in zip(rows, ranks_among(merits, alike), strict=True)]
@@ -46,8 +46,13 @@ def ranked(rows: Sequence[Row]) -> list[Row]:
 
 
 def left_open(one: Row, other: Row) -> bool:
-    """Whether answers that were cut could turn the order of two values round."""
-    return bool(one.cut or other.cut) and one.low <= other.high and other.low <= one.high
+    """Whether answers that were cut, or probabilities that were rounded, could turn the order of two values round."""
+    if not (one.cut or other.cut or one.rounding or other.rounding):
+        return False
+    (low, high), (other_low, other_high) = (
+        (each.value, each.value) if math.isnan(each.low) else (each.low, each.high) for each in (one, other)
+    )
+    return low <= other_high and other_low <= high
 
 
 def _open_ranks(row: Row, rivals: Sequence[Row]) -> Row:

@@ -9,20 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol, axis_differences, family, short_signature, signature
 from choicewise.protocols.readings import DRAWING, PERMUTED
 from choicewise.records import DatasetRecord, Manifest, Selection, SkippedRow
 from choicewise.requests.blocks import unused
-from choicewise.results.evidence import Evidence, MissingReason, Name, Reductions, RunEvidence, counted, tokens_column
+from choicewise.results.evidence import TEXTS, Evidence, MissingReason, counted, tokens_column
 from choicewise.results.measurement import (
     Measurement,
     check_clusters,
@@ -30,12 +29,13 @@ from choicewise.results.measurement import (
     paired_predictions,
     same_items,
 )
-from choicewise.results.spans import PLACEHOLDER, POSITIVE, ObservedPortion, row_bytes, row_digests
+from choicewise.results.spans import PLACEHOLDER, POSITIVE
 from choicewise.scoring.answers import AnswerCounts, answer_counts, is_cut
 from choicewise.scoring.calibrate import order_predictions
 from choicewise.scoring.decide import Decisions, guess
 from choicewise.scoring.intervals import GROUPS, Value, micro
 from choicewise.scoring.observed import Integers, Mask, row_of
+from choicewise.scoring.rounding import OPEN, Rounding
 from choicewise.scoring.sampling import unseen
 from choicewise.scoring.significance import (
     SIGNIFICANT,
@@ -110,7 +110,8 @@ class Row:
     ``model_source`` and ``dataset_source`` name repository and commit where they came from the Hub.
     ``rank`` is 1 for the best of the models measured on the same; ``rank_low`` and ``rank_high`` bound it over draws of
     items.  ``population``: of a sample, how many items it was drawn from: error and interval are those for the value of
-    all of them; None for others.
+    all of them; None for others.  ``rounding``: of an endpoint that rounds its probabilities; ``low`` and ``high`` then
+    hold all that rounds to what it told, and stand in the place of the value where it is :attr:`open`.
     """
 
     model: str
@@ -160,6 +161,7 @@ class Row:
     calibrated: float = math.nan
     answers: AnswerCounts | None = None
     population: int | None = None
+    rounding: Rounding | None = None
 
     @property
     def share(self) -> bool:
@@ -182,6 +184,16 @@ class Row:
         return 0 if self.answers is None else self.answers.cut
 
     @property
+    def open(self) -> bool:
+        """Whether rounding leaves the value open without limit, so that no number but its bounds is known."""
+        return self.rounding is not None and self.metric in OPEN and self.n > 0
+
+    @property
+    def floor(self) -> int:
+        """How many items need a probability that an endpoint rounded to 0."""
+        return 0 if self.rounding is None else self.rounding.floor
+
+    @property
     def cut_text(self) -> str:
         """How many were cut, and what that leaves open, in words; nothing where none was."""
         return "" if self.answers is None else self.answers.bounds_text(self.low, self.high)
@@ -192,12 +204,18 @@ class Row:
         return [f"{number:,} {words}" for name, words in COUNTS.items() if (number := getattr(self, name))]
 
     def as_json(self) -> dict[str, Any]:
-        """The row as JSON knows it: NaN and infinity become null; ``flags`` are its warnings."""
+        """The row as JSON knows it: NaN and infinity become null; ``flags`` are its warnings.
+
+        A value that rounding leaves open is null, and ``rounding`` has what a floor of 1e-12 makes of it.
+        """
         content = asdict(self)
         diagnosis = content.pop("diagnosis")
         warnings = diagnosis.pop("warnings")
         if content["answers"] is not None:
             content["answers"] |= {"cut": self.cut, "text": self.cut_text}
+        if self.open:
+            content["rounding"] |= {"identified": math.isfinite(self.high - self.low), "with_floor": self.value}
+            content["value"] = math.nan
         raised = {"flags": warnings, "alarms": [warning for warning in warnings if warning in SERIOUS]}
         return json_value({**content, "chance": self.chance, **raised, "diagnosis": diagnosis})
 
@@ -208,7 +226,7 @@ def rows(
     """The rows of one measurement: under the protocol's own aggregation, or one row per group of ``by``.
 
     ``intervals`` names another interval (``results/measurement.py``); ``siblings`` are the run's measurements.
-    The texts were read before (:func:`read_texts`).
+    The texts were read before (:func:`choicewise.results.evidence.read_texts`).
     """
     protocol, evidence, dataset = measured.protocol, measured.evidence, manifest.dataset
     aggregation = by or protocol.aggregation
@@ -257,8 +275,9 @@ def rows(
             calibrated=measured.if_calibrated(among),
             answers=None if measured.statuses is None else answer_counts(measured.statuses[among], protocol),
             population=population,
+            rounding=measured.rounding(among),
         )
-        report.append(row)
+        report.append(replace(row, se=math.nan, ci_low=math.nan, ci_high=math.nan) if row.open else row)
     return report
 
 
@@ -282,7 +301,7 @@ def text_id(evidence: Evidence, protocol: Protocol, places: Integers | None = No
     """``#I``: the texts sent about the items at ``places`` (None: all) and their right answers, in the order of ids.
 
     It agrees for two models that were asked the same, whatever their tokenizers.  The texts were read before
-    (:func:`read_texts`); what ``protocol`` adds to them, such as other orders of the
+    (:func:`choicewise.results.evidence.read_texts`); what ``protocol`` adds to them, such as other orders of the
     options, follows from its axes.
     """
     seed = protocol.seed if protocol.views in DRAWING else None
@@ -342,6 +361,7 @@ WARNINGS = {
     "gold-constant": "the right choice always stands in one place and there are ties: the tie rule makes the number",
     "position": f"positions are predicted more or less often than they are right (p < {SIGNIFICANT})",
     "length": f"scores correlate with the length of the choices (|Spearman| >= {_LENGTH}, p < {SIGNIFICANT})",
+    "rounded": "the endpoint rounds its probabilities, so two bounds are known; not identified: one was rounded to 0",
     "mass": "the labels hold less than half of the probability for most items",
     "near-ties": "more items are undecided numerically than the interval is wide to either side",
     "label/text": "the protocol that scores the choices' texts predicts 30 % or more of the items differently",
@@ -355,6 +375,7 @@ COUNTS = {
     "cut": "cut",
     "invalid": "name no option",
     "skipped": "skipped",
+    "floor": "at probability 0",
     "ties": "tied",
     "near_ties": "near-tied",
     "unlisted": "with unlisted answers",
@@ -380,25 +401,6 @@ def nearest(
     """The first of the siblings whose protocol fits that of ``measured`` and differs from it in the fewest axes."""
     fitting = [each for each in siblings if fits(each.protocol, measured.protocol)]
     return min(fitting, key=lambda each: len(axis_differences(each.protocol, measured.protocol)), default=None)
-
-
-TEXTS: Name = ("texts",)
-"""The name of the column with :func:`text_digests`."""
-
-TOLD = ("context", "continuations", "options", "gold")
-"""The columns of the requests with what is sent or decides what is right, of which the digests are made."""
-
-
-def read_texts(evidence: RunEvidence, prompts: Iterable[str]) -> None:
-    """Read the texts under all ``prompts`` at once, so that what is asked about them needs no further reading."""
-    wanted: Reductions = {TEXTS: text_digests}
-    evidence.gather(dict.fromkeys(prompts, wanted), texts=True)
-
-
-def text_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
-    """A digest per item, of its id, its texts, its choices as shown and its right answers: [items] of 16 bytes."""
-    columns = [portion.about["item"], *(portion.requests[name] for name in TOLD)]
-    return row_digests(*map(row_bytes, columns))
 
 
 _MANY = 3
@@ -498,6 +500,7 @@ def _diagnose(
         "gold-constant": value.ties > 0 and len(golds) > 1 and golds[0] >= 0 and bool((golds == golds[0]).all()),
         "position": position.p < SIGNIFICANT,
         "length": abs(length) >= _LENGTH and length_chance < SIGNIFICANT,
+        "rounded": measured.step is not None and measured.protocol.metric in OPEN,
         "mass": low_mass > 0.5,
         "near-ties": near_ties > (value.ci_high - value.ci_low) / 2,
         "label/text": mismatch >= 0.3,

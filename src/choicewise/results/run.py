@@ -18,9 +18,9 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol, parse_signature
 from choicewise.records import KEYS, BlockRecord, Manifest
 from choicewise.requests.blocks import list_asks
-from choicewise.results.evidence import RunEvidence
+from choicewise.results.evidence import RunEvidence, read_texts
 from choicewise.results.measurement import Measurement, choice_probabilities, measure
-from choicewise.results.rows import Row, read_texts, rows
+from choicewise.results.rows import Row, rows
 from choicewise.results.spans import RunTables
 from choicewise.scoring.observed import row_of
 from choicewise.store.folder import read_manifest

@@ -25,13 +25,14 @@ import pyarrow as pa
 
 from choicewise.errors import StoreError
 from choicewise.protocols.between import apply_metrics
-from choicewise.records import ITEM_FILE, ITEMS, SUMMARY, BlockRecord, Fault, FileRecord, Manifest, Remedy
+from choicewise.records import ITEM_FILE, ITEMS, SUMMARY, BlockRecord, FileRecord, Manifest
 from choicewise.results.evidence import RunEvidence
 from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, Summary, small_choices, small_codes
 from choicewise.results.rows import Row
 from choicewise.results.run import Run, asked_protocols, open_run
 from choicewise.results.tables import read_item_names
 from choicewise.scoring.observed import Floats, Integers
+from choicewise.store.faults import Fault, Remedy
 from choicewise.store.folder import read_manifest, write_manifest
 from choicewise.store.tables import (
     SCHEMAS,

@@ -26,17 +26,15 @@ from choicewise.records import (
     SUMMARY,
     SWEEP,
     BlockRecord,
-    Examined,
-    Fault,
     FileRecord,
     Manifest,
-    Remedy,
     Sweep,
 )
 from choicewise.requests.blocks import list_sections, with_split
 from choicewise.results.run import asked_protocols, count_items
 from choicewise.results.summary import rewrite_summary, summary_fault
 from choicewise.running.evaluate import item_rows
+from choicewise.store.faults import Examined, Fault, Remedy
 from choicewise.store.folder import (
     is_sweep,
     leftovers,

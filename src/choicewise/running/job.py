@@ -29,6 +29,8 @@ from choicewise.data.files import read_toml
 from choicewise.data.hub import DATASET, MODEL, Download, commit_of, hub_name
 from choicewise.data.open import dataset_name, open_dataset
 from choicewise.errors import DataError, MissingData, UsageError, did_you_mean
+from choicewise.models.decisions.endpoint_name import PREFIX as ENDPOINT
+from choicewise.models.decisions.endpoint_name import EndpointName
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
 from choicewise.models.server.address import PREFIX as SERVED
@@ -36,14 +38,7 @@ from choicewise.models.server.address import ServerAddress
 from choicewise.models.vllm.engine_name import PREFIX as ENGINE
 from choicewise.models.vllm.engine_name import EngineName
 from choicewise.protocols.between import MARK, split_changes
-from choicewise.protocols.catalogue import (
-    having_score,
-    in_chat,
-    resolve,
-    spelled,
-    suite,
-    suite_names,
-)
+from choicewise.protocols.catalogue import having_score, in_chat, resolve, spelled, suite, suite_names
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import Selection
 from choicewise.requests.blocks import has_shots, list_sections, misfit, with_split, without_examples
@@ -127,7 +122,9 @@ class ModelChoice(Loading):
 
     @property
     def _place(self) -> str:
-        """The folder or the name on the Hub, also of a model that vLLM computes."""
+        """The folder, the name on the Hub or the address, without options of vLLM or of an endpoint."""
+        if self.name.startswith(ENDPOINT):
+            return str(EndpointName.parse(self.name).address)
         return EngineName.parse(self.name).model if self.name.startswith(ENGINE) else self.name
 
     @property
@@ -135,7 +132,7 @@ class ModelChoice(Loading):
         """What the folder of its runs is called, where that is not taken."""
         own = self._place
         last = Path(own).resolve().name if os.path.isdir(own) else own
-        if last.startswith(SERVED):
+        if last.startswith((SERVED, ENDPOINT)):
             last = last.rpartition("#")[2].removeprefix(SERVED)
         return folder_name(last)
 
@@ -552,10 +549,11 @@ def _told(missing: Sequence[MissingData]) -> list[str]:
 def _revisions(model: ModelChoice, common: Loading) -> Iterator[ModelChoice]:
     """The model with the options that all have and it has a use for, once for each of its revisions."""
     name, own = model.name, model.options
-    if name.startswith(SERVED):
-        ServerAddress.parse(name)  # before anything is written that would repeat a secret in it
+    if name.startswith((SERVED, ENDPOINT)):
+        (EndpointName if name.startswith(ENDPOINT) else ServerAddress).parse(name)  # before a secret in it is written
         own |= {} if model.memory is None else {"memory": model.memory}
-    takes: Collection[str] = ("window", "tokenizer") if name.startswith(SERVED) else {*_OPTIONS} - {"tokenizer"}
+    served: Collection[str] = ("window", "tokenizer") if name.startswith(SERVED) else ()
+    takes = served if name.startswith((SERVED, ENDPOINT)) else {*_OPTIONS} - {"tokenizer"}
     if name.startswith(ENGINE):
         EngineName.parse(name)
         takes = ("dtype", "window", "batch_tokens")
@@ -564,14 +562,14 @@ def _revisions(model: ModelChoice, common: Loading) -> Iterator[ModelChoice]:
     if name.startswith("fake:"):
         takes = ()
     elif useless := [key for key in own if key not in takes]:
-        by = {SERVED: "is computed by its server", ENGINE: "is computed by vLLM"}
+        by = {SERVED: "is computed by its server", ENGINE: "is computed by vLLM", ENDPOINT: "is an endpoint"}
         what = next((words for start, words in by.items() if name.startswith(start)), "brings its own tokenizer")
         raise UsageError(f"models: {name} {what} and has no use for {' and '.join(useless)}")
     options = {key: value for key, value in {**common.options, **own}.items() if key in takes}
     options |= {"memory": model.memory or common.memory, "revisions": None}
     whole = model.model_copy(update=dict.fromkeys(_OPTIONS) | options)
     for revision in model.revisions or (None,):
-        if revision is not None and name.startswith(SERVED):
+        if revision is not None and name.startswith((SERVED, ENDPOINT)):
             raise UsageError(f"models: {name} is the server's choice and has no use for revisions")
         inside = f"{name}/{revision}" if os.path.isdir(name) else f"{name}@{revision}"
         yield whole if revision is None else whole.model_copy(update={"name": inside})

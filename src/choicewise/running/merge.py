@@ -6,7 +6,9 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import accumulate
+from operator import add
 from pathlib import Path
 
 import pyarrow as pa
@@ -370,7 +372,10 @@ def _server(servers: Sequence[ServerRecord]) -> ServerRecord | None:
     if not servers:
         return None
     changed = dict.fromkeys(each.changed for each in servers if each.changed)
-    return replace(servers[0], noise=max(each.noise for each in servers), changed="; ".join(changed))
+    endpoints = [each.endpoint for each in servers if each.endpoint is not None]
+    endpoint = reduce(add, endpoints) if endpoints else None
+    noise = max(each.noise for each in servers)
+    return replace(servers[0], noise=noise, changed="; ".join(changed), endpoint=endpoint)
 
 
 def _same_bits(one: pa.Table, other: pa.Table) -> bool:

@@ -17,6 +17,7 @@ from choicewise.questions import (
     Answers,
     Conclusion,
     Cosine,
+    Decision,
     Ended,
     Generation,
     Ids,
@@ -98,14 +99,14 @@ def _answers(model: Model, questions: Mapping[str, TokenQuestion]) -> Iterator[O
     for index, answer in answer_with_bytes(answering, list(questions.values()), model.tokenizer):
         key, question, text = keys[index], questions[keys[index]], answer.text
         if answer.missing is not None:
-            row = _unanswered(key, question, answer.missing, bytes_of)
+            row = _unanswered(key, question, answer.missing, bytes_of)._replace(exchange=answer.exchange)
             yield row if answer.ended is None else row._replace(finish=answer.ended.finish)
             continue
         if isinstance(question, Generation) and text is None and not answer.is_nan:  # of NaN no token is the likeliest
             text = model.tokenizer.decode(answer.tokens)
         own_sizes = sizes(question, answer, bytes_of)
         numbers = key, answer.tokens, own_sizes, answer.logprobs, answer.ranks, text, answer.value
-        row = ObservationRow(*numbers, at_most=answer.at_most or None)
+        row = ObservationRow(*numbers, at_most=answer.at_most or None, exchange=answer.exchange)
         yield _with_end(row, question, answer, model.tokenizer) if isinstance(question, Generation) else row
 
 
@@ -207,6 +208,8 @@ def _scored(question: TokenQuestion) -> npt.ArrayLike:
             return question.span.continuation
         case Cosine() | Generation():
             return ()
+        case Decision():
+            return [question.option]
         case ByteProbability():
             return question.continuation[np.asarray(question.offsets[:-1]) - question.offsets[0]]
         case _:

@@ -39,6 +39,7 @@ from choicewise.requests.blocks import (
 )
 from choicewise.requests.render import RenderedRequests
 from choicewise.requests.request import BlockQuestion
+from choicewise.results.endpoint import endpoint_record
 from choicewise.results.run import by_reason, refused_lines
 from choicewise.store.folder import RunFolder
 from choicewise.tokens.byte_coverings import ByteProbability, parts
@@ -385,9 +386,11 @@ def note_change(folder: RunFolder, model: Model) -> None:
 
     Warns of that, and where the server can't be asked any more.
     """
-    before = folder.manifest.server
-    if (served := served_model(model)) is None or before is None:
+    if (served := served_model(model)) is None or (before := folder.manifest.server) is None:
         return
+    if (endpoint := endpoint_record(folder.path, folder.manifest)) is not None:
+        before = replace(before, endpoint=endpoint, noise=max(before.noise, served.record.noise))
+        folder.note_server(before)
     try:
         now = replace(before, probes=dict(served.probe_now()), named=served.record.named)
     except ModelError as error:

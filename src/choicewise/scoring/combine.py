@@ -5,10 +5,11 @@ All scores are float64 [rows], one row per item and choice, NaN where missing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -326,6 +327,15 @@ def log_greatest(parts: Sequence[Continuations]) -> Floats:
     return np.asarray(np.maximum.reduce([part.token_sums for part in parts]), dtype=np.float64)
 
 
+LEAST: Final = 1e-12
+"""The probability that one of 0 counts as, which may be a rounded one; as in EvalScope 1.14.1."""
+
+
+def floored(logs: Floats) -> Floats:
+    """Log-probabilities of options, in nats, none below that of :data:`LEAST`; NaN stays."""
+    return np.asarray(np.maximum(logs, math.log(LEAST)), dtype=np.float64)
+
+
 def without_end(parts: Sequence[Continuations]) -> Continuations:
     """The first part with P(EOS) := 0 and the rest renormalised: log P - log(1 - P(EOS)) at every token.
 
@@ -492,6 +502,10 @@ COMBINERS: dict[str, Combiner] = {
     "chain-of-thought": Combiner(
         lambda protocol, observed: OVER_CHAINS[protocol.score](observed.parts()),
         ranges=lambda protocol, observed: RANGES[protocol.score](observed.parts()),
+    ),
+    "decision": Combiner(
+        lambda protocol, observed: floored(observed.scores(protocol.score)),
+        lambda protocol, observed: observed.continuations(),
     ),
     "embedding": Combiner(lambda protocol, observed: observed.values()),
     "encoder-decoder": _LOGLIKELIHOOD,

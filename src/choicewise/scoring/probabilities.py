@@ -186,6 +186,14 @@ def if_calibrated(metric: str, judged: Judged, among: Mask) -> float:
     return float(known.mean()) if len(known) else math.nan
 
 
+def people_shares(judged: Judged) -> Floats:
+    """The share of people that chose each choice, float64 [rows]; NaN where the data does not say."""
+    if judged.soft is None:
+        return np.full(len(judged.scores), np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(judged.soft / judged.reduced(np.add, judged.soft)[judged.item], dtype=np.float64)
+
+
 @dataclass(frozen=True, slots=True)
 class Bin:
     """A line of the reliability table: items with a confidence in this range, and the share of them that is right."""
@@ -333,16 +341,8 @@ def _cumulated(judged: Judged, rows: Floats) -> Floats:
     return np.where(missing, np.nan, sums[1:] - sums[judged.item_offsets[:-1]][judged.item])
 
 
-def _people(judged: Judged) -> Floats:
-    """The share of people that chose each choice; NaN where the data does not say."""
-    if judged.soft is None:
-        return np.full(len(judged.scores), np.nan)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(judged.soft / judged.reduced(np.add, judged.soft)[judged.item], dtype=np.float64)
-
-
 def _divergence(judged: Judged) -> Floats:
-    people = _people(judged)
+    people = people_shares(judged)
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.where(people == 0, judged.shares * 0, people * (np.log(people) - judged.logs))
     return judged.reduced(np.add, terms)
@@ -378,9 +378,9 @@ _CREDITS: Mapping[str, Callable[[Judged], Floats]] = {
     "brier": _brier,
     "rps": _rps,
     "mae": _misplaced,
-    "brier-soft": lambda judged: judged.reduced(np.add, (judged.shares - _people(judged)) ** 2),
+    "brier-soft": lambda judged: judged.reduced(np.add, (judged.shares - people_shares(judged)) ** 2),
     "kl": _divergence,
-    "tv": lambda judged: judged.reduced(np.add, np.abs(judged.shares - _people(judged))) / 2,
+    "tv": lambda judged: judged.reduced(np.add, np.abs(judged.shares - people_shares(judged))) / 2,
     "overconfidence": lambda judged: judged.confidence - judged.hit,
     "all-orders": lambda judged: np.asarray(judged.hits.min(axis=0)),
     "flip-rate": _flipped,

@@ -39,6 +39,7 @@ from choicewise.records import (
     Place,
     RequestRow,
     SelfCheckRecord,
+    ServerRecord,
     ShardRecord,
     SpanRow,
     Spent,
@@ -262,7 +263,12 @@ class RunFolder:
     def note_changed(self, changed: str) -> None:
         """Say what of the server was otherwise after the last question, in words; later calls replace them."""
         if (server := self.manifest.server) is not None:
-            self._update(server=replace(server, changed=changed))
+            self.note_server(replace(server, changed=changed))
+
+    def note_server(self, server: ServerRecord) -> None:
+        """Say what is known of the server by now."""
+        if server != self.manifest.server:
+            self._update(server=server)
 
     def finish(self, shard: ShardRecord | None = None) -> None:
         """Say that everything that was asked for is there, and of which ``shard``; a complete folder is not touched."""

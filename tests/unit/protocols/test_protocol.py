@@ -21,6 +21,7 @@ from choicewise.protocols.metrics import ABSTAINING, METRICS
 from choicewise.protocols.protocol import (
     AXES,
     CORRECTED,
+    LABELLED,
     Protocol,
     axis_differences,
     fill,
@@ -147,6 +148,8 @@ def protocols(draw: st.DrawFn) -> Protocol:
     axes["outside"] = axes["outside"] if axes["reading"] == "loglikelihood" else "keep"
     if axes["boundary"] in CORRECTED and "correction" not in reading.takes:
         axes["boundary"] = "lcp"
+    if axes["boundary"] in LABELLED and "\n" in axes["continuation"] and not reading.several:
+        axes["continuation"] = "{letter}"
     if axes["boundary"] == "bytes":
         axes["outside"], axes["score"] = "keep", "sum" if axes["score"] == "greedy" else axes["score"]
     if not plain:
@@ -154,6 +157,7 @@ def protocols(draw: st.DrawFn) -> Protocol:
         axes |= {"decision": "argmax", "choices": axes["choices"] and min(axes["choices"], 4)}
     if reading.proposal:
         axes["proposal"] = axes["proposal"] or "{choice}"
+    if "shots" not in reading.takes or reading.proposal:
         axes["shots"] = 0
     if reading.several:
         axes["continuation"] = "\n".join(f" {number}" for number in range(draw(st.integers(*reading.lines))))

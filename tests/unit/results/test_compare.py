@@ -17,8 +17,8 @@ from choicewise.models.fake import HashModel
 from choicewise.questions import Question, TokenScores
 from choicewise.report.comparison import comparison_lines
 from choicewise.results.compare import VERDICTS, Agreeing, Comparison, comparisons
-from choicewise.results.evidence import Evidence
-from choicewise.results.rows import TEXTS, read_texts, text_digests, text_id
+from choicewise.results.evidence import TEXTS, Evidence, read_texts, text_digests
+from choicewise.results.rows import text_id
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.significance import SignFlip

@@ -14,7 +14,7 @@ from choicewise.interchange.export import Export, Writer, begins_with, one_file
 from choicewise.interchange.write.common import shown_runs
 from choicewise.page.study import Study
 from choicewise.protocols.metrics import METRICS
-from choicewise.report.tables import AverageTable, average_tables, plain
+from choicewise.report.tables import AverageTable, average_tables, plain, shown_value
 from choicewise.results.rows import Row, chosen_part
 from choicewise.util.text import percent, safe
 
@@ -236,7 +236,7 @@ class _About(NamedTuple):
             return Cell(NONE, marks=noted)
         known = not math.isnan(row.ci_low)
         interval = f"[{self.spelled(row.ci_low)}, {self.spelled(row.ci_high)}]" if known else ""
-        return Cell(self.spelled(row.value), interval, noted)
+        return Cell(shown_value(row, self.spelled), interval, noted)
 
     def caption(self, about: str) -> str:
         """What is shown: metrics with their unit, ``about`` whom, on which data."""

@@ -24,6 +24,7 @@ from choicewise.questions import (
     Answers,
     Blanks,
     Cosine,
+    Decision,
     Ended,
     Generation,
     Ids,
@@ -202,7 +203,7 @@ class LocalModel(NetworkModel):
     def _check(self, question: Question) -> None:
         """ModelError for what the model would answer wrongly or not at all."""
         match question:
-            case Blanks() | Rendition():
+            case Blanks() | Rendition() | Decision():
                 raise ModelError(f"{self.name} is a causal model and can't answer {type(question).__name__}")
             case Cosine(left, right):
                 sequences = [(left, len(left)), (right, len(right))]

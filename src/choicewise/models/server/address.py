@@ -23,36 +23,47 @@ _CUT: Final = re.compile(r"(%[0-9a-fA-F]?|\\+(u[0-9a-fA-F]{0,3})?)?")
 
 PREFIX: Final = "server:"
 KEY_VARIABLE: Final = "CHOICEWISE_API_KEY"  # with the key that a server asks for; no other is ever sent
-_FORM: Final = "server:http://HOST:PORT/v1#NAME"
-_ENDPOINTS: Final = ("/completions", "/chat", "/models", "/tokenize", "/embeddings")
+_FORM: Final = "http://HOST:PORT/v1#NAME"
+_ENDPOINTS: Final = (
+    "/completions",
+    "/chat",
+    "/models",
+    "/tokenize",
+    "/embeddings",
+    "/systemone",
+    "/decisions",
+    "/decide",
+)
 
 
 @dataclass(frozen=True)
 class ServerAddress:
     """``url``: http or https, without credentials, query and a slash at its end; ``model``: its name at the server.
 
-    As text it is what :meth:`parse` reads.
+    As text it is what :meth:`parse` reads, after its ``prefix``.
     """
 
     url: str
     model: str | None = None
+    prefix: str = PREFIX
 
     @classmethod
-    def parse(cls, text: str) -> ServerAddress:
+    def parse(cls, text: str, prefix: str = PREFIX) -> ServerAddress:
         """The address that ``text`` spells; where it has no ``#NAME``, ``model`` is None.
 
         Raises ModelError where it can't be one.  What may be a secret, credentials or a query, is never repeated.
         """
-        if not text.startswith(PREFIX):
-            raise ModelError(f"the address of a served model is {_FORM}")
-        url, _, name = text.removeprefix(PREFIX).partition("#")
-        if objection := _objection(url, name):
+        form = f"{prefix}{_FORM}"
+        if not text.startswith(prefix):
+            raise ModelError(f"the address of a served model is {form}")
+        url, _, name = text.removeprefix(prefix).partition("#")
+        if objection := _objection(url, name, form):
             raise ModelError(f"server address: {objection}")
         parts = urlsplit(url)
-        return cls(f"{parts.scheme.lower()}://{parts.netloc.lower()}{parts.path.rstrip('/')}", name or None)
+        return cls(f"{parts.scheme.lower()}://{parts.netloc.lower()}{parts.path.rstrip('/')}", name or None, prefix)
 
     def __str__(self) -> str:
-        return f"{PREFIX}{self.url}" + ("" if self.model is None else f"#{self.model}")
+        return f"{self.prefix}{self.url}" + ("" if self.model is None else f"#{self.model}")
 
     @property
     def is_loopback(self) -> bool:
@@ -179,24 +190,24 @@ def _without(text: str, signs: Sequence[str]) -> str:
     return shown + text[done:]
 
 
-def _objection(url: str, name: str) -> str | None:
+def _objection(url: str, name: str, form: str) -> str | None:
     """Why ``url`` and ``name`` are no address; None where they are."""
     if "@" in url:
         return f"it must not hold credentials (an @); leave them out, and put a key into {KEY_VARIABLE}"
     if "?" in url:
         return f"it must not hold a query (a ?); leave it out, and put a key into {KEY_VARIABLE}"
     if not (url + name).isprintable() or " " in url or "\\" in url:
-        return f"it has white space, backslashes or invisible characters; the form is {_FORM}"
+        return f"it has white space, backslashes or invisible characters; the form is {form}"
     if not url.lower().startswith(("http://", "https://")):
-        return f"it must start with http:// or https://; the form is {_FORM}"
+        return f"it must start with http:// or https://; the form is {form}"
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
-        return f"its host or port can't be read; the form is {_FORM}"
+        return f"its host or port can't be read; the form is {form}"
     if not host or port == 0 or parts.netloc.endswith(":"):
-        return f"its host or port is missing; the form is {_FORM}"
+        return f"its host or port is missing; the form is {form}"
     for endpoint in _ENDPOINTS:
         if parts.path.rstrip("/").endswith((endpoint, endpoint + "/completions")):
-            return f"it goes too far: leave out {endpoint} and what follows; the form is {_FORM}"
+            return f"it goes too far: leave out {endpoint} and what follows; the form is {form}"
     return None

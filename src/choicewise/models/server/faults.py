@@ -145,19 +145,20 @@ class Unreadable(Exception):
         self.reason, self.deliberate = reason, deliberate
 
 
-def json_answer(body: bytes) -> JSON:
+def json_answer(body: bytes, finite: bool = True) -> JSON:
     r"""The object that ``body`` holds.
 
     Raises Unreadable for what is not UTF-8, truncated, no object, nested too deeply, has a name twice in one object, or
-    has a number that is not finite (``NaN``, ``Infinity``, ``1e999``).  Lone surrogates (``"\ud800"``) become U+FFFD,
-    as bytes do that are not UTF-8.
+    has a number that is not finite (``NaN``, ``Infinity``, ``1e999``) where all must be ``finite``.  Lone surrogates
+    (``"\ud800"``) become U+FFFD, as bytes do that are not UTF-8.
     """
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise Unreadable("it is not UTF-8") from None
+    constant, decimal = (_constant, _finite) if finite else (None, None)
     try:
-        answer = json.loads(text, parse_constant=_constant, parse_float=_finite, object_pairs_hook=_object)
+        answer = json.loads(text, parse_constant=constant, parse_float=decimal, object_pairs_hook=_object)
     except RecursionError:
         raise Unreadable("its JSON is nested too deeply", deliberate=True) from None
     except ValueError as error:

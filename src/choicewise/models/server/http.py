@@ -8,11 +8,12 @@ import json
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from datetime import UTC, datetime
 from functools import cache, partial
 from threading import Thread
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import httpx2
@@ -41,6 +42,9 @@ _MOST_BYTES: Final = 32 * 2**20  # bytes of an answer, decompressed, beyond whic
 MOST_AT_ONCE: Final = 64  # connections to a server
 _QUOTED_BYTES: Final = 2000  # bytes of an error that are read, for a message to quote
 _LONGEST_WAIT: Final = 300.0  # seconds that a server may ask to wait before the run stops rather than to wait
+_QUOTAS: Final = {"insufficient_quota", "quota_exceeded", "billing_hard_limit_reached", "3036", "4006"}
+"""Codes of errors that no waiting heals within a run: OpenAI's, and of Cloudflare's the daily ones."""
+
 _REFUSED: Final = {400, 406, 409, 411, 412, 413, 414, 415, 416, 417, 422, 431, 451, 501}  # about the request alone
 _BUSY: Final = {408, 425, 429, 503, 529}  # statuses of a server that is to be waited for
 _SHORT: Final = 5.0  # seconds without an answer of which nothing is said
@@ -50,6 +54,9 @@ _ROUND: Final = 8  # the fewest answers after which one more request is tried at
 _CLOSING: Final = 5.0  # seconds in which connections end, at most
 _CLOSED: Final = "the connection to the server is closed"
 
+Reader = Callable[[bytes, Mapping[str, str]], JSON]
+"""From body and headers of an answer of status 200 to what is made of it; it raises a :data:`Fault` for none."""
+
 
 class Client:
     """Asks the server at ``address``; may be used by several threads.
@@ -57,7 +64,8 @@ class Client:
     ``key`` is sent as ``Authorization: Bearer`` and shown nowhere.  ``timeout``: seconds that the server may be silent,
     half of those that one answer may take; ``connect``: seconds to a connection; ``patience``: seconds after which no
     request is repeated.  ``most_bytes`` of an answer are read.  ``say`` gets a line now and then while the server is
-    waited for, from any thread.
+    waited for, from any thread.  ``meanings``: the fault of a status, from what the server says in quotes, where such
+    servers mean another by it than others do.
 
     Redirects are not followed.  A server on this machine is reached directly; to others the proxies of the environment
     apply (``HTTPS_PROXY``, ``HTTP_PROXY``, ``ALL_PROXY``, ``NO_PROXY``), as does ``SSL_CERT_FILE``.
@@ -74,8 +82,9 @@ class Client:
         most_bytes: int = _MOST_BYTES,
         transport: httpx2.AsyncBaseTransport | None = None,
         say: Callable[[str], None] = lambda line: None,
+        meanings: Mapping[int, Callable[[str], Fault]] = MappingProxyType({}),
     ) -> None:
-        self.address = address
+        self.address, self._meanings = address, meanings
         self._key = Key(key or "")
         del key  # so that no traceback shows it among the variables of this call
         self._key.check()
@@ -91,7 +100,7 @@ class Client:
         """What the first answer of a model called it; None where no answer named any so far."""
         self._loop, self._closed = _event_loop(), False
         self._under_way = set[Future[Any]]()
-        self._answered = dict[str, bytes]()
+        self._answered = dict[str, tuple[bytes, Reader | None]]()
         self.concurrency = ConcurrencyLimit(MOST_AT_ONCE, slow=timeout / 10)
         self.unanswered = 0
         """Requests that had no answer since the last that had one; counted by those who make many at once."""
@@ -141,19 +150,22 @@ class Client:
         """The answer to a GET of ``path`` (:meth:`ServerAddress.at`); see :meth:`post`."""
         return self._result(self._started(self._asked("GET", path)))
 
-    def post(self, path: str, body: JSON, *, model: str | None = None) -> JSON:
+    def post(self, path: str, body: JSON | bytes, *, model: str | None = None, reader: Reader | None = None) -> JSON:
         """The answer to ``body``, sent to ``path`` (:meth:`ServerAddress.at`); the request may be made several times.
+
+        Bytes are sent as they are.  ``reader``: what reads the answer, where that is no object of JSON as OpenAI's.
 
         ``model``: the name that the answer must give, where it gives one and no answer before gave another: a service
         may call a model by a dated name, but always by the same.  Raises Unanswerable where this request can't be
         answered, ServerFailed where none can.
         """
-        return self._result(self.begin(path, body, model=model))
+        return self._result(self.begin(path, body, reader, model=model))
 
     def begin(
         self,
         path: str,
-        body: JSON,
+        body: JSON | bytes,
+        reader: Reader | None = None,
         *,
         model: str | None = None,
         on_fault: Callable[[Passing], None] = lambda fault: None,
@@ -163,14 +175,15 @@ class Client:
         ``on_fault`` is called with every fault that may heal, in the thread of the event loop.
         """
         # UTF-8; a lone surrogate, which no text that is sent has, stays an escape
-        content = json.dumps(body, allow_nan=False, separators=(",", ":")).encode("ascii")
-        return self._started(self._asked("POST", path, content, model, on_fault))
+        content = body if isinstance(body, bytes) else json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+        return self._started(self._asked("POST", path, content, reader, model, on_fault))
 
     async def _asked(
         self,
         method: str,
         path: str,
         content: bytes | None = None,
+        reader: Reader | None = None,
         model: str | None = None,
         on_fault: Callable[[Passing], None] = lambda fault: None,
     ) -> JSON:
@@ -179,7 +192,7 @@ class Client:
             on_fault(fault)
 
         try:
-            answer = await healed(partial(self._once, method, path, content), self._patience, heard)
+            answer = await healed(partial(self._once, method, path, content, reader), self._patience, heard)
         except ServerFailed as error:
             failure = failed(f"{self.address.url}: {error.message}", error.status)
         else:
@@ -189,7 +202,7 @@ class Client:
             if named in ("", expected) or first:
                 if content is not None:
                     self.named = named or self.named
-                    self._answered[path], self.unanswered = content, 0
+                    self._answered[path], self.unanswered = (content, reader), 0
                     self._count(answer)
                 return answer
             own = quoted(expected or self.address.model or "the one asked for", self._key)
@@ -236,10 +249,10 @@ class Client:
 
         This shows whether the server fails, or some requests do.
         """
-        if (content := self._answered.get(path)) is None:
+        if (request_before := self._answered.get(path)) is None:
             return "and none was ever answered"
         try:
-            request = partial(self._once, "POST", path, content)
+            request = partial(self._once, "POST", path, *request_before)
             self._result(self._started(healed(request, self._patience, self._waits.hear)))
         except (Unanswerable, ServerFailed) as error:
             return f"and one that was answered before has none now ({error})"
@@ -268,7 +281,7 @@ class Client:
         self._sent += sent or 0
         self._cached += min(cached or 0, sent or 0)
 
-    async def _once(self, method: str, path: str, content: bytes | None) -> JSON:
+    async def _once(self, method: str, path: str, content: bytes | None, reader: Reader | None = None) -> JSON:
         """One try.  Faults are raised where no other exception is handled, so that none hangs on them."""
         if self._closed:
             raise failed(_CLOSED)
@@ -278,7 +291,7 @@ class Client:
         try:
             async with self._http.stream(method, self.address.at(path), content=content, headers=headers) as response:
                 if response.status_code == 200:
-                    answer = await self._answer(response, begun)
+                    answer = await self._answer(response, begun, reader)
                     self._waits.answered()
                     return answer
                 fault = await self._refusal(response, begun)
@@ -292,7 +305,7 @@ class Client:
             fault.begun = begun
         raise fault.with_traceback(None)
 
-    async def _answer(self, response: httpx2.Response, begun: float) -> JSON:
+    async def _answer(self, response: httpx2.Response, begun: float, reader: Reader | None) -> JSON:
         """The answer of status 200 to a request that ``begun`` then (monotonic); raises its fault where it is none."""
         body, key = bytearray(), self._key
         too_large = Unanswerable(f"the answer has more than {self._most_bytes / 2**20:.3g} MiB", 200)
@@ -305,6 +318,8 @@ class Client:
                 raise too_large
             if time.monotonic() - begun > self._most_seconds:
                 raise silent(self._most_seconds)
+        if reader is not None:
+            return reader(bytes(body), response.headers)
         fault: Fault
         try:
             answer = json_answer(bytes(body))
@@ -334,13 +349,19 @@ class Client:
                 if len(body) > _QUOTED_BYTES or time.monotonic() - begun > self._most_seconds:
                     break
         wait = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
+        if (milliseconds := retry_after(response.headers.get("retry-after-ms"), datetime.now(UTC))) is not None:
+            wait = milliseconds / 1000
         said = bytes(body[:_QUOTED_BYTES]).decode(errors="replace")
         if response.has_redirect_location:
             try:
                 said = httpx2.URL(response.headers["Location"]).host or "another path"
             except httpx2.InvalidURL:
                 said = "nowhere"
-        return _of_status(response.status_code, quoted(_message(said), self._key), wait, bool(self._key))
+        shown, meaning = quoted(_message(said), self._key), self._meanings.get(response.status_code)
+        if not _QUOTAS.isdisjoint(_codes(said)):
+            over = f"a quota of the key is used up, status {response.status_code}: {shown}"
+            return failed(f"{over}; {RESUME} when it is renewed", response.status_code)
+        return meaning(shown) if meaning else _of_status(response.status_code, shown, wait, bool(self._key))
 
 
 async def healed(request: Callable[[], Awaitable[_T]], patience: float, on_fault: Callable[[Passing], None]) -> _T:
@@ -484,6 +505,18 @@ def _message(said: str) -> str:
     if isinstance(error, dict):
         return next((str(error[name]) for name in ("message", "detail") if error.get(name)), said)
     return str(error)
+
+
+def _codes(said: str) -> Iterator[str]:
+    """What the body of an error gives as codes or types of its errors."""
+    try:
+        body = json_answer(said.encode(errors="replace"))
+    except Unreadable:
+        return
+    errors = body.get("errors")
+    for error in (body, body.get("error"), *(errors if isinstance(errors, list) else ())):
+        if isinstance(error, Mapping):
+            yield from (str(error[name]) for name in ("code", "type") if name in error)
 
 
 def _count(said: object, name: str) -> int | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
 from choicewise.models.server.faults import JSON, RESUME, Passing, ServerFailed, Unanswerable, failed
-from choicewise.models.server.http import MOST_AT_ONCE, Client
+from choicewise.models.server.http import MOST_AT_ONCE, Client, Reader
 from choicewise.models.server.routes import Assembly, Call, Route
 from choicewise.questions import Answers, Question, TokenScores
 
@@ -48,11 +48,16 @@ def ask_now(client: Client, route: Route, question: Question, model: str | None 
 
 
 def answered(
-    client: Client, requests: Iterable[tuple[str, JSON]], *, model: str | None = None, most: int = MOST_AT_ONCE
-) -> Iterator[tuple[int, JSON | Unanswerable]]:
+    client: Client,
+    requests: Iterable[tuple[str, JSON] | tuple[str, bytes, Reader]],
+    *,
+    model: str | None = None,
+    most: int = MOST_AT_ONCE,
+) -> Generator[tuple[int, JSON | Unanswerable], None, None]:
     """(place of the request in ``requests``, its answer), each once, in the order in which answers come.
 
-    A request is a path (:meth:`~choicewise.models.server.address.ServerAddress.at`) and what is posted there.
+    A request is a path (:meth:`~choicewise.models.server.address.ServerAddress.at`) and what is posted there; of bytes
+    also what reads the answer.
 
     Requests begin in the given order, read from ``requests`` as they are needed, ``most`` at once and fewer where the
     server takes fewer: the client keeps that limit from call to call (``Client.concurrency``).
@@ -155,7 +160,7 @@ class _UnderWay:
     def __len__(self) -> int:
         return len(self._futures)
 
-    def begin(self, index: int, path: str, body: JSON) -> None:
+    def begin(self, index: int, path: str, body: JSON | bytes, reader: Reader | None = None) -> None:
         """Post ``body`` to ``path``; its events have its ``index``."""
         begun = time.monotonic()
 
@@ -168,7 +173,7 @@ class _UnderWay:
                 answer = error.with_traceback(None) if isinstance(error, Unanswerable) else error
             self._events.put(_Ended(index, path, time.monotonic() - begun, answer))
 
-        future = self._client.begin(path, body, model=self._model, on_fault=self._events.put)
+        future = self._client.begin(path, body, reader, model=self._model, on_fault=self._events.put)
         self._futures[index] = future
         future.add_done_callback(end)
 

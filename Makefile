@@ -1,5 +1,5 @@
 # Everything builds its own environments: .venv for us, .venv-peers for us beside other tools, .venv-ours as a user has us,
-# .venv-vllm and .venv-llama for two servers. Every target can be repeated at any time.
+# .venv-vllm, .venv-transformers and .venv-llama for three servers. Every target can be repeated at any time.
 PYTHON ?= python3.11
 export PYTHON
 VENV := .venv
@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers/bin
 STAMP := $(VENV)/.installed
 AXE := $(VENV)/axe/node_modules/axe-core/axe.min.js
-SERVERS := .venv-vllm/.installed .venv-llama/.installed
+SERVERS := .venv-vllm/.installed .venv-transformers/.installed .venv-llama/.installed
 QUICK := tests/unit tests/cli tests/models tests/goldens tests/served
 # More for pytest, as in `make test PYTEST="-k page"`.
 PYTEST ?=
@@ -36,7 +36,7 @@ $(STAMP): EXTRAS := hf,serve,dev
 	touch $@
 
 # Their requirements are complete and installed as they are: what vLLM needs for GPUs, pictures and sound is left out.
-.venv-vllm/.installed: tests/servers/vllm.txt
+.venv-vllm/.installed .venv-transformers/.installed: .venv-%/.installed: tests/servers/%.txt
 	REQUIRED="$^" .ci/environment $(@D) --no-deps --no-compile --requirement $<
 	touch $@
 

@@ -19,10 +19,14 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.decisions import decision_drafts
 from choicewise.data.items import Item
 from choicewise.errors import ModelError, UsageError
+from choicewise.models.load import load_model
 from choicewise.protocols.catalogue import one, resolve
 from choicewise.requests.render import render
+from choicewise.results.boards import board_reports
 from choicewise.results.ladder import both_ways
 from choicewise.tokens.chat_template import MessageAlone
+from tests.helpers.commands import choicewise
+from tests.helpers.deciding_models import save_deciding, winds
 from tests.paths import GOLDENS, ROOT
 
 MODEL = ROOT / "src" / "choicewise" / "bundled" / "models" / "merrow-bpe-512"
@@ -75,7 +79,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     recipes = {
         name: protocol
         for name, protocol in resolve("decision").items()
-        if protocol.chat != "none" and protocol.kind != "noul"
+        if protocol.kind != "noul" and protocol.chat == "message" and not protocol.proposal
     }
     data = Dataset("isles", {"test": (*CHOICES, *SCORES)})
     return evaluate(model=folder / "chatty", data=data, protocols=recipes, out=folder / "run")
@@ -133,6 +137,67 @@ def test_no_ladder_goes_from_one_kind_to_another(run: Run) -> None:
 def test_a_base_model_has_no_such_layout_and_is_refused_by_name(tmp_path: Path) -> None:
     recipes = resolve("decision/vllm-0.32:choice")
     with pytest.raises(
-        ModelError, match="merrow-bpe-512 has no chat template .* decision/vllm-0.32:choice can't be asked"
+        ModelError,
+        match=r"merrow-bpe-512 has no chat template .* under .*vllm-0.32-no-chat.* decision/vllm-0.32:choice can't be",
     ):
         evaluate(model=MODEL, data=Dataset("isles", {"test": tuple(CHOICES)}), protocols=recipes, out=tmp_path / "run")
+
+
+@pytest.mark.costly("a model runs")
+def test_boards_of_a_run_agree_with_its_own_metrics_where_their_rules_are_ours(run: Run, tmp_path: Path) -> None:
+    """Those of EvalScope without a yes-or-no question; the data has no soft answers, which the card needs."""
+    names = [f"decision/{layout}:{kind}" for layout in ("vllm-0.32", "sglang-1") for kind in ("choice", "score")]
+    told = json.loads(choicewise("report", run.folder, "--boards", "--json", code=0).stdout)
+    by_name = {f"{each['layout']}:{each['kind']}": each for each in told}
+    metrics = {"accuracy": "acc", "divergence": "log-score", "brier": "brier", "ece": "ece"}
+    for name in names:
+        assert (by_name[name]["run"], by_name[name]["options"]) == (str(run.folder), 3)
+        boards = {each["board"]: each for each in by_name[name]["boards"]}
+        for number, metric in metrics.items():
+            (row,) = run.under(resolve(f"{name}@metric={metric}")).report().to_pylist()
+            assert boards["EvalScope 1.14.1"][number] == pytest.approx(row["value"], abs=1e-9), (name, number)
+        card = boards["typed-decisions card"]
+        assert (card["n"], card["divergence"], card["ece"]) == (3, None, None)
+    both = by_name["decision/vllm-0.32:None"]["boards"]
+    assert [each["n"] for each in both] == [6] * 4
+    plain = evaluate(model="fake:hash", data="bundled:merrowick", protocols=["mmlu/original"], out=tmp_path / "other")
+    with pytest.raises(UsageError, match="asks no typed questions, of which boards of decisions have rules"):
+        board_reports(plain)
+
+
+SEVEN = (
+    *("vllm-0.32", "vllm-02cc9cd5", "vllm-pr", "liquid-d1", "transformers-5.23", "sglang-1"),
+    "evalscope-mcq+vllm-0.32",
+)
+
+
+@pytest.mark.costly("a model runs")
+def test_numbers_of_seven_layouts_come_from_one_pass_over_the_unique_tokens(tmp_path: Path) -> None:
+    """The unique tokens are counted plainly: a token for every different beginning of what is asked."""
+    chatty = load_model(save_deciding(tmp_path / "tiny"), device="cpu")
+    data = Dataset("winds", {"test": tuple(winds(3))})
+    run = evaluate(model=chatty, data=data, protocols=[f"decision/{name}" for name in SEVEN], out=tmp_path / "run")
+    rows = run.report().to_pylist()
+    assert len({row["protocol"].partition(":")[0] for row in rows}) == 7
+    assert {(row["n"], row["missing"]) for row in rows} == {(3, 0)}
+    tables = run.tables
+    contexts = {(row["prompt"], row["item"]): row["context"] for row in tables.requests.to_pylist()}
+    beginnings = set()
+    for span in tables.spans.to_pylist():
+        context = contexts[span["prompt"], span["item"]] if span["context"] is None else span["context"]
+        ids = chatty.tokenizer.encode([context], special=False)[0].tolist()
+        beginnings |= {tuple(ids[:end]) for end in range(1, len(ids) + 1)}
+    spent = run.manifest.engine.spent
+    assert spent is not None
+    assert spent.tokens_computed == len(beginnings) < spent.tokens_asked / 4
+
+
+@pytest.mark.costly("a model runs")
+def test_a_base_model_is_asked_without_a_chat_under_a_layout_of_that_name(tmp_path: Path) -> None:
+    (save_deciding(tmp_path / "base") / "chat_template.jinja").unlink()
+    recipes = [f"decision/{name}-no-chat:choice" for name in ("vllm-0.32", "sglang-1", "transformers-5.23")]
+    data = Dataset("winds", {"test": tuple(winds(3))})
+    run = evaluate(model=tmp_path / "base", data=data, protocols=recipes, out=tmp_path / "run")
+    assert {(row["n"], row["missing"]) for row in run.report().to_pylist()} == {(3, 0)}
+    assert {row["continuation"] for row in run.tables.spans.to_pylist()} == {" A", " B", " C"}
+    assert all(row["context"].endswith("\nAnswer:") for row in run.tables.requests.to_pylist())

@@ -126,6 +126,17 @@ def llama_cpp(file: Path, work: Path, *more: str) -> RunningServer:
     return RunningServer(file.stem, [*command, *served, *shape], work, work / f"{file.stem}.log")
 
 
+def transformers(folder: Path, work: Path) -> RunningServer:
+    """``transformers serve`` on the model of ``folder`` in float32, whose name is the folder's whole path.
+
+    It lists what the Hub's cache holds, which must be there.
+    """
+    (work / "hub").mkdir()
+    command = [str(interpreter("transformers").with_name("transformers")), "serve", str(folder), "--device", "cpu"]
+    shape = ["--dtype", "float32", "--host", "127.0.0.1", "--port", "{port}"]
+    return RunningServer(str(folder), [*command, *shape], work, work / f"transformers-{folder.name}.log")
+
+
 def write_gguf(folder: Path, file: Path) -> Path:
     """``file``, written from the model of ``folder`` by the script beside this file."""
     subprocess.run([interpreter("llama"), Path(__file__).with_name("make_gguf.py"), folder, file], check=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,12 +36,16 @@ def compare(
     value: Annotated[
         float | None, typer.Option("--value", help="A number published under protocol B, as a share of 1.")
     ] = None,
+    items: Annotated[
+        bool, typer.Option("--items", help="List all items, the furthest first; of a decision endpoint alone.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Say whether two numbers are the same measurement, comparable, or not, and why they differ.
 
     Without --protocol, every protocol that both runs share. One run and two protocols: what the protocol alone changes.
-    One run and a protocol's name: whether numbers published under it can be compared with those of the run.
+    One run and a protocol's name: whether numbers published under it can be compared with those of the run. A run of a
+    decision endpoint and one of the same weights computed here: what the layout does not explain.
     """
     from choicewise.results.run import open_run
     from choicewise.results.sweep import one_run
@@ -48,12 +53,15 @@ def compare(
     published = None if right is None else _published(right)
     if published is None:
         options.refuse_without_use("a comparison of runs has", value=value)
-        pairs = _pairs(left, right)
+        pairs = [*_pairs(left, right)]
+        if _compared_with_endpoint(pairs, protocol or [], items, json, metric):
+            return
+        options.refuse_without_use("a comparison without a decision endpoint on one side has", items=items)
         if metric is not None:
-            pairs = ((_measured(one, metric), other and _measured(other, metric)) for one, other in pairs)
-        _compare_runs(list(pairs), protocol or [], json)
+            pairs = [(_measured(one, metric), other and _measured(other, metric)) for one, other in pairs]
+        _compare_runs(pairs, protocol or [], json)
         return
-    options.refuse_without_use("a published number has", metric=metric)
+    options.refuse_without_use("a published number has", metric=metric, items=items)
     if value is not None and not 0 <= value <= 1:
         raise UsageError(f"--value is {value:g}; write it as a share of 1, such as 0.637")
     _compare_published(open_run(one_run(left)).choose(protocol), published, value, json)
@@ -102,6 +110,27 @@ def _pairs(left: Path, right: str | None) -> Iterator[tuple[Run, Run | None]]:
     if not shared:
         raise UsageError(f"{left} and {right} hold no runs on the same data")
     yield from ((by_data[0][digest], by_data[1][digest]) for digest in shared)
+
+
+def _compared_with_endpoint(
+    pairs: Sequence[tuple[Run, Run | None]], protocols: Sequence[str], items: bool, json: bool, metric: object
+) -> bool:
+    """Whether one of two runs asked a decision endpoint and the other did not; prints what the layout leaves then."""
+    from choicewise.results.endpoint import by_endpoint, served_minus_own
+
+    sides = [by_endpoint(left, right) for left, right in pairs if right is not None]
+    known = [each for each in sides if each is not None]
+    if not known:
+        return False
+    options.refuse_without_use("a decision endpoint beside own computation has", metric=metric)
+    compared = [each for served, own in known for each in served_minus_own(served, own, protocols)]
+    if json:
+        print_json([each if items else replace(each, items=()) for each in compared])
+    else:
+        from choicewise.report.decisions import served_tables
+
+        print_parts(served_tables(compared, items))
+    return True
 
 
 def _compare_runs(pairs: list[tuple[Run, Run | None]], protocols: list[str], json: bool) -> None:

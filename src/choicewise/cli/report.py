@@ -135,6 +135,9 @@ class Views:
         bool,
         typer.Option("--endpoint", help="Show what a decision endpoint said beside its probabilities, and repeats."),
     ] = False
+    boards: Annotated[
+        bool, typer.Option("--boards", help="Show what published boards of decisions would say of the same answers.")
+    ] = False
     distribution: Annotated[
         bool, typer.Option("--distribution", help="Show how often each choice would be chosen, and the fit to people.")
     ] = False
@@ -460,6 +463,19 @@ def _show_endpoint(runs: Sequence[Run], views: Views, output: options.Output) ->
         print_parts(endpoint_tables(str(run.folder), each))
 
 
+def _show_boards(runs: Sequence[Run], views: Views, output: options.Output) -> None:
+    from choicewise.report.decisions import board_tables
+    from choicewise.results.boards import board_reports
+
+    shown = [(run, board_reports(run)) for run in runs]
+    if output.json:
+        named = [(str(run.folder), run.manifest.model.name, each) for run, own in shown for each in own]
+        print_json([{"run": folder, "model": model, **each.as_json()} for folder, model, each in named])
+        return
+    for run, own in shown:
+        print_parts(board_tables(str(run.folder), own))
+
+
 def _show_distribution(runs: Sequence[Run], views: Views, output: options.Output) -> None:
     from choicewise.report.comparison import distribution_table
     from choicewise.results.multiverse import distributions
@@ -478,6 +494,7 @@ VIEWS = {
     "audit": View(_show_audit, summaries=True, lists=True),
     "signal": View(_show_signal, summaries=True, lists=True),
     "endpoint": View(_show_endpoint),
+    "boards": View(_show_boards),
     "distribution": View(_show_distribution),
 }
 """Option → what it shows; the option itself is a field of :class:`Views`."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from choicewise.records import Spent, Sweep
     from choicewise.results.ladder import Ladder
     from choicewise.results.run import Run
+    from choicewise.results.twins import ServedMinusOwn
     from choicewise.running.job import Job, OpenedSource, Source
     from choicewise.running.plan import Plan
 
@@ -345,6 +346,12 @@ def ladder(
     out: Annotated[
         Path | None, typer.Option("--out", readable=False, help="The run folder, with --model: new, or to go on with.")
     ] = None,
+    served: Annotated[
+        Path | None,
+        typer.Option(
+            "--served", metavar="RUN", readable=False, help="A decision endpoint's run: the last step, from Q to it."
+        ),
+    ] = None,
     metric: options.Metrics = None,
     part: Part,
     loading: Loading,
@@ -359,7 +366,7 @@ def ladder(
     if folder is not None:
         given = {**needed, **part.given, "mapping": part.mapping, **loading.given}
         options.refuse_without_use("a run folder has", **given)
-        _show_run(start, end, folder, metric, json)
+        _show_run(start, end, folder, served, metric, json)
     elif model is None or data is None or out is None:
         lacking = [f"--{name}" for name, value in needed.items() if value is None]
         raise UsageError(
@@ -367,11 +374,13 @@ def ladder(
         )
     else:
         loading.refuse_foreign(model)
-        options.refuse_without_use("a run that is still to be evaluated has", metric=metric)
+        options.refuse_without_use("a run that is still to be evaluated has", metric=metric, served=served)
         _evaluate(start, end, {"models": [model], **part.given, **part.data([data]), **loading.given}, out, json)
 
 
-def _show_run(start: str, end: str, folder: Path, metrics: Sequence[str] | None, json: bool) -> None:
+def _show_run(
+    start: str, end: str, folder: Path, served: Path | None, metrics: Sequence[str] | None, json: bool
+) -> None:
     from choicewise.protocols.between import MARK
     from choicewise.results.run import open_run
     from choicewise.results.sweep import one_run
@@ -393,7 +402,17 @@ def _show_run(start: str, end: str, folder: Path, metrics: Sequence[str] | None,
         tell(not_complete(folder, run.manifest))
     way = f"{first.label}{MARK}{last.label}:"
     new = not any(name.startswith(way) for name in run.protocols)
-    _print(run, first, last, metrics, json, lambda: line() if new else None)
+    rung = None if served is None else _last_rung(run, last, open_run(one_run(served)))
+    _print(run, first, last, metrics, json, lambda: line() if new else None, rung)
+
+
+def _last_rung(run: Run, end: End, served: Run) -> list[ServedMinusOwn]:
+    """From the ``end`` of a ladder to the endpoint that has its layout: what nothing in between explains."""
+    from choicewise.results.endpoint import by_endpoint, served_minus_own
+
+    if by_endpoint(served, run) != (served, run):
+        raise UsageError(f"{served.folder} is no run of a decision endpoint, or {run.folder} is one, too")
+    return served_minus_own(served, run.under({end.name: end.protocol}))
 
 
 def _evaluate(start: str, end: str, table: Mapping[str, Any], out: Path, json: bool) -> None:
@@ -417,9 +436,18 @@ def _evaluate(start: str, end: str, table: Mapping[str, Any], out: Path, json: b
 
 
 def _print(
-    run: Run, start: End, end: End, metrics: Sequence[str] | None, json: bool, line: Callable[[], str | None]
+    run: Run,
+    start: End,
+    end: End,
+    metrics: Sequence[str] | None,
+    json: bool,
+    line: Callable[[], str | None],
+    rung: Sequence[ServedMinusOwn] | None = None,
 ) -> None:
-    """The ladder, or that of each metric; where the run did not ask all between, with the ``line`` that does."""
+    """The ladder, or that of each metric; where the run did not ask all between, with the ``line`` that does.
+
+    ``rung``: what is left from its end to a decision endpoint.
+    """
     from choicewise.protocols.catalogue import names
     from choicewise.report.comparison import ladder_table
     from choicewise.results.ladder import both_ways
@@ -428,10 +456,17 @@ def _print(
     ladders = [both_ways(*each, names()) for each in asked]
     rest = line() if ladders[0].coarse else None
     if json:
-        told = [{"in_order": each.in_order, "in_reverse": each.in_reverse, "turns": each.turns} for each in ladders]
+        last = {} if rung is None else {"served": [replace(each, items=()) for each in rung]}
+        told = [
+            {"in_order": each.in_order, "in_reverse": each.in_reverse, "turns": each.turns, **last} for each in ladders
+        ]
         print_json({**told[0], "rest": rest} if metrics is None else [{**each, "rest": rest} for each in told])
         return
     print_parts(map(ladder_table, ladders))
+    if rung is not None:
+        from choicewise.report.decisions import served_tables
+
+        print_parts(served_tables(rung, items=False))
     if metrics is None:
         _tell_example(run, ladders[0].in_order)
     if rest is not None:

@@ -455,7 +455,7 @@ def _parts(protocol: Protocol) -> list[tuple[str, str]]:
     if protocol.shots:
         parts.append((f"each of {protocol.shots} examples", protocol.question + protocol.answer + protocol.separator))
     parts.append(("the question", protocol.question + protocol.proposal))
-    if "{options}" in protocol.question:
+    if "{options}" in protocol.header + protocol.question:
         parts.append(("each of its options", protocol.option))
     parts.append(("what is scored", protocol.continuation))
     return [(what, shown(text)) for what, text in parts if text]

@@ -124,6 +124,7 @@ METRICS: Mapping[str, Metric] = {
     "brier-soft": _error("squared distance of the softmax from people's counts, over all choices", high=2.0),
     "kl": _error("Kullback-Leibler divergence of the softmax from people's counts", high=math.inf, unit="nats"),
     "tv": _error("total variation distance of the softmax from people's counts"),
+    "soft-accuracy": Metric("share of people that chose the choice with the highest score", softmax=True),
     "ece": _gap(f"{_CONFIDENCE} 10 bins of equal width, closed to the left; mean confidence of a bin"),
     "ece-15": _gap(f"{_CONFIDENCE} 15 bins of equal width, closed to the left; mean confidence of a bin"),
     "ece-right": _gap(f"{_CONFIDENCE} 10 bins of equal width, closed to the right; mean confidence of a bin"),
@@ -164,7 +165,7 @@ Schaeffer et al. 2024 (2406.04391) find that each step lowers the correlation wi
 ABSTAINING = ("ternary", "ternary-75", "ternary-90", "dcs")
 """Metrics of questions whose last option is "I don't know"."""
 
-SOFT = ("brier-soft", "kl", "tv")
+SOFT = ("brier-soft", "kl", "tv", "soft-accuracy")
 """Metrics that compare with people's counts."""
 
 

@@ -161,11 +161,13 @@ def _decision(
     item: Item,
     state: Callable[[object], str] = exact_json,
     described: Callable[[object], str] = exact_json,
+    told: Callable[[str], str] = str,
 ) -> Item:
     """The item with the field ``state``, and its descriptions as texts.
 
     A state or a description that is a text stays as it is, others are written by ``state`` and ``described``; an empty
-    description is none.  A question of another dataset is the state ``{"question": TEXT}`` with :data:`INSTRUCTIONS`.
+    description is none, and others are ``told`` so.  A question of another dataset is the state ``{"question": TEXT}``
+    with :data:`INSTRUCTIONS`.
     """
     value, question, own = _stated(item)
     if not question.strip():
@@ -176,7 +178,7 @@ def _decision(
     texts = [each if isinstance(each, str | None) else described(each) for each in own]
     texts_of = {
         "state": value if isinstance(value, str) else state(value),
-        DESCRIPTIONS: exact_json([each or None for each in texts]),
+        DESCRIPTIONS: exact_json([told(each) if each else None for each in texts]),
     }
     return replace(item, question=question, fields={**item.fields, **texts_of})
 
@@ -267,6 +269,8 @@ PREPARATIONS: Mapping[str, Preparation] = {
     "decision": _decision,
     # vLLM 0.32.0, structured_decisions/strategies.py: a description that is no text through Python's str
     "decision-str": partial(_decision, described=str),
+    # vLLM at c59eeb6c, structured_decisions/prompts.py: the state as ASCII, a description without space around it
+    "decision-ascii": partial(_decision, state=json.dumps, described=str, told=str.strip),
     # d1 of Liquid AI as vLLM 0.32.0 asks it (LiquidAI/d1-3b, prompt.py)
     "decision-d1": _decision_d1,
     # SGLang 0.5.23, prompt_format_version 1: JSON without spaces

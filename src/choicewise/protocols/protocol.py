@@ -84,9 +84,9 @@ class Protocol:
 
     Templates are plain text with named holes in braces, filled in one pass (text that is filled in is never read as a
     template again; ``{{`` and ``}}`` stand for braces).  All know the item's own fields; besides, ``header`` knows
-    ``{subject}`` (underscores as spaces); ``question`` knows ``{question}``, ``{options}``, ``{subject}`` and of the
-    last option ``{last_letter}`` and ``{last_level}`` (its place, from 0); and ``option``, ``answer``, ``proposal`` and
-    ``continuation`` know ``{letter}`` and ``{choice}``, in upper case ``{CHOICE}``, its first sign alone ``{Choice}``.
+    ``{subject}`` (underscores as spaces); ``question``, and without shots ``header``, know that, ``{question}``,
+    ``{options}`` and of the last option ``{last_letter}`` and ``{last_level}`` (its place, from 0); the others know
+    ``{letter}`` and ``{choice}``, in upper case ``{CHOICE}``, its first sign alone ``{Choice}``.
     ``described`` is the ``option`` of one that has a ``{description}``.  ``kind``: the typed questions that are asked;
     others are no part of the protocol.
 
@@ -396,7 +396,7 @@ def _asked(protocol: Protocol, reading: Reading) -> Iterator[str]:
         )
     if protocol.score not in reading.scores:
         yield f"reading {name} has no score {protocol.score}; it has {', '.join(reading.scores)}"
-    if protocol.described is not None and "options" not in holes(protocol.question):
+    if protocol.described is not None and "options" not in holes(protocol.header + protocol.question):
         yield f"axis described is {protocol.described!r}, but question has no {{options}}, whose lines it is one of"
     # templates beside requests that were rendered elsewhere would be printed and not used
     for axis, neutral in NEUTRAL.items() if protocol.requests is not None else ():

@@ -375,19 +375,32 @@ def _endpoint_entries(sent: bool) -> list[str]:
 def no_chat(protocol: Protocol, model: str, template: ChatTemplate | None) -> str | None:
     """Why ``model`` can't be asked under ``protocol``: a chat that it has no ``template`` for; None where it can.
 
-    Where the server renders the chat, nobody here knows which token a label is after it.
+    Where the server renders the chat, nobody here knows which token a label is after it.  A template that takes no
+    system text would leave out a question that stands in it.
     """
     if isinstance(template, ServedChat) and protocol.boundary in LABELLED:
         return (
             f"the server of {model} renders the chat, so which token a label is after it is not known; name the "
             "tokenizer of a model with a chat template"
         )
-    if protocol.chat == "none" or template is not None:
+    if protocol.chat == "none":
         return None
+    if template is not None:
+        asks = not holes(protocol.header).isdisjoint(("question", "options"))
+        if asks and not template.takes_system:
+            return f"the chat template of {model} takes no system text, in which this protocol asks the question"
+        return None
+    plain = f"; as plain text it is asked under {', '.join(_layouts_without_chat())}"
     return (
         f"{model} has no chat template (chat_template in tokenizer_config.json, or chat_template.jinja), so it is "
-        "no chat model, and this is a chat"
+        f"no chat model, and this is a chat{plain if protocol.boundary in LABELLED else ''}"
     )
+
+
+@cache
+def _layouts_without_chat() -> list[str]:
+    first = [(entry.name, next(iter(entry.protocols.values()))) for entry in entries()]
+    return [name for name, each in first if each.boundary in LABELLED and each.chat == "none"]
 
 
 def open_thought(protocol: Protocol, model: str, template: ChatTemplate | None) -> str | None:

@@ -184,7 +184,7 @@ def render(
     continuation = said(protocol, protocol.continuation)
     lines = continuation.split("\n") if READINGS[protocol.reading].several else [continuation]
     parts = tuple(tuple(fill(line, holes, axis="continuation") for line in lines) for holes in labelled)
-    header = fill(protocol.header, {**item.fields, "subject": _spoken(item.subject)}, axis="header")
+    header = _header(protocol, item, question, options)
     chat = None
     if protocol.chat != "none":
         turns = tuple(_turn(protocol, shot) for shot in shots) if protocol.chat == "turns" else None
@@ -313,16 +313,27 @@ def _turn(protocol: Protocol, item: Item) -> tuple[str, str]:
     return asked, fill(protocol.answer.lstrip(), holes, axis="answer")
 
 
+def _header(protocol: Protocol, item: Item, question: str, options: Sequence[str]) -> str:
+    known = {**item.fields, "subject": _spoken(item.subject)}
+    if not protocol.shots:  # before shots it would show what is asked after them
+        known |= _asked(protocol, item, question, options)
+    return fill(protocol.header, known, axis="header")
+
+
 def _query(protocol: Protocol, item: Item, question: str, options: Sequence[str]) -> str:
     return fill(protocol.question, _asked(protocol, item, question, options), axis="question")
 
 
 def _asked(protocol: Protocol, item: Item, question: str, options: Sequence[str]) -> dict[str, str]:
     """What fills the holes of the axis ``question``."""
-    lines = _lines(protocol, item, options) if "{options}" in protocol.question else []
+    lines = _lines(protocol, item, options) if _lists_options(protocol) else []
     last = len(options) - 1
     of_last = {"last_letter": protocol.labels[last : last + 1], "last_level": str(last)}
     return {**of_last, **item.fields, "question": question, "options": "".join(lines), "subject": _spoken(item.subject)}
+
+
+def _lists_options(protocol: Protocol) -> bool:
+    return "{options}" in protocol.header + protocol.question
 
 
 def _lines(protocol: Protocol, item: Item, options: Sequence[str]) -> list[str]:
@@ -415,7 +426,7 @@ def _check_choices(protocol: Protocol, item: Item) -> None:
 def _needs_letters(protocol: Protocol) -> bool:
     """Whether every option has to have a letter: a template shows it, or a rule may read it from generated text."""
     templates = [protocol.proposal, protocol.continuation]
-    templates += [protocol.option] if "{options}" in protocol.question else []
+    templates += [protocol.option] if _lists_options(protocol) else []
     templates += [protocol.answer] if protocol.shots else []
     return READINGS[protocol.reading].text or any("{letter}" in template for template in templates)
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from choicewise.errors import UsageError
 from choicewise.models.decisions.answers import REFUSED
 from choicewise.models.decisions.exchange import Exchange, of_repeats, repeated
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Decision
 from choicewise.records import OBSERVATIONS, EndpointRecord, Manifest
+from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
+from choicewise.results.twins import ServedMinusOwn, apart_from_own, own_layouts
 from choicewise.scoring.combine import LEAST
 from choicewise.scoring.observed import row_of
 from choicewise.scoring.rounding import Check, checks
@@ -117,6 +120,51 @@ def endpoint_summary(run: Run) -> EndpointSummary | None:
         protocols=protocols,
         checks=tuple(checks(exchanges(run.folder, run.manifest))),
     )
+
+
+def by_endpoint(left: Run, right: Run) -> tuple[Run, Run] | None:
+    """(the run of a decision endpoint, the other one) where one of the two asked an endpoint; else None."""
+    asked = [any(Decision in READINGS[each.reading].needs for each in run.protocols.values()) for run in (left, right)]
+    return None if asked[0] == asked[1] else (left, right) if asked[0] else (right, left)
+
+
+def served_minus_own(served: Run, own: Run, protocols: Sequence[str] = ()) -> list[ServedMinusOwn]:
+    """The endpoint's answers under every protocol against each of ``own`` that asks the same kind of question.
+
+    ``protocols``: only these, of either run.  Raises UsageError where the runs are on other data, or where no two of
+    them ask the same kind.
+    """
+    if served.manifest.dataset.digest != own.manifest.dataset.digest:
+        raise UsageError(
+            f"{served.folder} and {own.folder} are on other data ({served.manifest.dataset.name}, "
+            f"{own.manifest.dataset.name}), so that their probabilities are of other questions; run both on the same"
+        )
+    record = endpoint_record(served.folder, served.manifest)
+    assert record is not None  # a run that asks with reading decision has one
+    sides = [
+        [
+            each
+            for each in own_layouts(run.measurements).values()
+            if not protocols or {each.name, _entry(each)} & {*protocols}
+        ]
+        for run in (served, own)
+    ]
+    pairs = [
+        (left, right)
+        for left in sides[0]
+        for right in sides[1]
+        if left.protocol.kind == right.protocol.kind and right.scores is not None and left.scores is not None
+    ]
+    if not pairs:
+        raise UsageError(
+            f"{own.folder} computes no layout for a kind of question that {served.folder} asked; run one there, such "
+            "as decision/transformers-5.23"
+        )
+    return [apart_from_own(pair, record, own.noise) for pair in pairs]
+
+
+def _entry(measured: Measurement) -> str:
+    return measured.name.removesuffix(f":{measured.protocol.kind}")
 
 
 def _refusals(run: Run, name: str) -> Refusals:

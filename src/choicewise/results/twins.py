@@ -1,29 +1,38 @@
 """How far two models part that were asked the same tokens: flips, divergence of the choices, log-probability lost.
 
 Made for a model and its quantised twin, whose scores can agree while many answers change (Dutta et al. 2024, "Accuracy
-is Not All You Need").
+is Not All You Need").  And for a decision endpoint and its own weights, computed here in the server's layout: what is
+left is what no layout explains, another precision, other weights, a prompt that is not the layout's, or an answer that
+changes from one request to the next.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from choicewise.errors import UsageError
+from choicewise.protocols.between import MARK
 from choicewise.protocols.readings import READINGS
+from choicewise.questions import Decision
+from choicewise.records import EndpointRecord
 from choicewise.results.evidence import Reductions, RunEvidence
 from choicewise.results.measurement import (
     Measurement,
     interval,
+    links,
     paired_credits,
     paired_predictions,
     rows_of_items,
     shared_items,
 )
 from choicewise.results.spans import ObservedPortion
+from choicewise.scoring.combine import LEAST
 from choicewise.scoring.intervals import FEWEST
 from choicewise.scoring.observed import Floats, Integers, Mask, reduce_rows, row_of
 from choicewise.scoring.significance import Difference, paired_difference
@@ -65,6 +74,55 @@ class Twins:
     lost_all: Difference | None
 
 
+EXACT: Final = 1e-6
+"""By how much a probability may differ because both sides are stored as log-probabilities in float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemApart:
+    """One item: the option that each side holds likeliest (its place), and the greatest difference of an option."""
+
+    item: str
+    served: int
+    own: int
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServedMinusOwn:
+    """Questions of one ``kind`` under the protocols ``served``, of the endpoint, and ``own``.
+
+    ``n`` items have probabilities on both sides; ``missing`` of the shared ones have none on at least one.  ``flips``:
+    another option is likeliest, with a 95 % interval of their share; ``open``: those of them whose likeliest option
+    rounding leaves open.  ``mean`` and ``most``: of the difference of an option's probability.  ``tv``: mean total
+    variation distance; ``kl``: mean KL(served ‖ own) in nats; intervals (95 %) clustered by subject where there are
+    enough.  ``step``: to which the endpoint rounds, None where it does not.  ``repeats``: what was found of questions
+    that were sent twice.  ``noise``: of our computation, in nats; None where it was not measured.
+    ``allowed``: the greatest difference of a probability that these explain; beyond it the ``verdict`` is
+    ``unexplained``.  ``items``: all ``n``, the furthest first.
+    """
+
+    kind: str
+    served: str
+    own: str
+    n: int
+    missing: int
+    flips: int
+    flips_low: float
+    flips_high: float
+    open: int
+    mean: float
+    most: float
+    tv: Difference
+    kl: Difference
+    step: float | None
+    repeats: EndpointRecord
+    noise: float | None
+    allowed: float
+    verdict: Literal["unexplained", "within noise"]
+    items: tuple[ItemApart, ...]
+
+
 def read_likelihoods(run: RunEvidence, measured: Iterable[Measurement]) -> None:
     """Read ``run`` once for what :func:`twins` needs of each of ``measured``, so that none reads it again."""
     wanted = [each.protocol for each in measured if READINGS[each.protocol.reading].one_likelihood]
@@ -103,6 +161,87 @@ def twins(runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measur
             for among in (gold, np.ones_like(gold))
         )
     return Twins(changed, divergence, lost_right, lost_all)
+
+
+def apart_from_own(
+    pair: tuple[Measurement, Measurement], record: EndpointRecord, noise: float | None
+) -> ServedMinusOwn:
+    """An endpoint's probabilities minus our own, measurements of the same data.
+
+    ``record``: what was found of repeats; ``noise``: of our computation, in nats.
+
+    Raises UsageError where no question has probabilities on both sides.
+    """
+    ids, places = shared_items(pair)
+    offsets = [each.evidence.item_offsets for each in pair]
+    counts = [np.diff(own)[place] for own, place in zip(offsets, places, strict=True)]
+    assert np.array_equal(counts[0], counts[1])  # the data is the same
+    rows = [rows_of_items(own[:-1][place], counts[0]) for own, place in zip(offsets, places, strict=True)]
+    told, own = (told_probabilities(each)[row] for each, row in zip(pair, rows, strict=True))
+    shared = np.concatenate([[0], np.cumsum(counts[0])])
+    gaps = np.abs(told - own)
+    furthest = reduce_rows(np.maximum, gaps, shared)
+    known = ~np.isnan(furthest)
+    if not known.any():
+        raise UsageError(f"{pair[0].name} and {pair[1].name} share no question that both answer")
+    with np.errstate(divide="ignore"):
+        kl = divergences(np.log(told), np.log(own), shared)
+    served, ours = paired_predictions(pair)
+    flipped = (served != ours) & known
+    subjects = [pair[0].subjects[place] for place in places[0].tolist()]
+    clusters = subjects if len(set(subjects)) >= FEWEST else None
+    name = "wilson" if clusters is None else "clustered"
+    own_subjects = [subjects[place] for place in np.flatnonzero(known)]
+    low, high = interval(name, flipped[known].astype(np.float64), own_subjects, macro=False)
+    tv, divergence = (
+        paired_difference(each, np.zeros(len(each)), clusters, most)
+        for each, most in ((reduce_rows(np.add, gaps, shared) / 2, 1.0), (kl, math.inf))
+    )
+    step, most = pair[0].step, float(furthest[known].max())
+    # log-probabilities that are off by so many nats move a probability by half of it at most; both sides' may be
+    allowed = record.most + (step or 0.0) / 2 + (noise or 0.0) + EXACT
+    order = sorted(np.flatnonzero(known).tolist(), key=lambda place: (-furthest[place], place))
+    items = [
+        ItemApart(ids[place].as_py(), int(served[place]), int(ours[place]), float(furthest[place])) for place in order
+    ]
+    return ServedMinusOwn(
+        pair[0].protocol.kind,
+        pair[0].name,
+        pair[1].name,
+        int(known.sum()),
+        int((~known).sum()),
+        int(flipped.sum()),
+        low,
+        high,
+        int((flipped & pair[0].near_ties[places[0]]).sum()),
+        float(gaps[known[row_of(shared)]].mean()),
+        most,
+        tv,
+        divergence,
+        step,
+        record,
+        noise,
+        allowed,
+        "unexplained" if most > allowed else "within noise",
+        tuple(items),
+    )
+
+
+def own_layouts(measured: Mapping[str, Measurement]) -> Mapping[str, Measurement]:
+    """``measured`` without the steps of ladders, which are nobody's layouts, unless there is nothing else."""
+    return {name: each for name, each in measured.items() if MARK not in name} or measured
+
+
+def told_probabilities(measured: Measurement) -> Floats:
+    """p of every option, float64 [rows]: as an endpoint told it, 0 where it did; of a plain model the softmax.
+
+    NaN for an item of which an option has none.
+    """
+    shares = links(measured, float(measured.protocol.temperature))[0]
+    if Decision not in READINGS[measured.protocol.reading].needs or measured.scores is None:
+        return shares
+    told = np.exp(measured.scores)
+    return np.where(np.isnan(shares), np.nan, np.where(told <= LEAST * (1 + 1e-6), 0.0, told))
 
 
 def divergences(left: Floats, right: Floats, item_offsets: Integers) -> Floats:

@@ -168,6 +168,8 @@ def uniform(metric: str, judged: Judged) -> Floats:
         return nothing
     right = judged.reduced(np.add, judged.right.astype(np.float64))
     even = replace(judged, scores=np.where(np.isnan(judged.scores), np.nan, 0.0), hit=right / judged.choices)
+    if metric == "soft-accuracy":
+        return even.reduced(np.add, even.shares * people_shares(even))
     if metric in _PAYMENTS:
         wrong = judged.choices - 1 - right
         return np.where(np.isnan(judged.hit), np.nan, (right - _PAYMENTS[metric] * wrong) / judged.choices)
@@ -348,6 +350,12 @@ def _divergence(judged: Judged) -> Floats:
     return judged.reduced(np.add, terms)
 
 
+def _agreed(judged: Judged) -> Floats:
+    """The share of people that chose what is predicted; NaN where nothing is, or the data does not say."""
+    chosen = judged.item_offsets[:-1] + np.maximum(judged.prediction, 0)
+    return np.where(judged.prediction < 0, np.nan, people_shares(judged)[chosen])
+
+
 def _paid(cost: float, judged: Judged) -> Floats:
     """1 for right, 0 for the last choice ("I don't know"), -``cost`` for wrong."""
     abstained = judged.prediction == judged.choices - 1
@@ -381,6 +389,7 @@ _CREDITS: Mapping[str, Callable[[Judged], Floats]] = {
     "brier-soft": lambda judged: judged.reduced(np.add, (judged.shares - people_shares(judged)) ** 2),
     "kl": _divergence,
     "tv": lambda judged: judged.reduced(np.add, np.abs(judged.shares - people_shares(judged))) / 2,
+    "soft-accuracy": _agreed,
     "overconfidence": lambda judged: judged.confidence - judged.hit,
     "all-orders": lambda judged: np.asarray(judged.hits.min(axis=0)),
     "flip-rate": _flipped,

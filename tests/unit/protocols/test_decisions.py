@@ -79,6 +79,55 @@ def test_messages_are_those_of_the_released_servers(layout: str, asked: str, siz
     assert (len(said), hashlib.sha256(said).hexdigest()) == (size, digest)
 
 
+def test_the_pull_request_of_vllm_asks_in_the_system_message_and_begins_the_reply() -> None:
+    """The digest is of what its system_text (c59eeb6c) and its template (e82b4c5b) give for one question called q."""
+    request = render(protocol("vllm-pr"), ASKED["choice"], (), template=ServedChat())
+    system, state, begun = ServedChat.messages(request.context(proposal=request.proposals[1])) or []
+    assert (len(system.content.encode()), hashlib.sha256(system.content.encode()).hexdigest()) == (
+        308,
+        "679fcd45ba36962fcf0d72affdc2d3ce97afb59cdbfbd086c1215e1bc05fb712",
+    )
+    assert (state, begun) == (("user", json.dumps(CASE)), ("assistant", "q:"))
+    assert request.continuations == (" A", " B", " C")
+    spaced = item("choice", {"a": " x ", "b": {"é": 1}}, "b", state={"é": 1}, asked=" Well? ")
+    system, state = ServedChat.messages(render(protocol("vllm-pr"), spaced, (), template=ServedChat()).context()) or []
+    assert "\n\nQuestion q: Well?\n  A: a (x)\n  B: b ({'é': 1})\n\nReply" in system.content
+    assert state.content == '{"\\u00e9": 1}'
+
+
+def test_a_header_shows_the_question_only_where_no_shot_follows_it() -> None:
+    with pytest.raises(ProtocolError, match="axis header has a hole {options} that nothing fills"):
+        render(
+            mmlu_protocol(header="{options}", shots=1, choices=2),
+            Item("1", "x", ("a", "b"), (0,)),
+            (Item("2", "y", ("a", "b"), (0,)),),
+        )
+
+
+@pytest.mark.parametrize("layout", ["vllm-0.32", "sglang-1", "transformers-5.23"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_chat_the_message_is_plain_text_with_a_declared_end(layout: str, kind: str) -> None:
+    chat, plain = protocol(f"{layout}:{kind}"), protocol(f"{layout}-no-chat:{kind}")
+    said, asked = (render(each, ASKED[kind], (), template=MessageAlone()) for each in (chat, plain))
+    assert asked.context() == said.context() + "\nAnswer:"
+    assert asked.continuations == tuple(f" {label}" for label in said.continuations)
+    assert {axes for axes, _ in path(chat, plain)} <= {
+        ("chat",),
+        ("template",),
+        ("question",),
+        ("continuation",),
+        ("chat", "template"),
+    }
+
+
+def test_a_question_in_a_system_text_that_a_template_leaves_out_is_refused() -> None:
+    class Silent(ServedChat):
+        takes_system = False
+
+    refused = no_chat(replace(protocol("vllm-pr"), boundary="joint"), "m", Silent())
+    assert refused == "the chat template of m takes no system text, in which this protocol asks the question"
+
+
 def test_states_and_descriptions_that_are_no_texts_are_written_as_each_server_does() -> None:
     """A text stays as it is, though it may look like JSON: a string and an object are two states."""
     nested = item("choice", {"a": {"x": [1, "é"]}, "b": None}, "b", state={"n": 1.5, "ß": None})

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,8 @@ from choicewise.data.decisions import KIND, SOFT
 from choicewise.data.items import Item
 from choicewise.data.open import open_dataset
 from choicewise.scoring.decide import argmax, option_mass
-from choicewise.scoring.probabilities import Judged, credits, pooled
+from choicewise.scoring.probabilities import Judged, credits, pooled, uniform
+from tests.helpers.predictors import PREDICTORS, Predictor
 
 LOGS = [-0.5, -1.5, -4.0]  # full-vocabulary log-probabilities of three labels
 
@@ -49,32 +49,14 @@ def test_a_bin_weighs_as_many_items_as_it_has() -> None:
     assert pooled("ece", judged, np.ones(5, dtype=bool)).value == pytest.approx(0.25)
 
 
-Predictor = Callable[[list[float]], list[float]]
-
-
-def sharp(power: int) -> Predictor:
-    def predict(gold: list[float]) -> list[float]:
-        weights = [(share + 1e-4) ** power for share in gold]
-        return [weight / sum(weights) for weight in weights]
-
-    return predict
-
-
-PREDICTORS: dict[str, Predictor] = {
-    "uniform": lambda gold: [1 / len(gold)] * len(gold),
-    "gold": lambda gold: gold,
-    "sharp 3": sharp(3),
-    "sharp 5": sharp(5),
-}
-
-
 def plain(predictor: Predictor, golds: list[list[float]], labels: list[int]) -> dict[str, float]:
     """The same numbers from their formulas; no predictor here reaches the floor."""
-    totals, bins = dict.fromkeys(("acc", "kl", "brier-soft", "tv"), 0.0), [0.0] * 10
+    totals, bins = dict.fromkeys(("acc", "kl", "brier-soft", "tv", "soft-accuracy"), 0.0), [0.0] * 10
     for gold, label in zip(golds, labels, strict=True):
         p = predictor(gold)
         top = p.index(max(p))
         totals["acc"] += top == label
+        totals["soft-accuracy"] += gold[top]
         totals["kl"] += sum(g * math.log(g / max(q, 1e-40)) for g, q in zip(gold, p, strict=True) if g > 0)
         totals["brier-soft"] += sum((q - g) ** 2 for g, q in zip(gold, p, strict=True))
         totals["tv"] += sum(abs(q - g) for g, q in zip(gold, p, strict=True)) / 2
@@ -86,7 +68,7 @@ def plain(predictor: Predictor, golds: list[list[float]], labels: list[int]) -> 
 def ours(predictor: Predictor, golds: list[list[float]], labels: list[int]) -> dict[str, float]:
     with np.errstate(divide="ignore"):
         judged = judge([np.log(predictor(gold)).tolist() for gold in golds], labels, golds)
-    means = {name: float(credits(name, judged).mean()) for name in ("kl", "brier-soft", "tv")}
+    means = {name: float(credits(name, judged).mean()) for name in ("kl", "brier-soft", "tv", "soft-accuracy")}
     ece = pooled("ece", judged, np.ones(len(golds), dtype=bool)).value
     return {"acc": float(judged.hit.mean()), "ece": ece, **means}
 
@@ -104,12 +86,15 @@ def golds_of(items: list[Item]) -> tuple[list[list[float]], list[int]]:
     return golds, labels
 
 
-@pytest.mark.parametrize("name", PREDICTORS)
+@pytest.mark.parametrize("name", ["uniform", "gold", "sharp 3", "sharp 5"])
 def test_predictors_without_a_model_have_the_numbers_of_the_formulas(name: str, shared_data: Path) -> None:
     items = list(open_dataset(shared_data / "decisions/typed_decisions.test.first25.jsonl").splits["test"])
     golds, labels = golds_of(items)
     expected = plain(PREDICTORS[name], golds, labels)
     assert ours(PREDICTORS[name], golds, labels) == pytest.approx(expected, abs=1e-9)
+    if name == "uniform":  # of any order of the options the mean is an even share
+        judged = judge([[0.0] * len(gold) for gold in golds], labels, golds)
+        assert uniform("soft-accuracy", judged) == pytest.approx([1 / len(gold) for gold in golds])
     if name == "gold":
         assert (expected["kl"], expected["ece"] > 0.3) == (0, True)  # the truth itself is "badly calibrated"
 

@@ -443,7 +443,7 @@ class TypedQuestion:
     ``kind``: ``choice`` (one of several options), ``noul`` (yes or no) or ``score`` (levels in their order).
     ``state``: a JSON text, in quotes where the state is a string; the order of its keys is part of the question.
     ``names``: the options as they are called, the levels' texts, or ``yes`` and ``no``.  ``descriptions``: of each a
-    JSON text, None where it has none.
+    JSON text, None where it has none.  ``beside``: the other questions of the request, about the same state.
     """
 
     kind: str
@@ -451,6 +451,13 @@ class TypedQuestion:
     instructions: str
     names: tuple[str, ...]
     descriptions: tuple[str | None, ...]
+    beside: tuple[TypedQuestion, ...] = ()
+
+    @property
+    def parts(self) -> list[str]:
+        """All that it is, as texts."""
+        own = [self.kind, self.state, self.instructions, *self.names, *map(repr, self.descriptions)]
+        return [*own, *(part for each in self.beside for part in each.parts)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -471,9 +478,7 @@ class Decision:
     @property
     def key(self) -> str:
         """32 hex digits: the same option of the same question has the same key."""
-        asked = self.asked
-        parts = (asked.kind, asked.state, asked.instructions, *asked.names, *map(repr, asked.descriptions))
-        text = "\0".join(f"{len(part)}:{part}" for part in parts).encode(errors="surrogatepass")
+        text = "\0".join(f"{len(part)}:{part}" for part in self.asked.parts).encode(errors="surrogatepass")
         return question_key(
             b"decision", np.frombuffer(text, np.uint8).astype(np.int32), np.asarray([self.option], np.int32)
         )

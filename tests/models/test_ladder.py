@@ -162,7 +162,7 @@ def test_packs_of_any_size_take_few_kernels(monkeypatch: pytest.MonkeyPatch) -> 
     """One for one block or several, of rows and of keys, and for rows that are all the keys there are."""
     lm, spans, truth = probed("llama", WINDOW + 40)
     counted = CompileCounterWithBackend("aot_eager")
-    compiled = torch.compile(flex_attention, dynamic=True, backend=counted)
+    compiled = torch.compile(flex_attention, dynamic=True, fullgraph=True, backend=counted)
     monkeypatch.setattr(paths, "_kernel", lambda device: compiled)
     torch._dynamo.reset()
     for budget in (1000, 200, 150, 40, 300):

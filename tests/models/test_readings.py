@@ -215,9 +215,9 @@ def test_generated_scores_are_the_forward_scores_of_the_same_tokens(tmp_path: Pa
 @pytest.mark.parametrize(("model", "value"), [("fake:oracle", 1.0), ("fake:anti-oracle", 0.0)])
 def test_every_reading_agrees_with_the_oracle(model: str, value: float, tmp_path: Path) -> None:
     single = Dataset("quiz", {"test": (ITEMS[0], ITEMS[2])})  # batch calibration leaves nothing of one item of a kind
+    asked = ("options", "masked-lm", "encoder-decoder", "decision/endpoint-letter")
     headlines = {
-        name: next(iter(resolve(name).values()))
-        for name in sorted({n.partition(":")[0] for n in resolve("options", "masked-lm", "encoder-decoder")})
+        name: next(iter(resolve(name).values())) for name in sorted({n.partition(":")[0] for n in resolve(*asked)})
     }
     kept = {name: protocol for name, protocol in headlines.items() if protocol.calibration != "batch"}
     long = {name: replace(p, new_tokens=40 if p.new_tokens else None) for name, p in kept.items()}

@@ -21,11 +21,10 @@ from choicewise import Run, evaluate, open_run
 from choicewise.errors import StoreError
 from choicewise.results.summary import summarize
 from choicewise.running.doctor import examine_runs
-from choicewise.running.job import LONGEST, folder_name, free_name
 from choicewise.store.faults import Examined, Remedy
 from choicewise.store.folder import RunFolder, read_manifest, write_manifest
 from choicewise.store.tables import read_blocks
-from choicewise.util.files import locked
+from choicewise.util.files import LONGEST, folder_name, free_name, locked
 from tests.helpers.commands import choicewise
 from tests.helpers.damage import block, empty, flip, foreign, relist, truncate
 from tests.helpers.mmlu_data import set_block_size, write_mmlu

@@ -38,8 +38,7 @@ from choicewise.board.submission import (
 from choicewise.errors import StoreError
 from choicewise.records import Selection
 from choicewise.results.rows import chosen_part
-from choicewise.running.job import folder_name
-from choicewise.util.files import disk_errors, new_file, read_bytes, remove, sync
+from choicewise.util.files import disk_errors, folder_name, new_file, read_bytes, remove, sync
 
 FOLDER: Final = "submitted"
 """Of all runs of submitted models, in the folder of the board."""

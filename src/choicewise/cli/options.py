@@ -303,6 +303,12 @@ Score = Annotated[
     str | None,
     typer.Option("--score", help="Only this score of every protocol that has it: acc_norm, char_mean_bare, ..."),
 ]
+Panel = Annotated[
+    bool,
+    typer.Option(
+        "--panel", help="Ask each protocol in other orders, names, labels, ... too; `report DIR --invariance` compares."
+    ),
+]
 Metrics = Annotated[
     list[str] | None,
     typer.Option(

@@ -123,6 +123,10 @@ class Views:
         bool,
         typer.Option("--along", help="Show how answers change along thoughts (reading along-thought), and where not."),
     ] = False
+    invariance: Annotated[
+        bool,
+        typer.Option("--invariance", help="Show how far answers change where questions stay the same (run --panel)."),
+    ] = False
     audit: Annotated[
         bool,
         typer.Option("--audit", help="Show which items are bad, by runs of ten or more models: the worst, or --all."),
@@ -420,6 +424,19 @@ def _show_along(runs: Sequence[Run], views: Views, output: options.Output) -> No
         print_parts(along_tables(str(run.folder), own))
 
 
+def _show_invariance(runs: Sequence[Run], views: Views, output: options.Output) -> None:
+    from choicewise.report.invariance import invariance_tables
+    from choicewise.results.invariance import panels
+
+    shown = [(run, panels(run)) for run in runs]
+    if output.json:
+        named = [(run, asdict(each)) for run, own in shown for each in own]
+        print_json([{"run": str(run.folder), "model": run.manifest.model.name, **each} for run, each in named])
+        return
+    for run, own in shown:
+        print_parts(invariance_tables(str(run.folder), own))
+
+
 def _show_audit(runs: Sequence[Summary], views: Views, output: options.Output) -> None:
     from choicewise.report.several import MOST, audit_tables
     from choicewise.results.audit import audit
@@ -491,6 +508,7 @@ VIEWS = {
     "agreement": View(_show_agreement),
     "extractors": View(_show_extractors, lists=True),
     "along": View(_show_along),
+    "invariance": View(_show_invariance),
     "audit": View(_show_audit, summaries=True, lists=True),
     "signal": View(_show_signal, summaries=True, lists=True),
     "endpoint": View(_show_endpoint),

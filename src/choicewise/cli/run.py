@@ -58,6 +58,7 @@ def run(
     ] = None,
     shots: options.Shots = None,
     score: options.Score = None,
+    panel: options.Panel = False,
     part: Part,
     chat: options.Chat = None,
     system: options.System = None,
@@ -89,7 +90,7 @@ def run(
     spoken = {"chat": None if chat is None else str(chat), "system": system}
     choice = {"name": model, **{name: value for name, value in spoken.items() if value is not None}}
     given = {**part.given, **part.data([] if data is None else [data]), **tasks.given, **loading.given, **spread.given}
-    asked = {"protocols": protocol, "shots": options.shots_of(shots), "score": score}
+    asked = {"protocols": protocol, "shots": options.shots_of(shots), "score": score, "panel": panel or None}
     job = job_of({"models": [choice], **asked, "without_missing": without_missing, **given})
     sources = options.sources_of(job)
     for source in sources:
@@ -212,6 +213,7 @@ def sweep(
     ] = None,
     shots: options.Shots = None,
     score: options.Score = None,
+    panel: options.Panel = False,
     part: Part,
     tasks: Tasks,
     loading: Loading,
@@ -239,7 +241,7 @@ def sweep(
     output.check()
     from choicewise.running.job import job_of, read_plan
 
-    given = {"shots": options.shots_of(shots), "score": score}
+    given = {"shots": options.shots_of(shots), "score": score, "panel": panel or None}
     given |= {**part.given, **part.data(data or []), **loading.given}
     if plan is not None:
         options.refuse_without_use("a plan says all that and has", model=model, data=data, protocol=protocol, **given)

@@ -27,6 +27,9 @@ KINDS: Final = ("choice", "noul", "score")
 KIND, STATE, DESCRIPTIONS = "decision_kind", "decision_state", "decision_descriptions"
 """Fields of an item: its type; its state as JSON, a string in quotes; a JSON list with a description per choice."""
 
+CASE: Final = "decision_case"
+"""The field with the other questions about the state, a JSON list of them as they stand in the data."""
+
 SOFT: Final = "human_counts"
 """The field with a probability per choice, where the data has soft answers."""
 
@@ -48,6 +51,12 @@ def typed_text(asked: TypedQuestion) -> str:
 
     The options are keys, so that no two of them may have one name.
     """
+    every = enumerate([asked, *asked.beside], start=1)
+    questions = {f"q{number}" if number > 1 else "q": _question(each) for number, each in every}
+    return exact_json({"state": json.loads(asked.state), "questions": questions})
+
+
+def _question(asked: TypedQuestion) -> dict[str, Any]:
     own = [None if each is None else json.loads(each) for each in asked.descriptions]
     question: dict[str, Any] = {"type": asked.kind, "instructions": asked.instructions}
     if asked.kind == "noul":
@@ -55,7 +64,21 @@ def typed_text(asked: TypedQuestion) -> str:
         question |= {"criteria": described} if described else {}
     else:
         question["criteria"] = dict(zip(asked.names, own, strict=True)) if asked.kind == "choice" else [*asked.names]
-    return exact_json({"state": json.loads(asked.state), "questions": {"q": question}})
+    return question
+
+
+def typed_beside(item: Item, state: str) -> tuple[TypedQuestion, ...]:
+    """The other questions of its case, about the same ``state``; UnusableRow for one that can't be asked."""
+    others = []
+    for each in json.loads(item.fields.get(CASE, "[]")):
+        question = _table(each, "question")
+        kind, told = question.get("type"), question.get("instructions")
+        if kind not in KINDS:
+            raise UnusableRow(f"the type of a question beside it is {kind!r}; it must be {', '.join(KINDS)}")
+        names, own = _options(kind, question.get("criteria"))
+        described = tuple(None if part is None else exact_json(part) for part in own)
+        others.append(TypedQuestion(kind, state, told or "", names, described))
+    return tuple(others)
 
 
 def read_typed(body: str) -> TypedQuestion:
@@ -86,7 +109,8 @@ def decision_drafts(row: Row, place: str) -> Iterator[Callable[[], Item]]:
         questions, golds = (_table(row.get(name), name) for name in _CASES)
         fields = {"workflow": spell(row["workflow"], "workflow")} if row.get("workflow") is not None else {}
         for name, question in questions.items():
-            fields_of = {**fields, "decision_id": name}
+            others = [_parsed(other) for each, other in questions.items() if each != name]
+            fields_of = {**fields, "decision_id": name, CASE: exact_json(_plain(others))}
             yield partial(_named, name, f"{own}/{name}", own, row, question, golds.get(name), fields_of)
         return
     fields = {name: spell(cell, name) for name, cell in row.items() if name not in _USED and cell is not None}

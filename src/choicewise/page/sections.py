@@ -15,13 +15,18 @@ from choicewise.page.embed import Record
 from choicewise.page.item_views import words
 from choicewise.page.study import LEVEL, MOST_RUNS, Contest, Lead, Pair, ShownRun, Study, leads
 from choicewise.protocols.catalogue import Entry, entry
+from choicewise.protocols.changes import CHANGES
+from choicewise.protocols.preparations import change_of
 from choicewise.protocols.protocol import Protocol, axis_differences, family, short_signature, signature
 from choicewise.protocols.readings import READINGS
 from choicewise.report.findings import reversal_sentence
+from choicewise.report.invariance import HEADS, READING, check_cells, panel_lines, reading_of
 from choicewise.results.finding import reversal
+from choicewise.results.invariance import panels
 from choicewise.results.ladder import Effect, ValueChange, ladders, main_effects
 from choicewise.results.outcomes import Axis, measured_as
 from choicewise.results.rows import Row
+from choicewise.results.run import open_run
 from choicewise.util import text
 from choicewise.util.text import counted, percent, points, probability, ranks, shown
 
@@ -474,3 +479,33 @@ def _turned(record: Record, side: str) -> Record:
     """The same number at the other end of a way."""
     about = f"{side}{record['description'].removeprefix(record['side'])}"
     return {**record, "side": side, "detail": side, "description": about}
+
+
+@dataclass(frozen=True)
+class PanelTable:
+    """The invariance panel of one run under one protocol: a row for each check, and lines below."""
+
+    title: str
+    columns: Sequence[tuple[str, str]]
+    rows: Sequence[Sequence[str]]
+    lines: Sequence[str]
+
+
+def has_panels(study: Study) -> bool:
+    """Whether a run of the study was asked with changes.  Reads no run."""
+    return any(change_of(each.prepare) in CHANGES for run in study.runs for each in run.protocols.values())
+
+
+def shown_panels(study: Study) -> list[PanelTable]:
+    """Of the first runs the panels of protocols that were asked with changes."""
+    columns = [(head, "number" if place else "") for place, head in enumerate(HEADS)]
+    return [
+        PanelTable(
+            f"{run.label} on {run.manifest.dataset.name}, {panel.protocol}: {percent(panel.accuracy)} % right",
+            columns,
+            [check_cells(check) for check in panel.checks],
+            [*panel_lines(panel), *READING, *(reading_of(panel.kind, check.check) for check in panel.checks)],
+        )
+        for run in (study.runs[:MOST_RUNS] if has_panels(study) else ())
+        for panel in panels(open_run(run.folder))
+    ]

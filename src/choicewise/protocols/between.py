@@ -15,7 +15,7 @@ from typing import Any
 
 from choicewise.errors import ProtocolError, UsageError, did_you_mean
 from choicewise.protocols.metrics import METRIC_NAMES, METRICS
-from choicewise.protocols.preparations import OPTIONS, changed_options
+from choicewise.protocols.preparations import AFTER, changed_options
 from choicewise.protocols.protocol import AXES, Protocol, read_axis
 from choicewise.util.text import listed
 
@@ -104,7 +104,7 @@ def change_axes(protocols: Mapping[str, Protocol], changes: str) -> dict[str, Pr
     """The protocols with the axes that ``changes`` spells, each under its name with them.
 
     One that has these axes already keeps its name; changes that its name has before stay but for these axes.  A change
-    of the options (:data:`choicewise.protocols.preparations.OPTIONS`) comes after a protocol's own preparation.  Raises
+    of the options (:data:`choicewise.protocols.preparations.AFTER`) comes after a protocol's own preparation.  Raises
     ProtocolError for what is no change, or with all protocols that it does not fit.
     """
     values: dict[str, Any] = {}
@@ -113,7 +113,7 @@ def change_axes(protocols: Mapping[str, Protocol], changes: str) -> dict[str, Pr
         if not equals:
             raise ProtocolError(f"{change!r} changes no axis; write NAME{CHANGES}AXIS=VALUE, such as shots=5")
         values[axis] = read_axis(axis, spelled)
-    adds = values.get("prepare") in OPTIONS  # beside what the source does to the texts
+    adds = values.get("prepare") in AFTER  # beside what the source does to the texts
     changed: dict[str, Protocol] = {}
     refused: dict[str, list[str]] = {}
     for name, protocol in protocols.items():

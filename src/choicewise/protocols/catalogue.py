@@ -483,7 +483,8 @@ def _cases() -> Mapping[str, str]:
 
 def _spelled_name(selector: str) -> str:
     """``selector``, which is no way, with the name that it begins with as the catalogue spells it."""
-    end = min((place for mark in ":@+" if (place := selector.find(mark)) >= 0), default=len(selector))
+    marks = (":", "@", *(_CHAT_MARK + form for form in FORMS))
+    end = min((place for mark in marks if (place := selector.casefold().find(mark)) >= 0), default=len(selector))
     name, rest = selector[:end], selector[end:]
     family, _, formulation = name.casefold().partition("/")
     ours = f"{family}/{FORMULATIONS[formulation]}" if formulation in FORMULATIONS else ""

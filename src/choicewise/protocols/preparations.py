@@ -1,7 +1,8 @@
 """Published text preparations, a function or a row of the table each, and changes of the list of options.
 
 A preparation changes texts and adds fields; how many choices an item has, their order and which are right stay.  A
-change of the options is made after it, and is named behind it: ``copa+dont-know``, or ``dont-know`` alone.
+change of the options is made after it, and is named behind it: ``copa+dont-know``, or ``dont-know`` alone; so are the
+changes of a panel (:mod:`choicewise.protocols.changes`), which come before it.
 
 Rows of HellaSwag as released have an activity label, a context in two parts and raw endings; rows that others have
 cleaned have one text (``query``) and no parts.  Such a text and its endings are taken as they stand, for cleaning twice
@@ -23,7 +24,8 @@ from choicewise.data.decisions import DESCRIPTIONS, NOUL, STATE, kind_of
 from choicewise.data.files import read_list
 from choicewise.data.items import Item, draw_hash
 from choicewise.errors import DataError, UnusableRow, did_you_mean
-from choicewise.util.jsonio import exact_json
+from choicewise.protocols.changes import CHANGES, NONE_OF_THESE, Order, apply_change
+from choicewise.util.jsonio import compact_json, exact_json
 
 _CONNECTIVES = {"cause": "because", "effect": "therefore"}  # what is asked for → the word that leads to it
 _BLANK = "  _  ."  # how a question ends that its answer completes
@@ -110,10 +112,6 @@ def _cleaned(text: str, title: re.Pattern[str] = _BRACKETED_TITLE) -> str:
 
 def _stripped(text: str, title: re.Pattern[str] = _BRACKETED_TITLE) -> str:
     return _cleaned(text.strip(), title)
-
-
-def _compact_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _redux_ok(item: Item) -> Item:
@@ -274,7 +272,7 @@ PREPARATIONS: Mapping[str, Preparation] = {
     # d1 of Liquid AI as vLLM 0.32.0 asks it (LiquidAI/d1-3b, prompt.py)
     "decision-d1": _decision_d1,
     # SGLang 0.5.23, prompt_format_version 1: JSON without spaces
-    "decision-compact": partial(_decision, state=_compact_json, described=_compact_json),
+    "decision-compact": partial(_decision, state=compact_json, described=compact_json),
     # for reading decision, which sends JSON
     "decision-endpoint": _decision_endpoint,
 }
@@ -338,7 +336,18 @@ OPTIONS: Mapping[str, Preparation] = {
 }
 """Every change of the list of options."""
 
-NAMES = (*PREPARATIONS, *OPTIONS, *(f"{own}+{change}" for own in PREPARATIONS if own != "none" for change in OPTIONS))
+AFTER = (*OPTIONS, *CHANGES)
+"""Every change that is named behind a preparation."""
+
+BATCHED = "decision-endpoint+batched"
+"""With the other questions of its case in one request, which only endpoints are sent."""
+
+NAMES = tuple(
+    name
+    for own in PREPARATIONS
+    for name in (own, *(change if own == "none" else f"{own}+{change}" for change in AFTER))
+    if not name.endswith("batched") or name == BATCHED
+)
 """Every value of the axis ``prepare``."""
 
 
@@ -348,6 +357,11 @@ def prepare(name: str, item: Item, shot: bool = False) -> Item:
     Raises DataError for an item that lacks what it needs, or does not count.
     """
     own, change = _parts(name)
+    if change in CHANGES:
+        changed = item if shot else apply_change(change, item)
+        if changed is None:
+            raise DataError(f"item {item.id} is no part of a protocol with {change}; skip bad items")
+        return PREPARATIONS[own](changed)
     item = PREPARATIONS[own](item)
     return item if not change or (shot and change != "dont-know") else OPTIONS[change](item)
 
@@ -363,6 +377,45 @@ def abstains(name: str) -> bool:
     return _parts(name)[1] == "dont-know"
 
 
+def more_options(name: str) -> int:
+    """How many rows more than the item has in the data: 1 where an option is added, -1 where one is left out."""
+    change = _parts(name)[1]
+    return CHANGES[change].more if change in CHANGES else int(abstains(name))
+
+
+def added_option(name: str) -> str:
+    """What the option that is added is called; empty where none is."""
+    if abstains(name):
+        return DONT_KNOW
+    named = {"none-added": NONE_OF_THESE, "cloned": "(an option once more)"}
+    return named.get(_parts(name)[1], "")
+
+
+def shown_order(name: str, options: int) -> tuple[Order, bool]:
+    """For every place the option whose label counts there, and whether that option is shown there, too."""
+    change = CHANGES.get(_parts(name)[1])
+    if change is None or change.order is None:
+        return tuple(range(options)), True
+    return change.order(options), change.moves
+
+
+def moves_labels(name: str) -> bool:
+    """Whether the label of another place counts for a choice."""
+    change = _parts(name)[1]
+    return change in CHANGES and CHANGES[change].order is not None
+
+
+def change_of(name: str) -> str:
+    """The change that is part of the axis ``prepare``, empty for none."""
+    return _parts(name)[1]
+
+
+def is_for(name: str, item: Item) -> bool:
+    """Whether the item is a part of protocols that prepare so."""
+    change = _parts(name)[1]
+    return change not in CHANGES or apply_change(change, item) is not None
+
+
 def fields_shown(name: str) -> tuple[str, ...]:
     """The item's fields that the preparation puts into the question, or into fields that templates show."""
     return SHOWS.get(_parts(name)[0], ())
@@ -371,7 +424,7 @@ def fields_shown(name: str) -> tuple[str, ...]:
 def _parts(name: str) -> tuple[str, str]:
     """The preparation of the source, and the change of the options, empty for none."""
     own, _, change = name.rpartition("+")
-    return (own or "none", change) if change in OPTIONS else (name, "")
+    return (own or "none", change) if change in AFTER else (name, "")
 
 
 SHOWS: Mapping[str, tuple[str, ...]] = {

@@ -19,7 +19,7 @@ from choicewise.data.items import has_half_character
 from choicewise.errors import ProtocolError, did_you_mean
 from choicewise.protocols.metrics import ABSTAINING, METRICS
 from choicewise.protocols.preparations import NAMES as PREPARATIONS
-from choicewise.protocols.preparations import abstains
+from choicewise.protocols.preparations import abstains, more_options, moves_labels
 from choicewise.protocols.readings import (
     ALONG,
     CALIBRATIONS,
@@ -47,7 +47,6 @@ _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}%]")
 _PLAIN = {"{{": "{", "}}": "}", "%": "%%"}  # what stands for itself, in a text with places %s
 SEEDED = ("helm", *STREAMS)  # samplers that draw at random
 FORMS = ("turns", "message")  # shots as turns of the chat, or everything in one message of the user (axis ``chat``)
-
 
 SAMPLERS = (
     *("first", "first-overall", "helm", "harness-v0", "harness-v0-train", "harness", "harness-spare"),
@@ -180,7 +179,7 @@ class Protocol:
     def labels(self) -> str:
         """The letters of the options that are shown: ``letters``, and the next one for an option that is added."""
         last = self.letters[-1:]
-        more = chr(ord(last) + 1) if last and abstains(self.prepare) else ""
+        more = chr(ord(last) + 1) if last and more_options(self.prepare) > 0 else ""
         return self.letters + more if more.isalnum() and more not in self.letters else self.letters
 
     def _digest(self, *stages: str) -> str:
@@ -468,7 +467,6 @@ def _decided(protocol: Protocol, reading: Reading) -> Iterator[str]:
 
 
 def _measured(protocol: Protocol, reading: Reading) -> Iterator[str]:
-    # metrics of scores that are compared in another way, or that are no log-likelihoods
     name, metric = protocol.metric, METRICS[protocol.metric]
     if not metric.predicted and protocol.decision != "argmax":
         yield f"metric {name} is made of scores, with decision argmax, not {protocol.decision}"
@@ -567,6 +565,8 @@ def _observed(protocol: Protocol, reading: Reading) -> Iterator[str]:
         yield f"sampler {protocol.sampler} draws at random and needs a seed"
     if protocol.choices is not None and protocol.choices > len(protocol.letters):
         yield f"{protocol.choices} choices need as many letters; letters is {protocol.letters!r}"
+    if moves_labels(protocol.prepare) and not reading.by_choice:
+        yield f"prepare {protocol.prepare} moves labels, and reading {protocol.reading} scores none of each choice"
     views, calibration = protocol.views, protocol.calibration
     if views not in CALIBRATIONS[calibration]:
         yield f"calibration {calibration} needs views {' or '.join(CALIBRATIONS[calibration])}, not {views}"

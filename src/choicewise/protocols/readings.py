@@ -84,6 +84,11 @@ class Reading:
         """Whether a choice has several continuations."""
         return self.lines != (1, 1)
 
+    @property
+    def by_choice(self) -> bool:
+        """Whether it scores a label or a text of each choice after one prompt."""
+        return (self.one_likelihood or self.several) and not (self.proposal or self.unordered)
+
 
 SUMS = (
     *("sum", "token_mean", "byte_mean", "byte_mean_bare", "char_mean", "char_mean_bare", "word_mean"),

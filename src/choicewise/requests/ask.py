@@ -13,7 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
-from choicewise.data.decisions import DESCRIPTIONS, kind_of, read_typed, typed_text
+from choicewise.data.decisions import DESCRIPTIONS, kind_of, read_typed, typed_beside, typed_text
 from choicewise.errors import DataError, ModelError, ProtocolError, UnusableRow
 from choicewise.protocols.protocol import COUNTING, Protocol
 from choicewise.questions import (
@@ -340,10 +340,9 @@ class _DecisionAsker(Asker):
                 prompt.block.refuse(prompt.protocol, item, reason.message)
                 continue
             prompt.add_request(replace(each, context=typed_text(asked)))
-            for choice, name in enumerate(request.continuations):
-                prompt.add_span(
-                    item.id, (choice, 0), Decision(asked, choice, choice in request.gold), continuation=name
-                )
+            for place, choice in enumerate(request.order or range(len(request.continuations))):
+                question, name = Decision(asked, place, choice in request.gold), request.continuations[choice]
+                prompt.add_span(item.id, (choice, 0), question, continuation=name)
 
 
 def _typed(request: Request) -> TypedQuestion:
@@ -370,8 +369,14 @@ def _typed(request: Request) -> TypedQuestion:
                 "decision/endpoint"
             )
         own = [*request.proposals]
-    described = tuple(None if each is None else exact_json(each) for each in own)
-    return TypedQuestion(kind, item.fields["state"], request.text(), names, described)
+    order = request.order or range(len(names))
+    described = tuple(None if own[choice] is None else exact_json(own[choice]) for choice in order)
+    shown, state = tuple(names[choice] for choice in order), item.fields["state"]
+    try:
+        beside = typed_beside(item, state) if request.batched else ()
+    except UnusableRow as reason:
+        raise DataError(f"item {item.id}: {reason}") from reason
+    return TypedQuestion(kind, state, request.text(), shown, described, beside)
 
 
 def _rendered_question(request: Request) -> TypedQuestion:

@@ -18,7 +18,7 @@ from choicewise.data.items import BLANK, Item
 from choicewise.errors import ChoicewiseError, DataError, ProtocolError
 from choicewise.protocols.between import change_axes
 from choicewise.protocols.catalogue import entries
-from choicewise.protocols.preparations import fields_shown
+from choicewise.protocols.preparations import change_of, fields_shown
 from choicewise.protocols.protocol import CHOICE, CORRECTED, LABELLED, Protocol, begins, holes
 from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS, template_arguments
 from choicewise.protocols.shots import FRESH, has_examples, sample
@@ -248,11 +248,14 @@ def unasked(protocols: Mapping[str, Protocol], dataset: Dataset, sections: Seque
     return {
         name: _of_other_kinds(each, dataset)
         for name, each in protocols.items()
-        if each.kind != "any" and not any(is_asked(each, item) for own in sections for item in own.items)
+        if (each.kind != "any" or change_of(each.prepare))
+        and not any(is_asked(each, item) for own in sections for item in own.items)
     }
 
 
 def _of_other_kinds(protocol: Protocol, dataset: Dataset) -> str:
+    if change := change_of(protocol.prepare):
+        return f"{change} is for no question of {dataset.name}"
     number = "" if protocol.choices is None else f" with {protocol.choices} choices"
     return f"it asks questions of kind {protocol.kind}{number}, of which {dataset.name} has none"
 

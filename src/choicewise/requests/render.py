@@ -15,7 +15,7 @@ from choicewise.data.decisions import DESCRIPTIONS, kind_of
 from choicewise.data.files import read_text
 from choicewise.data.items import Item
 from choicewise.errors import DataError
-from choicewise.protocols.preparations import abstains, prepare
+from choicewise.protocols.preparations import BATCHED, is_for, more_options, prepare, shown_order
 from choicewise.protocols.protocol import NEUTRAL, Protocol, begins, fill, names_choice, said
 from choicewise.protocols.readings import ALONG, CONTENT_FREE, DRAWING, MOST, READINGS, VIEWS, Order, template_arguments
 from choicewise.protocols.shots import drawn_items, is_same, sample, shown_to_themselves
@@ -163,7 +163,12 @@ class TemplateSource:
 
 
 def is_asked(protocol: Protocol, item: Item) -> bool:
-    """Whether the protocol is for questions of the item's kind, with so many choices; others are no part of it."""
+    """Whether the protocol is for questions of the item's kind, with so many choices, and its change for the item.
+
+    Others are no part of it.
+    """
+    if not is_for(protocol.prepare, item):
+        return False
     if protocol.kind == "any":
         return True
     return protocol.kind == kind_of(item) and protocol.choices in (None, len(item.choices))
@@ -180,11 +185,13 @@ def render(
     a template has a hole that the item doesn't fill.
     """
     item, question, options = _shown(protocol, item)
-    labelled = _labelled(protocol, item, options)
+    order, moves = shown_order(protocol.prepare, len(options))
+    shown = _in_order(protocol, item, options, order, moves)
+    labelled = _by_choice(_labelled(protocol, *shown), order)
     continuation = said(protocol, protocol.continuation)
     lines = continuation.split("\n") if READINGS[protocol.reading].several else [continuation]
     parts = tuple(tuple(fill(line, holes, axis="continuation") for line in lines) for holes in labelled)
-    header = _header(protocol, item, question, options)
+    header = _header(protocol, shown[0], question, shown[1])
     chat = None
     if protocol.chat != "none":
         turns = tuple(_turn(protocol, shot) for shot in shots) if protocol.chat == "turns" else None
@@ -195,7 +202,7 @@ def render(
         item=item,
         header=header,
         shots=tuple(_shot(protocol, shot) for shot in shots),
-        query=_query(protocol, item, question, options),
+        query=_query(protocol, shown[0], question, shown[1]),
         separator=protocol.separator,
         continuations=tuple(map("\n".join, parts)),
         options=options,
@@ -204,6 +211,8 @@ def render(
         proposals=tuple(fill(protocol.proposal, holes, axis="proposal") for holes in labelled if protocol.proposal),
         views=tuple(_views(protocol, item, question, options, drawn)),
         chat=chat,
+        order=order,
+        batched=protocol.prepare == BATCHED,
         **(_set(protocol, item, question, options) if READINGS[protocol.reading].unordered else {}),
     )
 
@@ -283,14 +292,30 @@ def _views(protocol: Protocol, item: Item, question: str, options: tuple[str, ..
 
 
 def _ordered(protocol: Protocol, item: Item, question: str, options: tuple[str, ...], order: Order) -> View:
-    shown = [options[option] for option in order]
+    item, shown = _in_order(protocol, item, options, order)
+    continuation = said(protocol, protocol.continuation)
+    texts = [fill(continuation, holes, axis="continuation") for holes in _labelled(protocol, item, shown)]
+    return View(_query(protocol, item, question, shown), tuple(_by_choice(texts, order)))
+
+
+def _in_order(
+    protocol: Protocol, item: Item, options: Sequence[str], order: Order, moves: bool = True
+) -> tuple[Item, Sequence[str]]:
+    """The options in the ``order`` in which they are shown, and the item with their descriptions so.
+
+    ``moves``: whether their texts move, too; else what they say, yes and no, stands as ever.
+    """
+    if order == tuple(range(len(options))):
+        return item, options
     if protocol.described is not None:
         own = _descriptions(item, len(order))
         item = replace(item, fields={**item.fields, DESCRIPTIONS: exact_json([own[option] for option in order])})
-    continuation = said(protocol, protocol.continuation)
-    texts = [fill(continuation, holes, axis="continuation") for holes in _labelled(protocol, item, shown)]
-    label_of = sorted(range(len(order)), key=order.__getitem__)
-    return View(_query(protocol, item, question, shown), tuple(texts[label] for label in label_of))
+    return item, [options[option] for option in order] if moves else options
+
+
+def _by_choice(of_places: Sequence[Any], order: Order) -> list[Any]:
+    """What stands at each place, by the option that counts there."""
+    return [of_places[place] for place in sorted(range(len(order)), key=order.__getitem__)]
 
 
 @lru_cache(maxsize=1024)
@@ -405,7 +430,7 @@ def _shown(protocol: Protocol, item: Item, shot: bool = False) -> tuple[Item, st
 
 def _check_choices(protocol: Protocol, item: Item) -> None:
     number, letters = len(item.choices), protocol.labels
-    shown = number + abstains(protocol.prepare)
+    shown = number + more_options(protocol.prepare)
     if protocol.choices not in (None, number):
         problem = f"the protocol asks for {protocol.choices}"
         remedy = 'a protocol file with choices = "any"'

@@ -81,6 +81,8 @@ class Request:
     Where a reading scores several texts of a choice, ``parts`` holds them and ``continuations`` has them one a line.
     ``proposals`` follow the query, one per choice; empty where all choices share the context.  ``views`` are the
     versions of the query after the first, which is ``query``.  ``chat``: how these texts become a chat, if they do.
+    ``order``: for every place the choice whose label counts there; empty for that at the place itself.
+    ``batched``: whether the other questions of its case are in one request with it.
     ``listed``: the lines of the options, where the query shows them as a set, and ``after`` what it ends with then.
     """
 
@@ -98,6 +100,8 @@ class Request:
     chat: Chat | None = None
     listed: tuple[str, ...] = ()
     after: str = ""
+    order: tuple[int, ...] = ()
+    batched: bool = False
 
     def text(self, shots: int | None = None) -> str:
         """Header, the first ``shots`` shots (all of them when None) and the query, joined by the separator."""

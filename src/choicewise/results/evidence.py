@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.protocols.metrics import METRICS
-from choicewise.protocols.preparations import abstains
+from choicewise.protocols.preparations import more_options
 from choicewise.protocols.protocol import Protocol, parse_signature
 from choicewise.protocols.readings import PERMUTED, READINGS
 from choicewise.records import OBSERVATIONS, REQUESTS, SPANS, BlockRecord, Manifest
@@ -213,16 +213,16 @@ class RunEvidence:
             if not items[prompt]:
                 reduce(prompt, _nothing(self.items, self._adding))
             if prompt not in self._by_prompt:
-                more = prompt in self._adding
+                more = self._adding.get(prompt, 0)
                 self._by_prompt[prompt] = Evidence(self.folder, np.concatenate(items[prompt]), self.items, more)
             for name in list(columns):
                 self._by_prompt[prompt].columns[name] = _joined(columns.pop(name))
 
     @cached_property
-    def _adding(self) -> frozenset[str]:
-        """The prompts of the run that show one option more than the items have."""
-        spelled = [text for text in self.manifest.protocols.values() if abstains(_prepare_of(text))]
-        return frozenset(parse_signature(text).prompt_digest for text in spelled)
+    def _adding(self) -> Mapping[str, int]:
+        """The prompts of the run that show an option more than the items have, or one less (-1)."""
+        spelled = {text: more_options(_prepare_of(text)) for text in self.manifest.protocols.values()}
+        return {parse_signature(text).prompt_digest: more for text, more in spelled.items() if more}
 
     @cached_property
     def _blocks(self) -> list[BlockRecord]:
@@ -257,7 +257,8 @@ class RunEvidence:
 class Evidence:
     """What was observed under one prompt of every item that was asked under it, in the order of the item table.
 
-    Every item has one row per choice, whether or not it could be scored, and ``more`` for options that the prompt adds.
+    Every item has one row per choice, whether or not it could be scored, and ``more``: 1 for an option that the prompt
+    adds, -1 for one that it leaves out.
     ``items``: rows of the run's item table.
     """
 
@@ -528,7 +529,7 @@ def _prepare_of(signature: str) -> str:
     return next((part.removeprefix("prepare:") for part in signature.split("|") if part.startswith("prepare:")), "")
 
 
-def _read_run_tables(folder: Path, manifest: Manifest, adding: frozenset[str]) -> RunTables:
+def _read_run_tables(folder: Path, manifest: Manifest, adding: Mapping[str, int]) -> RunTables:
     """The tables of the run folder that ``manifest`` describes.  Raises StoreError when one is missing or damaged."""
     requests, spans, observations = (
         read_blocks(folder, manifest.blocks, table) for table in ("requests", "spans", "observations")
@@ -537,7 +538,7 @@ def _read_run_tables(folder: Path, manifest: Manifest, adding: frozenset[str]) -
 
 
 def _read_portion_tables(
-    folder: Path, portion: Portion, items: pa.Table, elsewhere: pa.Table, adding: frozenset[str], texts: bool
+    folder: Path, portion: Portion, items: pa.Table, elsewhere: pa.Table, adding: Mapping[str, int], texts: bool
 ) -> RunTables:
     """The tables of a ``portion`` of the run whose ``items`` (:mod:`choicewise.results.tables`) are given.
 
@@ -555,7 +556,7 @@ def _read_portion_tables(
     return RunTables(own, requests, spans, observations.combine_chunks(), adding)
 
 
-def _read_portion_requests(folder: Path, portion: Portion, items: pa.Table, adding: frozenset[str]) -> RunTables:
+def _read_portion_requests(folder: Path, portion: Portion, items: pa.Table, adding: Mapping[str, int]) -> RunTables:
     """The same with the requests and their texts alone, and nothing that was observed."""
     own = items.take(pa.array(portion.items))
     requests = _rows(folder, portion, "requests", "item", own["item"])
@@ -584,7 +585,7 @@ def _rows(
     return pa.concat_tables(tables[1:] or tables)
 
 
-def _nothing(items: pa.Table, adding: frozenset[str]) -> RunTables:
+def _nothing(items: pa.Table, adding: Mapping[str, int]) -> RunTables:
     """No items of a run with such ``items``, and nothing observed."""
     requests, spans, observations = (schema.empty_table() for schema in (REQUESTS, SPANS, OBSERVATIONS))
     return RunTables(items.slice(0, 0), requests, spans, observations, adding)

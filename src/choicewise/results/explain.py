@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from choicewise.errors import UsageError, did_you_mean
 from choicewise.models.decisions.exchange import Exchange
-from choicewise.protocols.preparations import DONT_KNOW, abstains
+from choicewise.protocols.preparations import added_option
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.records import GENERATED, KEYS
@@ -242,8 +242,8 @@ def _explanation(
             asked.append(replace(told, boundary=boundary, unused=lacks))
     decisions = (each.decision(about["item"]) for each in decided)
     names = about["item"], about["subject"], about["question"]
-    added = any(abstains(each.protocol.prepare) for each in decided)
-    choices, gold = (*about["choices"], *([DONT_KNOW] if added else [])), tuple(about["gold"])
+    added = [text for text in dict.fromkeys(added_option(each.protocol.prepare) for each in decided) if text]
+    choices, gold = (*about["choices"], *([" / ".join(added)] if added else [])), tuple(about["gold"])
     model, known = run.manifest.model.name, tuple(each for each in decisions if each is not None)
     return Explanation(*names, choices, gold, model, tuple(asked), known)
 

@@ -96,8 +96,8 @@ def human_counts(evidence: Evidence) -> Floats | None:
     for place, (item, fields) in enumerate(zip(evidence.ids, item_fields(evidence), strict=True)):
         if PEOPLE in fields:
             start, end = evidence.item_offsets[place], evidence.item_offsets[place + 1]
-            people[start:end] = 0.0
-            people[start : end - evidence.more] = people_counts(item, fields[PEOPLE], int(end - start) - evidence.more)
+            counts, own = people_counts(item, fields[PEOPLE], int(end - start) - evidence.more), int(end - start)
+            people[start:end] = (*counts, 0.0)[:own]
     return None if np.isnan(people).all() else people
 
 

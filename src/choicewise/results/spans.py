@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -29,7 +29,7 @@ class ObservedPortion:
     it, in the order of the item table.
 
     Every item has one row per choice, whether or not it could be scored; a row without an observation is missing.  So
-    has an option that the prompt adds (:func:`choicewise.protocols.preparations.abstains`), behind the others.
+    has an option that the prompt adds (:func:`choicewise.protocols.preparations.more_options`), behind the others.
     ``items``: rows of the item table; item i has the rows ``item_offsets[i]:item_offsets[i + 1]``.
     """
 
@@ -41,7 +41,7 @@ class ObservedPortion:
         self.requests = requests.take(pc.index_in(self.about["item"], items))
         self.items: Integers = self.about["position"].to_numpy().astype(np.int64)
         self.gold: list[list[int]] = self.about["gold"].to_pylist()
-        self.item_offsets: Integers = offsets_of(self.about["choices"], prompt in tables.adding)
+        self.item_offsets: Integers = offsets_of(self.about["choices"], tables.adding.get(prompt, 0))
         self._rows = int(self.item_offsets[-1])
         under = pc.equal(tables.spans["prompt"], prompt)
         chosen = under.to_numpy()
@@ -340,8 +340,8 @@ class RunTables:
     requests: pa.Table
     spans: pa.Table
     observations: pa.Table
-    adding: frozenset[str] = frozenset()
-    """Prompts that show one option more than the items have."""
+    adding: Mapping[str, int] = field(default_factory=dict)
+    """Prompts that show an option more than the items have, or one less (-1)."""
     latest: dict[tuple[str, str | None, int], Continuations] = field(default_factory=dict)
     """The continuations of the prompt that was read last, by prompt, null context and part.
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from choicewise.errors import StoreError, UsageError
 from choicewise.protocols.catalogue import plain_name
-from choicewise.protocols.preparations import abstains
+from choicewise.protocols.preparations import more_options
 from choicewise.protocols.protocol import parse_signature
 from choicewise.records import MANIFEST, CellRecord, PartRecord, SuiteRecord, Sweep
 from choicewise.results.outcomes import Outcome, Summary, ranks_among
@@ -302,7 +302,7 @@ def _choices(summary: Summary, outcome: Outcome) -> Integers:
     table = read_item_table(summary.folder, summary.manifest)
     choices = dict(zip(table["item"].to_pylist(), _lengths(table["choices"]), strict=True))
     known = np.array([choices[item] for item in outcome.ids.to_pylist()], dtype=np.int64)
-    return known + abstains(outcome.protocol.prepare)
+    return known + more_options(outcome.protocol.prepare)
 
 
 def _lengths(lists: object) -> list[int]:

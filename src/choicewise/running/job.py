@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -39,6 +38,7 @@ from choicewise.models.vllm.engine_name import PREFIX as ENGINE
 from choicewise.models.vllm.engine_name import EngineName
 from choicewise.protocols.between import MARK, split_changes
 from choicewise.protocols.catalogue import having_score, in_chat, resolve, spelled, suite, suite_names
+from choicewise.protocols.panel import with_panels
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import Selection
 from choicewise.requests.blocks import has_shots, list_sections, misfit, with_split, without_examples
@@ -46,6 +46,7 @@ from choicewise.requests.render import RenderedRequests
 from choicewise.running.examples import asked_selectors, checked_shots, ways_without_examples, without_shots
 from choicewise.running.shards import share_of
 from choicewise.running.work import Work
+from choicewise.util.files import folder_name
 from choicewise.util.text import bytes_of, refuse_secret
 
 
@@ -184,7 +185,7 @@ class Job(Loading):
 
     Options of loading are those of all models.  ``subjects``, ``limit``, ``sample``, ``seed`` and ``shots``: as of
     :func:`choicewise.evaluate`, as ``executor``, ``workers``, ``shard``.  ``score``: only the protocols that decide by
-    it.  ``include_path`` and ``allow_task_code``: of the harness's tasks.
+    it.  ``panel``: with that of each protocol.  ``include_path`` and ``allow_task_code``: of the harness's tasks.
     ``without_missing``: benchmarks whose data are nowhere are left out.
     """
 
@@ -192,6 +193,7 @@ class Job(Loading):
     protocols: Annotated[tuple[Annotated[_Text, AfterValidator(spelled)], ...], Field(min_length=1), Strict(False)]
     shots: Annotated[int | str | None, BeforeValidator(checked_shots)] = None
     score: _Text | None = None
+    panel: bool = False
     data: Annotated[tuple[Annotated[DataChoice, _or_text("path")], ...], Field(min_length=1), Strict(False)] | None = (
         None
     )
@@ -283,26 +285,6 @@ def state_of(path: Path) -> list[tuple[str, int, int]]:
     return sorted((name, state.st_size, state.st_mtime_ns) for name, state in states)
 
 
-LONGEST = 100
-"""Characters of a folder's name; file systems take 255 bytes, and tools add to it."""
-
-
-def folder_name(name: str) -> str:
-    """``name`` as a folder: letters, digits, dots, hyphens, underscores and at signs, at most ``LONGEST`` of them."""
-    plain = re.sub(r"[^\w.@+-]+", "-", name, flags=re.ASCII).strip("-.") or "unnamed"
-    if len(plain) > LONGEST:
-        plain = f"{plain[: LONGEST - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-    return plain
-
-
-def free_name(name: str, taken: Iterable[str]) -> str:
-    """``name``, with a number where it is taken; names that differ in their case alone are one on some disks."""
-    used, number, free = {each.casefold() for each in taken}, 2, name
-    while free.casefold() in used:
-        free, number = f"{name}-{number}", number + 1
-    return free
-
-
 _KEYS = {*Job.model_fields, *ModelChoice.model_fields, *DataChoice.model_fields}
 
 
@@ -314,7 +296,7 @@ class Source:
     ``path`` stands for all that the selectors name.  ``path``: where the data lie, None for the benchmark's own;
     ``columns``: what their columns mean, where that is declared.  ``fitting``: protocols that can't ask what the data
     hold are left out.  ``lenient``: protocols that the data have no examples for are asked without shots.  ``score``:
-    as of a job.  ``matched``: the selectors are those of several that these data are of the benchmark of.
+    as of a job, as ``panel``.  ``matched``: the selectors are those of several that these data are of the benchmark of.
     """
 
     selectors: tuple[str, ...]
@@ -325,6 +307,7 @@ class Source:
     fitting: bool = False
     lenient: bool = False
     score: str | None = None
+    panel: bool = False
     recipes: Mapping[str, Protocol] = field(default_factory=dict, repr=False)
     matched: bool = False
 
@@ -343,7 +326,18 @@ class Source:
         return open_dataset(self.path, on_bad_item=self.on_bad_item, columns=self.columns, progress=progress)
 
     def protocols(self, data: Dataset, subjects: Sequence[str] | None = None) -> dict[str, Protocol]:
-        """What the selectors mean for ``data``; ways between protocols pass by what it has no shots for."""
+        """What the selectors mean for ``data``, with their panels where these are asked.
+
+        Ways between protocols pass by what it has no shots for.
+        """
+        own = self._own(data, subjects)
+        if not self.panel:
+            return own
+        return {
+            name: each for name, each in with_panels(own).items() if name in own or not misfit(each, data, subjects)
+        }
+
+    def _own(self, data: Dataset, subjects: Sequence[str] | None) -> dict[str, Protocol]:
         if not any(MARK in selector for selector in self.selectors):
             return dict(self.recipes)
         selectors = ways_without_examples(self.selectors, data) if self.lenient else self.selectors
@@ -378,7 +372,7 @@ class Source:
             state = benchmark(self.name).revision if folder is None else state_of(folder)
         signatures = {name: signature(recipe) for name, recipe in self.recipes.items()}
         content = [signatures, self.path, repr(self.columns), self.on_bad_item, state]
-        content += ["error"] * (self.path is not None and not self.lenient)
+        content += ["error"] * (self.path is not None and not self.lenient) + ["panel"] * self.panel
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
@@ -404,7 +398,7 @@ def sources_of(job: Job, selectors: Sequence[str] | None = None, fitting: bool =
             if (plain := split_changes(name)[0]) in suite_names() and len(parts := suite(plain).parts) > 1:
                 asked = ", ".join(part.benchmark for part in parts)
                 raise UsageError(f"{plain} asks {asked}, and one dataset was named for all of them; leave it out")
-        how = {"fitting": fitting, "lenient": job.shots is None, "score": job.score}
+        how = {"fitting": fitting, "lenient": job.shots is None, "score": job.score, "panel": job.panel}
         fits = _matched(own, recipes, alone) if len(alone) > 1 else {}
         return [
             Source(
@@ -419,8 +413,8 @@ def sources_of(job: Job, selectors: Sequence[str] | None = None, fitting: bool =
     for name in dict.fromkeys(benchmark(recipe.benchmark).name for recipe in recipes.values()):
         place = named.pop(name, None)
         path, columns = (None, None) if place is None else (place.path, place.columns)
-        how = {"lenient": path is not None and job.shots is None, "score": job.score, "recipes": _about(name, recipes)}
-        sources.append(Source(own, name, path, columns, job.on_bad_item, **how))
+        how = {"lenient": path is not None and job.shots is None, "score": job.score, "panel": job.panel}
+        sources.append(Source(own, name, path, columns, job.on_bad_item, **how, recipes=_about(name, recipes)))
     if named:
         asked = ", ".join(each.name for each in sources)
         raise UsageError(f"data: no protocol asks {min(named)}; they ask {asked}")

@@ -30,8 +30,6 @@ from choicewise.running.job import (
     ModelChoice,
     OpenedSource,
     Source,
-    folder_name,
-    free_name,
     open_all,
     refuse,
     sources_of,
@@ -42,7 +40,7 @@ from choicewise.running.workers import ONE_PROCESS, Parallel, Pool
 from choicewise.store.folder import check_folder, is_sweep, read_manifest, read_sweep, write_sweep
 from choicewise.store.tables import unanswered_keys
 from choicewise.util.background import Ending, give_model_back, in_threads
-from choicewise.util.files import PARTIAL, copy_of, disk_errors, locked
+from choicewise.util.files import PARTIAL, copy_of, disk_errors, folder_name, free_name, locked
 from choicewise.util.text import bytes_of, listed, refuse_secret
 
 Turn = tuple[ModelChoice, list[CellRecord]]

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
+import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -249,3 +251,23 @@ def _check(status: os.stat_result, limit: int | None) -> None:
         raise Refused(f"it is {_KINDS.get(stat.S_IFMT(status.st_mode), 'something else')}, not a file")
     if limit is not None and status.st_size > limit:
         raise Refused(f"it has {status.st_size:,} bytes, and at most {limit:,} are read")
+
+
+LONGEST = 100
+"""Characters of a folder's name; file systems take 255 bytes, and tools add to it."""
+
+
+def folder_name(name: str) -> str:
+    """``name`` as a folder: letters, digits, dots, hyphens, underscores and at signs, at most ``LONGEST`` of them."""
+    plain = re.sub(r"[^\w.@+-]+", "-", name, flags=re.ASCII).strip("-.") or "unnamed"
+    if len(plain) > LONGEST:
+        plain = f"{plain[: LONGEST - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return plain
+
+
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """``name``, with a number where it is taken; names that differ in their case alone are one on some disks."""
+    used, number, free = {each.casefold() for each in taken}, 2, name
+    while free.casefold() in used:
+        free, number = f"{name}-{number}", number + 1
+    return free

@@ -14,6 +14,11 @@ from choicewise.util.text import disarmed
 _ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
+def compact_json(value: object) -> str:
+    """``value`` in one line without spaces, as most clients write a request."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
 def exact_json(value: Any, *, indent: int | None = None, sort: bool = False) -> str:
     """``value`` as JSON that reads back as the same, its keys in order where ``sort``; ValueError for NaN."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, sort_keys=sort)

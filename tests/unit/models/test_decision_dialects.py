@@ -107,6 +107,32 @@ def test_a_request_is_these_bytes(dialect: str, case: str) -> None:
     assert DIALECTS[dialect].body(asked, "m").decode() == body.replace("%s", STATE)
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_questions_beside_are_sent_after_it_and_their_answers_are_not_read(dialect: str) -> None:
+    asked, spoken = BARE, DIALECTS[dialect]
+    batch = changed(asked, beside=(BARE_NOUL, SCORE))
+    if dialect == "autotrust":
+        assert "one question a request" in str(spoken.objection(batch))
+        return
+    assert spoken.objection(batch) is None
+    alone, whole = (json.loads(spoken.body(each, "decider"))["questions"] for each in (asked, batch))
+    for place, other in enumerate((BARE_NOUL, SCORE), start=2):
+        single = json.dumps(json.loads(spoken.body(other, "decider"))["questions"]).replace('"q"', f'"q{place}"')
+        alone = [*alone, *json.loads(single)] if isinstance(alone, list) else {**alone, **json.loads(single)}
+    assert json.dumps(whole) == json.dumps(alone)
+    service = DecisionService(lambda _: TOLD["choice"], dialect)
+    answer = service.answer("POST", ROUTES[dialect], json.loads(spoken.body(asked, "decider")))
+    inner = answer["result"] if dialect == "cloudflare" else answer
+    others = [{"type": "noul", "noul": 0.1}, {"type": "score"}]
+    if isinstance(inner["answers"], list):
+        inner["answers"] += [{**each, "name": f"q{place}"} for place, each in enumerate(others, start=2)]
+    else:
+        inner["answers"] |= {f"q{place}": each for place, each in enumerate(others, start=2)}
+    read = spoken.read(as_json(answer), batch)
+    assert read.probabilities == pytest.approx(TOLD["choice"])
+    assert not any("nobody asked" in note for note in read.notes)
+
+
 def test_a_state_is_sent_as_it_is_spelled() -> None:
     """1e3 is not 1000.0, and the order of keys is a part of the question."""
     odd = '{"z": 1e3, "a": 12345678901234567890.0, "é": "\\u0000"}'

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -181,7 +182,25 @@ def test_one_layout_becomes_another_by_one_change_at_a_time(kind: str) -> None:
         left, right = protocol(f"{start}:{kind}"), protocol(f"{end}:{kind}")
         assert {len(axes) for axes, _ in path(left, right)} == {1}
     aliases = path(protocol("vllm-0.32:noul"), protocol("vllm-02cc9cd5"))
-    assert [axes for axes, _ in aliases] == [("reading",), ("continuation",)]
+    assert [axes for axes, _ in aliases] == [("option",), ("reading",), ("continuation",)]
+    assert message("vllm-02cc9cd5", ASKED["noul"]).endswith("?\nAnswer with yes or no only.")
+
+
+def test_a_changed_order_is_shown_wherever_the_options_stand_and_labels_follow_them() -> None:
+    for name in ("vllm-0.32:choice", "vllm-pr", "transformers-5.23:choice"):
+        given, changed = (
+            render(each, ASKED["choice"], (), template=ServedChat())
+            for each in (protocol(name), one(f"decision/{name}@prepare=reversed").protocol)
+        )
+        shown = [
+            [line for line in each.context().split("\\n") if re.match(r" *[A-C][.:] ", line)]
+            for each in (given, changed)
+        ]
+        named = [[re.sub(r"^ *[A-C][.:] ", "", line) for line in own] for own in shown]
+        assert len(named[0]) == 3
+        assert named[1] == named[0][::-1]
+        assert changed.continuations == given.continuations[::-1]
+        assert (changed.gold, changed.options) == (given.gold, given.options)
 
 
 def test_orders_of_the_options_take_their_descriptions_with_them() -> None:

@@ -11,6 +11,7 @@ from choicewise.data.items import Item
 from choicewise.errors import DataError, ProtocolError
 from choicewise.protocols.catalogue import entries, resolve
 from choicewise.protocols.preparations import (
+    AFTER,
     DONT_KNOW,
     NAMES,
     NONE,
@@ -142,14 +143,14 @@ def test_only_the_asked_question_has_none() -> None:
 
 
 def test_every_value_of_the_axis_is_read_back() -> None:
-    assert len(NAMES) == len({*NAMES}) == len(PREPARATIONS) + len(OPTIONS) * len(PREPARATIONS)
+    assert len(NAMES) == len({*NAMES}) == len(PREPARATIONS) * len(AFTER) + 1
     for name in NAMES:
         protocol = mmlu_protocol(prepare=name)
         assert parse_signature(signature(protocol)) == protocol
         assert abstains(name) == name.endswith("dont-know")
         assert fields_shown(name) == fields_shown(name.partition("+")[0])
     assert fields_shown("copa+dont-know") == ("asks_for",)
-    with pytest.raises(ProtocolError, match="prepare is 'dont-knows'; it must be one of none, gap, .*, dont-know"):
+    with pytest.raises(ProtocolError, match="prepare is 'dont-knows'; it must be one of none, dont-know, none-of"):
         mmlu_protocol(prepare="dont-knows")
 
 

@@ -18,6 +18,7 @@ from choicewise.data.items import Item
 from choicewise.errors import ChoicewiseError, DataError, ProtocolError
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.metrics import ABSTAINING, METRICS
+from choicewise.protocols.preparations import moves_labels
 from choicewise.protocols.protocol import (
     AXES,
     CORRECTED,
@@ -137,6 +138,8 @@ def protocols(draw: st.DrawFn) -> Protocol:
     free = plain and not READINGS[axes["reading"]].unordered  # whose templates are not free
     axes["reading"] = axes["reading"] if free else "loglikelihood"
     reading = READINGS[axes["reading"]]
+    if moves_labels(axes["prepare"]) and not reading.by_choice:
+        axes["prepare"] = "none"
     axes["score"] = draw(st.sampled_from(reading.scores))
     axes["null"] = draw(TEXT) if axes["score"] in CONDITIONAL else None
     rules = ["letter-match", *EXTRACTIONS] if axes["score"] == "none" else ["option-match"]

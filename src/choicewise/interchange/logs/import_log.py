@@ -49,7 +49,6 @@ from choicewise.records import (
 )
 from choicewise.requests.blocks import list_asks
 from choicewise.results.run import Run, open_run
-from choicewise.running.job import folder_name, free_name
 from choicewise.running.sweep import begun_sweep, replaced
 from choicewise.scoring.observed import Continuations
 from choicewise.scoring.scores import SCORES as SCORED
@@ -60,7 +59,7 @@ from choicewise.thoughts import left_open
 from choicewise.tokens.boundary import choice_questions_batch
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
-from choicewise.util.files import disk_errors, locked
+from choicewise.util.files import disk_errors, folder_name, free_name, locked
 from choicewise.util.text import counted as counted_number
 from choicewise.util.text import percent
 

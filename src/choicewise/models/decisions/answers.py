@@ -91,7 +91,7 @@ class AnswerFormat:
             _check_success(body)
             if not isinstance(inner, dict):
                 raise _Missing(f"the answer has no object {self.envelope!r}")
-            answer = self._of_question(inner, about)
+            answer = self._of_question(inner, about, len(asked.beside))
             probabilities = self._probabilities(answer, asked, about)
         except _Missing as missing:
             return about.answer(missing=missing.reason, retry=missing.retry)
@@ -106,8 +106,8 @@ class AnswerFormat:
             diagnostics=_diagnostics(inner, answer),
         )
 
-    def _of_question(self, inner: Mapping[str, Any], about: _About) -> Mapping[str, Any]:
-        """The answer to the question; raises _Missing where there is none."""
+    def _of_question(self, inner: Mapping[str, Any], about: _About, asked: int) -> Mapping[str, Any]:
+        """The answer to the question, beside which so many others were ``asked``; raises _Missing for none."""
         answers = inner if self.in_order is None else inner.get("answers")
         feedback = inner.get("prompt_feedback")
         if isinstance(feedback, dict) and (feedback.get("block_reason") or not answers):
@@ -123,13 +123,13 @@ class AnswerFormat:
             raise _Missing(f"'answers' is {stands}, and the dialect {self.name} has {wanted}")
         if isinstance(answers, list):
             named = [each for each in answers if not isinstance(each, dict) or each.get("name") in (QUESTION, None)]
-            others = len(answers) - len(named[:1])
+            others = len(answers) - len(named[:1]) - asked
         else:
             named = [answers[QUESTION]] if QUESTION in answers else []
-            others = len(answers) - len(named)
+            others = len(answers) - len(named) - asked
         if not named:
-            raise _Missing("the question has no answer" + (", but others have that nobody asked" if others else ""))
-        if others:
+            raise _Missing("the question has no answer" + (", but others have that nobody asked" if others > 0 else ""))
+        if others > 0:
             about.notes.append("answers: there are some to questions that nobody asked")
         if not isinstance(named[0], dict):
             raise _Missing("the answer to the question is no object")

@@ -1,6 +1,7 @@
 """What every kind of decision endpoint is sent and answers: six formats, declared in :data:`DIALECTS`.
 
-One typed question is one request with one question, whose id is ``q``.  Nothing is sent or received here: a dialect
+One typed question is one request, with the id ``q``; those beside it are ``q2``, ``q3`` and so on.
+Nothing is sent or received here: a dialect
 refuses what its endpoint can't be asked, writes the bytes of the request, and reads the bytes of the answer
 (:mod:`choicewise.models.decisions.answers`).
 
@@ -65,6 +66,10 @@ class Dialect(AnswerFormat):
         return model if "/" in model else self.owner + model
 
     def _objections(self, asked: TypedQuestion) -> Iterator[str]:
+        if asked.beside and self.in_order is None:
+            yield f"the dialect {self.name} has one question a request, and none beside it"
+        for other in asked.beside:
+            yield from (f"a question beside it: {objection}" for objection in self._objections(other))
         if asked.kind not in self.wire:
             yield f"{self.name} has no questions of kind {asked.kind!r}; it has {listed([*self.wire])}"
             return
@@ -141,6 +146,13 @@ def _yes_no(asked: TypedQuestion, names: Sequence[str]) -> Mapping[str, str]:
     return {name: text for name, text in zip(names, asked.descriptions, strict=True) if text is not None}
 
 
+def _ids(asked: TypedQuestion) -> Iterator[tuple[str, TypedQuestion]]:
+    """The questions of a request by their ids, in its order."""
+    yield QUESTION, asked
+    for number, other in enumerate(asked.beside, start=2):
+        yield f"{QUESTION}{number}", other
+
+
 def _systemone(
     asked: TypedQuestion,
     model: str,
@@ -148,6 +160,11 @@ def _systemone(
     yes_no: Sequence[str] = ("true", "false"),
     undescribed: str = "null",
 ) -> Mapping[str, str]:
+    questions = {name: _systemone_question(each, yes_no, undescribed) for name, each in _ids(asked)}
+    return {"model": exact_json(model), **state(asked), "questions": _object(questions)}
+
+
+def _systemone_question(asked: TypedQuestion, yes_no: Sequence[str], undescribed: str) -> str:
     question = {"type": exact_json(asked.kind), **_instructions(asked)}
     if asked.kind == "choice":
         described = (undescribed if text is None else text for text in asked.descriptions)
@@ -156,7 +173,7 @@ def _systemone(
         question["criteria"] = _list([*map(exact_json, asked.names)])
     elif criteria := _yes_no(asked, yes_no):
         question["criteria"] = _object(criteria)
-    return {"model": exact_json(model), **state(asked), "questions": _object({QUESTION: _object(question)})}
+    return _object(question)
 
 
 def _google(asked: TypedQuestion, model: str) -> Mapping[str, str]:
@@ -175,16 +192,26 @@ def _openai(asked: TypedQuestion, model: str) -> Mapping[str, str]:
     if not whole.startswith('"'):
         part = _object({"type": exact_json("input_json"), "data": whole})
         whole = _list([_object({"role": exact_json("user"), "content": _list([part])})])
-    question = {"type": exact_json(DIALECTS["openai"].wire[asked.kind]), "name": exact_json(QUESTION)}
+    questions = [_openai_question(name, each) for name, each in _ids(asked)]
+    return {"model": exact_json(model), "input": whole, "questions": _list(questions)}
+
+
+def _openai_question(name: str, asked: TypedQuestion) -> str:
+    question = {"type": exact_json(DIALECTS["openai"].wire[asked.kind]), "name": exact_json(name)}
     question |= _instructions(asked)
     if asked.kind != "noul":
-        field_of, name = ("choices", "value") if asked.kind == "choice" else ("levels", "label")
-        question[field_of] = _list(_described(asked, name))
-    return {"model": exact_json(model), "input": whole, "questions": _list([_object(question)])}
+        field_of, called = ("choices", "value") if asked.kind == "choice" else ("levels", "label")
+        question[field_of] = _list(_described(asked, called))
+    return _object(question)
 
 
 def _sglang(asked: TypedQuestion, model: str) -> Mapping[str, str]:
-    question = {"id": exact_json(QUESTION), "type": exact_json(DIALECTS["sglang"].wire[asked.kind])}
+    questions = [_sglang_question(name, each) for name, each in _ids(asked)]
+    return {"model": exact_json(model), "input": asked.state, "questions": _list(questions)}
+
+
+def _sglang_question(name: str, asked: TypedQuestion) -> str:
+    question = {"id": exact_json(name), "type": exact_json(DIALECTS["sglang"].wire[asked.kind])}
     question |= _instructions(asked, "question")
     if asked.kind == "choice":
         question["options"] = _list(_described(asked, "name"))
@@ -192,7 +219,7 @@ def _sglang(asked: TypedQuestion, model: str) -> Mapping[str, str]:
         question["levels"] = _list([*map(exact_json, asked.names)])
     else:
         question |= _yes_no(asked, ("yes", "no"))
-    return {"model": exact_json(model), "input": asked.state, "questions": _list([_object(question)])}
+    return _object(question)
 
 
 def _described(asked: TypedQuestion, name: str) -> list[str]:

@@ -11,6 +11,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from functools import cache, cached_property
+from inspect import signature
 from itertools import pairwise
 from typing import Any
 
@@ -450,9 +451,9 @@ def branches(tree: Tree) -> list[tuple[int, int]]:
 def _kernel(device: str) -> Callable[..., Any]:
     if device != "cuda":
         return flex_attention
-    # Beyond its limit the compiler goes on without a kernel, in memory for every pair: an error is better.
-    limits = torch._dynamo.config.patch(recompile_limit=COMPILED, fail_on_recompile_limit_hit=True)
-    return limits(torch.compile(flex_attention, dynamic=True))
+    # In one graph: beyond its limit the compiler would go on without a kernel, in memory for every pair, and now fails.
+    most = {"recompile_limit": COMPILED} if "recompile_limit" in signature(torch.compile).parameters else {}
+    return torch.compile(flex_attention, dynamic=True, fullgraph=True, **most)
 
 
 def _needed(begins: Ids, at: int, worth: float) -> list[int]:

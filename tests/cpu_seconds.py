@@ -41,18 +41,21 @@ def slowness() -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """A test above the limit is called once more: the first call may have imported a library or filled a cache."""
+    """A test above the limit is called up to three times more: a call may import a library, or be disturbed."""
     item.stash[BEFORE] = spent()
     done, limit = (yield), item.config.getoption("cpu_limit")
     if limit and item.stash.get(CALL, 0.0) > limit and item.get_closest_marker("costly") is None:
-        item._initrequest()  # type: ignore[attr-defined]
-        reports, limit = runtestprotocol(item, log=False, nextitem=nextitem), limit * slowness()
-        for report in reports:
-            if report.when == "call" and report.passed and report.cpu_seconds > limit:
-                advice = "make it cheaper, move it to tests/whole, or mark it costly(reason)"
-                report.longrepr = f"{report.cpu_seconds:.1f} CPU seconds, more than {limit:.2g}: {advice}"
-                report.outcome = "failed"
-                item.ihook.pytest_runtest_logreport(report=report)
+        for _ in range(3):
+            item._initrequest()  # type: ignore[attr-defined]
+            reports, most = runtestprotocol(item, log=False, nextitem=nextitem), limit * slowness()
+            above = [each for each in reports if each.when == "call" and each.passed and each.cpu_seconds > most]
+            if not above:
+                return done
+        (report,) = above
+        advice = "make it cheaper, move it to tests/whole, or mark it costly(reason)"
+        report.longrepr = f"{report.cpu_seconds:.1f} CPU seconds, more than {most:.2g}: {advice}"
+        report.outcome = "failed"
+        item.ihook.pytest_runtest_logreport(report=report)
     return done
 
 

@@ -98,6 +98,7 @@ def test_a_path_that_is_wrong_or_impossible_is_reported() -> None:
     assert left > 0.1
 
 
+@pytest.mark.costly("the self-check on every path")
 def test_check_prints_paths_and_noise(model: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("choicewise.models.load.load_model", lambda *args, **kwargs: model)
     shown = choicewise("check", "--model", "x").stdout

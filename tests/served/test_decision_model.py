@@ -20,7 +20,7 @@ from choicewise.data.items import Item
 from choicewise.errors import ModelError, StoreError
 from choicewise.models.decisions.decision_model import DecisionModel
 from choicewise.models.decisions.endpoint_name import EndpointName
-from choicewise.models.decisions.exchange import Exchange, Repeat, kept_text, of_repeats
+from choicewise.models.decisions.exchange import Exchange, Repeat, of_repeats, stored_text
 from choicewise.models.load import load_model
 from choicewise.protocols.catalogue import one
 from choicewise.questions import Decision, Span, TypedQuestion
@@ -329,7 +329,7 @@ def test_shards_of_a_run_are_merged_with_their_repeats(server: Server, tmp_path:
 
 EXCHANGES = [
     Exchange("decide", "{}", "2026-11-26T03:00:00+00:00"),
-    Exchange("p", "{}", "d", kept_text(b"\xff\x00"), confidence=0.0, probabilities=[0.0, 1.0], missing="no"),
+    Exchange("p", "{}", "d", stored_text(b"\xff\x00"), confidence=0.0, probabilities=[0.0, 1.0], missing="no"),
     Exchange("p", "{}", "d", "\u2028", usage={"a": 0.0}, options=[1], repeat=Repeat("e", None, None, "not now")),
 ]
 
@@ -344,7 +344,7 @@ NAMES = {
     "decisions:https://h/v1#m,dialect=foo": "dialect 'foo', which nobody speaks; known are systemone",
     "decisions:https://h/v1#m,dialekt=openai": "has no option 'dialekt'; did you mean dialect",
     "decisions:https://h/v1#m,repeats=-1": "repeats '-1'; it is a number",
-    "decisions:https://h/v1#m,repeats=1,repeats=2": "is told repeats twice",
+    "decisions:https://h/v1#m,repeats=1,repeats=2": "names repeats twice",
     "decisions:https://h/v1/systemone#m": "goes too far: leave out /systemone",
     "decisions:https://u:p@h/v1#m": "credentials",
     "decisions:h/v1#m": "must start with http.*decisions:http://HOST",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import fmean
 from threading import Lock
 from typing import Any
 
@@ -20,6 +21,7 @@ class HeadlineLine:
     """A model with what it has in the columns that are shown, by their ids.
 
     ``mean``: of its numbers in all columns, NaN where one lacks; ``rank`` by it, with its bounds where they are known.
+    ``flips`` and ``net``: the means of those of its columns that were asked in other orders, None where none was.
     """
 
     line: Line
@@ -28,6 +30,8 @@ class HeadlineLine:
     rank: int | None
     rank_low: int | None
     rank_high: int | None
+    flips: float | None = None
+    net: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +41,11 @@ class Headlines(Sorted):
 
     titles: tuple[str, ...]
     lines: tuple[HeadlineLine, ...]
+
+    @property
+    def turned(self) -> bool:
+        """Whether a model was asked in other orders."""
+        return any(line.flips is not None for line in self.lines)
 
     @cached_property
     def measured(self) -> tuple[str, ...]:
@@ -65,7 +74,7 @@ def headlines(board: Board, view: View, means: Mapping[tuple[str, ...], Ranges] 
         whole = standing is not None and standing.rank is not None and len(cells) == len(ids)
         mean, rank = (standing.mean, standing.rank) if standing is not None and whole else (math.nan, None)
         low, high = known.get(line.id, (None, None)) if whole else (None, None)
-        lines.append(HeadlineLine(line, cells, mean, rank, low, high))
+        lines.append(HeadlineLine(line, cells, mean, rank, low, high, *_turned(cells.values())))
     sort = view.sort if view.sort in (*ids, "model") else MEAN
     order = view.order if sort == view.sort else ""
     downwards = order == "down" or (not order and falls(chosen, sort))
@@ -88,11 +97,25 @@ def headlines_record(snapshot: Snapshot, view: View) -> dict[str, Any]:
                     "rank": each.rank,
                     "rank_low": each.rank_low,
                     "rank_high": each.rank_high,
+                    "flips": each.flips,
+                    "net_flips": each.net,
                 }
                 for each in seen.lines
             ],
         }
     }
+
+
+def _turned(cells: Iterable[Cell]) -> tuple[float | None, float | None]:
+    """The mean share of pairs of orders that flip, and net of repeats, over the protocols that have it."""
+    own = [
+        orders
+        for cell in cells
+        for orders in cell.run.orders
+        if cell.row is not None and orders.protocol == cell.row.protocol
+    ]
+    net = [each.net for each in own if each.net is not None]
+    return fmean(each.flips for each in own) if own else None, fmean(net) if own and len(net) == len(own) else None
 
 
 def mean_ranges(board: Board, ids: Sequence[str], decided: Callable[[ListedRun], Outcomes | None]) -> Ranges:

@@ -123,6 +123,16 @@ class Artefact:
         return self.file.rpartition(".")[2]
 
 
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What other orders of the options change under a protocol: ``flips``, the share of pairs of orders in which
+    another choice is the likeliest, and ``net`` of those of requests that were sent twice; None where none was."""
+
+    protocol: str
+    flips: float
+    net: float | None
+
+
 @dataclass(frozen=True, eq=False)
 class ListedRun:
     """One run folder at one moment.
@@ -132,6 +142,7 @@ class ListedRun:
     has no blocks, which a board has no use for and which take memory; None where it can't be read.  ``computed`` is the
     id ``#R`` of the model as it was computed.  ``rows`` are not ranked; only complete runs have them, and
     ``artefacts``.  ``notes``: which metrics of the board which of its protocols can't have.
+    ``orders``: of the protocols that were asked in other orders.
     """
 
     id: str
@@ -145,6 +156,7 @@ class ListedRun:
     rows: tuple[Row, ...] = ()
     artefacts: tuple[Artefact, ...] = ()
     notes: tuple[str, ...] = ()
+    orders: tuple[Orders, ...] = ()
 
     @property
     def model(self) -> str:

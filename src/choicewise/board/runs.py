@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.board.model import Artefact, ListedRun, Place, State
+from choicewise.board.model import Artefact, ListedRun, Orders, Place, State
 from choicewise.data.items import Categories
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
 from choicewise.page.charts import strip
@@ -31,9 +31,11 @@ from choicewise.page.charts.chart import DARK, LIGHT, Chart, styles
 from choicewise.page.document import Content, document, inside_items, today
 from choicewise.page.embed import WIDE
 from choicewise.page.study import parquet_bytes, read_study, rows_table, table_csv
+from choicewise.protocols.panel import asks_changes
 from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.records import ITEM_FILE, ITEMS, SUMMARY, Manifest
 from choicewise.results.explain import Explanation, explain
+from choicewise.results.invariance import panels
 from choicewise.results.outcomes import Outcome, Outcomes
 from choicewise.results.rows import Row, chosen_part, run_id
 from choicewise.results.run import asked_protocols, count_items, open_run
@@ -119,7 +121,7 @@ class RunProcess(BoundedProcess):
         except StoreError as error:
             return replace(run, state=State.UNREADABLE, reason=str(error)), None
         about = _left_out(run.manifest, numbers.rows), run.manifest, run.computed, numbers.rows, numbers.artefacts
-        whole = ListedRun(run.id, run.label, run.folder, State.READ, run.version, *about, numbers.notes)
+        whole = ListedRun(run.id, run.label, run.folder, State.READ, run.version, *about, numbers.notes, numbers.orders)
         return whole, _read_outcomes(told["outcomes"], run.manifest.dataset.categories)
 
     @staticmethod
@@ -249,9 +251,18 @@ def _read(place: Place, question: Record) -> Record:
     summary = summarize(place.folder, question["metrics"])
     files = tuple(artefacts(place.folder, summary.rows))
     notes = () if summary.applied is None else tuple(summary.applied.lines)
-    about = "", None, "", summary.rows, files, notes
+    about = "", None, "", summary.rows, files, notes, tuple(_orders(place.folder))
     run = ListedRun(place.id, place.label, place.folder, State.READ, "", *about)
     return {"run": _run_json(run), "outcomes": _outcomes(summary.outcomes)}
+
+
+def _orders(folder: Path) -> Iterator[Orders]:
+    if not asks_changes(asked_protocols(folder, read_manifest(folder)).values()):
+        return
+    for panel in panels(open_run(folder)):
+        for check in panel.checks:
+            if check.check == "order":
+                yield Orders(panel.protocol, check.flips.value, check.net)
 
 
 def _outcomes(outcomes: Outcomes) -> Record:

@@ -249,10 +249,14 @@ def print_runs(
         tell(*serious_warnings(rows, guesses=False))
         return
     from choicewise.report.brief import FEWEST, LINES, first_lines, height
+    from choicewise.results.finding import unchanged
 
-    following = next_lines(rows, folders, [run.folder for run in runs], LINES - FEWEST - above)
+    own = unchanged(rows)
+    names, changed = {row.protocol for row in own}, len(own) < len(rows)
+    outcomes = [replace(each, outcomes=tuple(one for one in each.outcomes if one.name in names)) for each in outcomes]
+    following = next_lines(own, folders, [run.folder for run in runs], LINES - FEWEST - above, changed)
     print_parts(map(printed, average_tables(averages)))
-    show(*first_lines(rows, outcomes, bool(averages), max(FEWEST, LINES - height(following) - above)))
+    show(*first_lines(own, outcomes, bool(averages), max(FEWEST, LINES - height(following) - above)))
     show(*estimate_lines(estimates.rows, rows))
     tell(*following)
 
@@ -276,10 +280,13 @@ FOLDERS, BESIDE = 4, "  |  "
 """Run folders that the commands to run next name at most; what parts two commands on one line."""
 
 
-def next_lines(rows: Sequence[Row], folders: Sequence[Path], runs: Sequence[Path], most: int) -> list[str]:
+def next_lines(
+    rows: Sequence[Row], folders: Sequence[Path], runs: Sequence[Path], most: int, changed: bool = False
+) -> list[str]:
     """The commands to run next with the ``runs`` in ``folders``, at most three, in two lines where paths are not long.
 
-    ``rows``: of the runs.  Further commands than the first are left out where they take more than ``most`` lines.
+    ``rows``: of the runs.  ``changed``: whether there are others of changed questions.  Further commands than the first
+    are left out where they take more than ``most`` lines.
     """
     from choicewise.protocols.protocol import parse_signature
     from choicewise.report.brief import WIDTH, extremes, height
@@ -293,7 +300,9 @@ def next_lines(rows: Sequence[Row], folders: Sequence[Path], runs: Sequence[Path
         command_line("page", *folders, *metrics, "--out", "page.html"),
     ]
     ends = extremes(rows) if len(runs) == 1 else None
-    if ends and ends[0].value < ends[1].value and len({parse_signature(row.signature).kind for row in ends}) == 1:
+    if changed:
+        commands.insert(1, command_line("report", *folders, "--invariance"))
+    elif ends and ends[0].value < ends[1].value and len({parse_signature(row.signature).kind for row in ends}) == 1:
         commands.append(command_line("ladder", *(row.protocol for row in ends), *runs))
     lines = [f"next  {commands[0]}"]
     for command in commands[1:]:

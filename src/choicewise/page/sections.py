@@ -15,8 +15,7 @@ from choicewise.page.embed import Record
 from choicewise.page.item_views import words
 from choicewise.page.study import LEVEL, MOST_RUNS, Contest, Lead, Pair, ShownRun, Study, leads
 from choicewise.protocols.catalogue import Entry, entry
-from choicewise.protocols.changes import CHANGES
-from choicewise.protocols.preparations import change_of
+from choicewise.protocols.panel import asks_changes
 from choicewise.protocols.protocol import Protocol, axis_differences, family, short_signature, signature
 from choicewise.protocols.readings import READINGS
 from choicewise.report.findings import reversal_sentence
@@ -493,7 +492,7 @@ class PanelTable:
 
 def has_panels(study: Study) -> bool:
     """Whether a run of the study was asked with changes.  Reads no run."""
-    return any(change_of(each.prepare) in CHANGES for run in study.runs for each in run.protocols.values())
+    return any(asks_changes(run.protocols.values()) for run in study.runs)
 
 
 def shown_panels(study: Study) -> list[PanelTable]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from choicewise.errors import ProtocolError
 from choicewise.protocols.between import change_axes
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.changes import MOST_TURNS
+from choicewise.protocols.changes import CHANGES, MOST_TURNS
 from choicewise.protocols.preparations import change_of
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
@@ -60,6 +60,11 @@ def with_panels(protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
     for name, protocol in protocols.items():
         every |= {name: protocol, **{each.name: each.protocol for each in variants(name, protocol)}}
     return every
+
+
+def asks_changes(protocols: Iterable[Protocol]) -> bool:
+    """Whether one of them asks changed questions."""
+    return any(change_of(protocol.prepare) in CHANGES for protocol in protocols)
 
 
 def _changes(protocol: Protocol) -> Iterator[tuple[str, str]]:

@@ -35,7 +35,7 @@ def endpoint_tables(folder: str, summary: EndpointSummary | None) -> Iterator[Gr
     yield titled(f"{folder}: {counted(summary.questions, 'question')} to an endpoint", shown, *notes)
     held = table("checked", "values", "told", "doubt")
     for check in summary.checks:
-        held.add_row(check.about, f"{check.values:,}", check.told, check.doubt)
+        held.add_row(check.about, f"{check.values:,}", check.says, check.doubt)
     yield titled("what the numbers hold", held)
     yield Group(*(Text(line) for line in _lines(summary)))
 

@@ -97,13 +97,13 @@ BOARDS: Final = (
         unsaid="floor",
     ),
 )
-"""Every board whose rules are known, the one that the others are told apart from first."""
+"""Every board whose rules are known, the one that the others are probabilities apart from first."""
 
 NUMBERS: Final = ("accuracy", "divergence", "brier", "ece")
 
 
 class Question(NamedTuple):
-    """A question with an answer: ``told``, p of every option, as the model or endpoint says it; NaN for none.
+    """A question with an answer: ``probabilities``, p of every option, as the model or endpoint says it; NaN for none.
 
     ``soft``: a share per option, None where the data has none.  ``about``: the question that the data repeats over
     states; None where it does not say.
@@ -111,7 +111,7 @@ class Question(NamedTuple):
 
     kind: str
     names: tuple[str, ...]
-    told: Sequence[float]
+    probabilities: Sequence[float]
     label: int
     soft: Sequence[float] | None
     about: str | None
@@ -187,14 +187,14 @@ def board_reports(run: Run) -> list[BoardReport]:
 
 def board_numbers(asked: Sequence[Question], boards: Sequence[Board] = BOARDS) -> tuple[BoardNumbers, ...]:
     """What each of the ``boards`` says of the same questions, at least one."""
-    even = [each._replace(told=[1 / len(each.names)] * len(each.names)) for each in asked]
-    missing = sum(math.isnan(sum(each.told)) for each in asked)
+    even = [each._replace(probabilities=[1 / len(each.names)] * len(each.names)) for each in asked]
+    missing = sum(math.isnan(sum(each.probabilities)) for each in asked)
     first, numbers = _numbers(boards[0], asked), []
     for board in boards:
-        told, uniform = _numbers(board, asked), _numbers(board, even)
+        probabilities, uniform = _numbers(board, asked), _numbers(board, even)
         reasons = tuple(_reasons(boards[0], board, asked, first))
         counted = len(asked) - (0 if board.lost else missing)
-        numbers.append(BoardNumbers(board.name, counted, missing, **told, even=uniform, reasons=reasons))
+        numbers.append(BoardNumbers(board.name, counted, missing, **probabilities, even=uniform, reasons=reasons))
     return tuple(numbers)
 
 
@@ -207,7 +207,7 @@ _WORDS: Final[Mapping[str, Callable[[Board], str]]] = {
     }[board.credit],
     "soft": lambda board: f"against {'the soft answer' if board.soft else 'the label'}",
     "floor": lambda board: f"p at least {board.floor:g}",
-    "normalised": lambda board: "p divided by its sum" if board.normalised else "p as told",
+    "normalised": lambda board: "p divided by its sum" if board.normalised else "p as probabilities",
     "yes": lambda board: "yes or no by p of yes alone" if board.yes else "yes or no as two options",
     "bins": lambda board: f"{board.bins} bins",
     "error": lambda board: {
@@ -241,7 +241,7 @@ def _same(one: float, other: float) -> bool:
 
 
 def _numbers(board: Board, asked: Sequence[Question]) -> dict[str, float]:
-    answered = [each for each in asked if not math.isnan(sum(each.told))]
+    answered = [each for each in asked if not math.isnan(sum(each.probabilities))]
     if not answered:
         return {"accuracy": 0.0 if board.lost and asked else math.nan, **dict.fromkeys(NUMBERS[1:], math.nan)}
     judged = [_judge(board, each) for each in answered]
@@ -256,7 +256,7 @@ def _numbers(board: Board, asked: Sequence[Question]) -> dict[str, float]:
 
 def _judge(board: Board, asked: Question) -> tuple[float, float, float, float, bool]:
     """(credit, divergence, Brier score, confidence, whether what it is the confidence of is right)."""
-    p = np.asarray(asked.told, dtype=np.float64)
+    p = np.asarray(asked.probabilities, dtype=np.float64)
     p = p / p.sum() if board.normalised else p
     label = np.zeros(len(p))
     label[asked.label] = 1
@@ -311,7 +311,7 @@ def _binned(board: Board, sure: Floats, right: Floats) -> float:
 
 
 def _questions(run: Run, measured: Measurement) -> Iterator[Question]:
-    told, evidence, kind = told_probabilities(measured), measured.evidence, measured.protocol.kind
+    probabilities, evidence, kind = told_probabilities(measured), measured.evidence, measured.protocol.kind
     people, places = human_counts(evidence), evidence.items.tolist()
     items = read_item_rows(run.folder, places)
     for place, (start, stop) in enumerate(pairwise(evidence.item_offsets.tolist())):
@@ -319,4 +319,4 @@ def _questions(run: Run, measured: Measurement) -> Iterator[Question]:
         fields = json.loads(item["fields"])
         soft = None if people is None or np.isnan(people[start]) else people[start:stop].tolist()
         about = f"{fields.get('workflow', '')}/{fields['decision_id']}" if "decision_id" in fields else None
-        yield Question(kind, tuple(item["choices"]), told[start:stop].tolist(), item["gold"][0], soft, about)
+        yield Question(kind, tuple(item["choices"]), probabilities[start:stop].tolist(), item["gold"][0], soft, about)

@@ -14,7 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
-from choicewise.protocols.protocol import signature
+from choicewise.protocols.panel import asks_changes
+from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.results.measurement import of_items, shared_items
 from choicewise.results.outcomes import Outcome, Outcomes, distinct, left_open, measured_as
 from choicewise.results.rows import Row
@@ -216,11 +217,12 @@ class Finding:
 
 
 def finding(rows: Sequence[Row]) -> Finding:
-    """What ``rows`` say.
+    """What ``rows`` say of questions as they are, or of changed ones where there are no others.
 
     A protocol that stands there under two names counts once.  A model that was computed in several ways under one
     protocol counts as several, named with their ids (``#R``).
     """
+    rows = unchanged(rows)
     other_metrics, rows = tuple(row for row in rows if not row.share), distinct([row for row in rows if row.share])
     runs: dict[tuple[str, str], list[Row]] = {}
     datasets: dict[str, list[Row]] = {}
@@ -237,6 +239,11 @@ def finding(rows: Sequence[Row]) -> Finding:
         incomplete=tuple(dict.fromkeys(_incomplete([*rows, *other_metrics]))),
         other_metrics=other_metrics,
     )
+
+
+def unchanged(rows: Sequence[Row]) -> Sequence[Row]:
+    """Those of questions as they are, where there are such: a panel's others are no ways to ask these."""
+    return [row for row in rows if not asks_changes([parse_signature(row.signature)])] or rows
 
 
 def guess(row: Row) -> bool:

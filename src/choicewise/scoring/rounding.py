@@ -153,14 +153,14 @@ class Answered(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a run's answers say of one thing: ``about`` what, how many ``values``, what was ``told``.
+    """What a run's answers say of one thing: ``about`` what, how many ``values``, and what the endpoint ``says``.
 
     ``doubt``: what speaks against it, in words; empty where nothing does.
     """
 
     about: str
     values: int
-    told: str
+    says: str
     doubt: str
 
 
@@ -217,8 +217,8 @@ def _mass_check(masses: Sequence[float]) -> Check:
 def _confidence_check(agreeing: Sequence[tuple[str, ...]]) -> Check:
     counts = Counter(name for names in agreeing for name in names)
     known = [name for name, count in counts.items() if count == len(agreeing)]
-    told = ", ".join(known or (f"{name} in {count}" for name, count in counts.most_common())) or "no formula"
-    return Check("confidence agrees with", len(agreeing), told, "" if known else "by no one formula that is known")
+    named = ", ".join(known or (f"{name} in {count}" for name, count in counts.most_common())) or "no formula"
+    return Check("confidence agrees with", len(agreeing), named, "" if known else "by no one formula that is known")
 
 
 def _range(values: Sequence[float]) -> str:
@@ -250,9 +250,9 @@ def _formulas(kind: str, probabilities: Sequence[float], mass: float | None) -> 
 
 
 def _between(scores: Floats, step: float) -> tuple[Floats, Floats]:
-    """The least and the most that every probability may be, which was told as exp(``scores``)."""
-    told = np.round(np.exp(scores) / step) * step
-    return np.maximum(told - step / 2, 0.0), np.minimum(told + step / 2, 1.0)
+    """The least and the most that every probability may be, which was given as exp(``scores``)."""
+    rounded = np.round(np.exp(scores) / step) * step
+    return np.maximum(rounded - step / 2, 0.0), np.minimum(rounded + step / 2, 1.0)
 
 
 def _minus_log(share: Floats) -> Floats:

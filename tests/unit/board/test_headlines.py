@@ -19,6 +19,8 @@ from choicewise.board.model import ListedRun, Snapshot, State, board, slug
 from choicewise.board.pages import Links, board_page
 from choicewise.board.records import View
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
+from choicewise.results.invariance import panels
+from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
 from tests.helpers.board import change, read_runs_here, rename, write_run
 from tests.helpers.commands import choicewise
@@ -237,3 +239,26 @@ def test_places_that_are_no_board_are_refused(
     (tmp_path / "file").touch()
     assert words in choicewise("page", tmp_path / run, "--out", tmp_path / place, *more, code=kind.exit_code).stderr
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.costly("two runs, one with its panel, and a board")
+def test_a_run_with_its_panel_has_flips_beside_its_accuracy(tmp_path: Path) -> None:
+    """As its own report says; a model without a panel has none, and a board without one no such column."""
+    asked = ("--model", "fake:hash", "--data", "bundled:merrowick", "--limit", "2", "--protocol", "mmlu/harness-v0.4")
+    choicewise("run", *asked, "--shots", "0", "--panel", "--out", tmp_path / "runs" / "hash")
+    choicewise("run", "--model", "fake:oracle", *asked[2:], "--shots", "0", "--out", tmp_path / "runs" / "oracle")
+    (panel,) = panels(open_run(tmp_path / "runs" / "hash"))
+    orders = next(check for check in panel.checks if check.check == "order")
+    with pytest.MonkeyPatch.context() as patch:
+        read_runs_here(patch)
+        library = Library([tmp_path / "runs"])
+        library.catch_up()
+        library.stop()
+    seen = headlines(library.snapshot.board, View())
+    assert seen.turned
+    assert {each.line.model: (each.flips, each.net) for each in seen.lines} == {
+        "fake:hash": (pytest.approx(orders.flips.value), pytest.approx(orders.net)),
+        "fake:oracle": (None, None),
+    }
+    page = board_page(library.snapshot, View(), LINKS)
+    assert f"{100 * orders.flips.value:.1f} <small>net" in page

@@ -123,6 +123,7 @@ def test_a_uniform_predictor_agrees_with_itself_and_is_right_as_often_as_chance(
     assert "≤ 11.7" in check_cells(checks["order"])
 
 
+@pytest.mark.costly("six runs")
 def test_who_knows_does_not_flip_and_who_takes_the_first_place_does(tmp_path: Path) -> None:
     for choices, flips in ((2, 1), (3, 12 / 15), (4, 9 / 10)):
         _, known = checks_of(by_text, choices, tmp_path / f"known {choices}")
@@ -187,6 +188,7 @@ def contrary(options: Sequence[str]) -> Sequence[float]:
     return own.get(options[0], TABLE[len(options)])
 
 
+@pytest.mark.costly("a run under three panels")
 def test_questions_of_a_decision_endpoint_have_the_checks_of_their_kind(tmp_path: Path) -> None:
     found = panel_of(contrary, typed(tmp_path), tmp_path, resolve("decision/endpoint"))
     assert [panel.kind for panel in found] == ["choice", "noul", "score"]
@@ -227,6 +229,7 @@ def test_a_panel_has_no_part_without_a_list_and_none_of_texts_that_are_read() ->
     assert {each.check for each in variants("letters", letters(4))} <= {*CHECKS}
 
 
+@pytest.mark.costly("a run by the command, with ten protocols")
 def test_the_command_asks_a_panel_and_prints_it(tmp_path: Path) -> None:
     asked = ("--model", "fake:hash", "--data", "bundled:merrowick", "--limit", "2", "--shots", "0")
     choicewise("run", *asked, "--protocol", "mmlu/harness-v0.4", "--panel", "--out", tmp_path / "run")

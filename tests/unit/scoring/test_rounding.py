@@ -138,7 +138,7 @@ def test_a_server_is_doubted_for_what_it_can_not_have_measured() -> None:
     plain = [Answer((p, 1 - p), confidence=max(p, 1 - p)) for p in (0.0132, 0.61234, 0.98217)]
     about = ("step of probabilities", "sum of an answer", "probability of yes", "confidence agrees with")
     assert doubts([*plain, Answer(None)]) == dict.fromkeys(about, "")
-    told = {row.about: row.told for row in checks(plain)}
+    told = {row.about: row.says for row in checks(plain)}
     assert told["confidence agrees with"] == "p-max"
     clipped = [Answer((p, 1 - p)) for p in (0.01, 0.5, 0.99)]
     assert doubts(clipped)["probability of yes"] == (

@@ -146,12 +146,16 @@ class AnswerFormat:
             yes = _checked(answer[self.yes], "yes")
             if answer.get("probabilities") is None:
                 return yes, 1 - yes
-        told = self._told(answer, asked)
+        pairs = self._pairs(answer, asked)
         keys = [*self.keys(asked)] if asked.kind != "noul" else [*NOUL]
-        if [key for key, _ in told] != keys and sorted(key for key, _ in told) == sorted(keys) and asked.kind != "noul":
+        if (
+            [key for key, _ in pairs] != keys
+            and sorted(key for key, _ in pairs) == sorted(keys)
+            and asked.kind != "noul"
+        ):
             about.notes.append("order: the options stand in another order than in the question")
-        by_key = dict(told)
-        if len(by_key) < len(told):
+        by_key = dict(pairs)
+        if len(by_key) < len(pairs):
             raise _Missing("an option has two probabilities")
         absent, extra = [key for key in keys if key not in by_key], [key for key in by_key if key not in keys]
         if absent or extra:
@@ -163,25 +167,25 @@ class AnswerFormat:
         about.check_sum(probabilities)
         return probabilities
 
-    def _told(self, answer: Mapping[str, Any], asked: TypedQuestion) -> list[tuple[str, Any]]:
+    def _pairs(self, answer: Mapping[str, Any], asked: TypedQuestion) -> list[tuple[str, Any]]:
         """(what the option is called, its probability as it stands there) in the answer's order."""
-        told: Any = answer.get("probabilities")
-        if told is None:
+        given: Any = answer.get("probabilities")
+        if given is None:
             raise _Missing("the answer has no probabilities")
-        if not isinstance(told, dict if self.parts == "map" else list):
+        if not isinstance(given, dict if self.parts == "map" else list):
             wanted = "an object" if self.parts == "map" else "a list"
-            raise _Missing(f"the probabilities are {_spelled(told)}, and the dialect {self.name} has {wanted}")
+            raise _Missing(f"the probabilities are {_spelled(given)}, and the dialect {self.name} has {wanted}")
         if self.parts == "array":
             options = answer.get("options")
-            if not isinstance(options, list) or len(options) != len(told):
+            if not isinstance(options, list) or len(options) != len(given):
                 raise _Missing("there is no option beside each probability")
-            pairs = [*zip(options, told, strict=True)]
+            pairs = [*zip(options, given, strict=True)]
         elif self.parts == "pairs":
-            if not all(isinstance(each, dict) and "value" in each for each in told):
+            if not all(isinstance(each, dict) and "value" in each for each in given):
                 raise _Missing("a probability has no value beside it")
-            pairs = [(each["value"], each.get("probability")) for each in told]
+            pairs = [(each["value"], each.get("probability")) for each in given]
         else:
-            pairs = [*dict(told).items()]
+            pairs = [*dict(given).items()]
         # an option called "true" is not the boolean; OpenAI has both
         typed = "the value {}" if asked.kind == "choice" else "{}"
         spelled = [(key if isinstance(key, str) else typed.format(_spelled(key)), value) for key, value in pairs]
@@ -290,11 +294,11 @@ def _check_success(body: Mapping[str, Any]) -> None:
 
 def _check_legend(answer: Mapping[str, Any], asked: TypedQuestion) -> None:
     """Raises _Missing where an answer's levels have other texts than the question's; they may be left out."""
-    legend, told = answer.get("legend"), answer.get("probabilities")
+    legend, levels = answer.get("legend"), answer.get("probabilities")
     if asked.kind != "score":
         return
-    if isinstance(told, list):
-        entries = [(each.get("value"), each.get("label")) for each in told if isinstance(each, dict)]
+    if isinstance(levels, list):
+        entries = [(each.get("value"), each.get("label")) for each in levels if isinstance(each, dict)]
     else:
         entries = (
             [*legend.items()] if isinstance(legend, dict) else [*enumerate(legend if isinstance(legend, list) else [])]
@@ -362,6 +366,9 @@ def _diagnostics(inner: Mapping[str, Any], answer: Mapping[str, Any]) -> Mapping
     """By the server's names, those beside all answers first."""
     beside = inner.get("diagnostics")
     own = beside.get(QUESTION) if isinstance(beside, dict) else None
-    told = {**(own if isinstance(own, dict) else {}), **{name: answer[name] for name in _DIAGNOSTICS if name in answer}}
-    kept = {name: value if isinstance(value, bool) else _number(value) for name, value in told.items()}
+    named = {
+        **(own if isinstance(own, dict) else {}),
+        **{name: answer[name] for name in _DIAGNOSTICS if name in answer},
+    }
+    kept = {name: value if isinstance(value, bool) else _number(value) for name, value in named.items()}
     return {name: value for name, value in kept.items() if value is not None}

@@ -19,7 +19,7 @@ from choicewise.errors import ModelError
 from choicewise.models.decisions.answers import DecisionAnswer
 from choicewise.models.decisions.dialects import DIALECTS
 from choicewise.models.decisions.endpoint_name import EndpointName
-from choicewise.models.decisions.exchange import Exchange, Repeat, kept_text, of_repeats
+from choicewise.models.decisions.exchange import Exchange, Repeat, of_repeats, stored_text
 from choicewise.models.model import SelfCheck
 from choicewise.models.server.address import KEY_VARIABLE
 from choicewise.models.server.faults import JSON, RESUME, Fault, Passing, ServerFailed, Unanswerable, failed
@@ -316,7 +316,7 @@ class DecisionModel:
 
     def _exchange(self, asked: TypedQuestion, given: JSON | Unanswerable) -> Exchange:
         """What is kept; ServerFailed where the model has another name than before."""
-        request = kept_text(self.dialect.body(asked, self.name))
+        request = stored_text(self.dialect.body(asked, self.name))
         if isinstance(given, Unanswerable):
             return Exchange(self._path, request, _now(), missing=given.reason)
         answer: DecisionAnswer = given["answer"]
@@ -326,7 +326,7 @@ class DecisionModel:
             path=self._path,
             request=request,
             received=given["received"],
-            response=hidden(kept_text(given["content"])),
+            response=hidden(stored_text(given["content"])),
             request_id=None if given["request_id"] is None else hidden(given["request_id"]),
             model=None if answer.model is None else hidden(answer.model),
             probabilities=answer.probabilities,

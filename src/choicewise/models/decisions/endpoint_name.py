@@ -1,4 +1,4 @@
-"""How a decision endpoint is named, with what is told of it."""
+"""How a decision endpoint is named, with what is options of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from choicewise.models.decisions.dialects import DIALECTS
 from choicewise.models.server.address import ServerAddress
 
 PREFIX: Final = "decisions:"
-REPEATS: Final = 20  # questions that are sent twice, unless told otherwise
+REPEATS: Final = 20  # questions that are sent twice, unless options otherwise
 _OPTIONS: Final = ("dialect", "repeats")
 _FORM: Final = f"{PREFIX}https://HOST/v1#NAME"
 
@@ -33,16 +33,16 @@ class EndpointName(NamedTuple):
         address = ServerAddress.parse(whole, PREFIX)
         if not address.model:
             raise ModelError(f"{address} names no model; write what the endpoint calls it: {address}#NAME, as {_FORM}")
-        told = dict[str, str]()
+        options = dict[str, str]()
         for key, _, value in (each.partition("=") for each in given):
-            if key not in _OPTIONS or key in told:
-                problem = f"is told {key} twice" if key in told else f"has no option {key!r}"
+            if key not in _OPTIONS or key in options:
+                problem = f"names {key} twice" if key in options else f"has no option {key!r}"
                 raise ModelError(f"{address} {problem}; {did_you_mean(key, _OPTIONS)}")
-            told[key] = value
-        if (dialect := told.get("dialect", "systemone")) not in DIALECTS:
+            options[key] = value
+        if (dialect := options.get("dialect", "systemone")) not in DIALECTS:
             raise ModelError(
-                f"{address} is told dialect {dialect!r}, which nobody speaks; {did_you_mean(dialect, DIALECTS)}"
+                f"{address} names the dialect {dialect!r}, which nobody speaks; {did_you_mean(dialect, DIALECTS)}"
             )
-        if not (repeats := told.get("repeats", str(REPEATS))).isdecimal():
-            raise ModelError(f"{address} is told repeats {repeats!r}; it is a number of questions, 0 for none")
+        if not (repeats := options.get("repeats", str(REPEATS))).isdecimal():
+            raise ModelError(f"{address} names repeats {repeats!r}; it is a number of questions, 0 for none")
         return cls(address, dialect, int(repeats))

@@ -28,7 +28,7 @@ class Repeat(NamedTuple):
 class Exchange:
     """One question as it was sent and answered.
 
-    ``path``: after the address; ``request`` and ``response``: the bodies (:func:`kept_text`), the latter None where
+    ``path``: after the address; ``request`` and ``response``: the bodies (:func:`stored_text`), the latter None where
     none came that could be read; ``received``: when, in UTC.  ``request_id``: as the server names it.  ``model``: what
     the answer calls the model.  The others are of :class:`choicewise.models.decisions.answers.DecisionAnswer`,
     probabilities as they were sent.  ``options``: those that were asked; the others' probabilities are of an earlier
@@ -74,7 +74,7 @@ class Exchange:
         return read if read.repeat is None else replace(read, repeat=Repeat(**content["repeat"]))
 
 
-def kept_text(content: bytes) -> str:
+def stored_text(content: bytes) -> str:
     """``content`` as a text that it can be had from again: UTF-8, or base64 behind :data:`BINARY`."""
     try:
         return content.decode()

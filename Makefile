@@ -75,9 +75,9 @@ test-package: $(STAMP)
 	.ci/package
 
 test-all: test
-	for tier in $$($(BIN)/python tests/tiers.py all); do \
-	  $(MAKE) test-$$tier && $(BIN)/python tests/tiers.py record $$tier || exit; \
-	done
+	failed=; for tier in $$($(BIN)/python tests/tiers.py all); do \
+	  $(MAKE) test-$$tier && $(BIN)/python tests/tiers.py record $$tier || failed="$$failed $$tier"; \
+	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -74,9 +74,10 @@ test-peers: .venv-peers/.installed
 test-package: $(STAMP)
 	.ci/package
 
+# `make` and not its variable: a line with that runs under `make -n` too, and would record tiers that did not run.
 test-all: test
 	failed=; for tier in $$($(BIN)/python tests/tiers.py all); do \
-	  $(MAKE) test-$$tier && $(BIN)/python tests/tiers.py record $$tier || failed="$$failed $$tier"; \
+	  make test-$$tier && $(BIN)/python tests/tiers.py record $$tier || failed="$$failed $$tier"; \
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 lint: $(STAMP)

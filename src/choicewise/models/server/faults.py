@@ -13,11 +13,12 @@ import re
 import ssl
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
-
-import httpx2
+from typing import TYPE_CHECKING, Any, Final
 
 from choicewise.errors import ModelError
+
+if TYPE_CHECKING:
+    import httpx2
 
 JSON = dict[str, Any]  # an object; its numbers are finite, and its texts can be encoded
 _TRIES: Final = 5  # how often a request is made that fails, but for a busy server, which is waited for
@@ -87,6 +88,8 @@ def of_error(error: httpx2.HTTPError, seconds: float, proxied: bool) -> ServerFa
     ``proxied``: whether a proxy of the environment comes in between.  Nothing of the error's message is repeated: it
     may hold the address of a proxy with its password.
     """
+    import httpx2  # of the extra [server], which dialects and reports are read without
+
     way = " (through the proxy that the environment names)" if proxied else ""
     match error:
         case httpx2.ConnectTimeout() | httpx2.PoolTimeout():

@@ -15,7 +15,7 @@ from choicewise.data.decisions import DESCRIPTIONS, kind_of
 from choicewise.data.files import read_text
 from choicewise.data.items import Item
 from choicewise.errors import DataError
-from choicewise.protocols.preparations import BATCHED, is_for, more_options, prepare, shown_order
+from choicewise.protocols.preparations import BATCHED, is_for, more_options, moves_labels, prepare, shown_order
 from choicewise.protocols.protocol import NEUTRAL, Protocol, begins, fill, names_choice, said
 from choicewise.protocols.readings import ALONG, CONTENT_FREE, DRAWING, MOST, READINGS, VIEWS, Order, template_arguments
 from choicewise.protocols.shots import drawn_items, is_same, sample, shown_to_themselves
@@ -185,13 +185,16 @@ def render(
     a template has a hole that the item doesn't fill.
     """
     item, question, options = _shown(protocol, item)
-    order, moves = shown_order(protocol.prepare, len(options))
+    order, moves = shown_order(protocol.prepare, len(options)) if moves_labels(protocol.prepare) else ((), True)
     shown = _in_order(protocol, item, options, order, moves)
+    asked = _asked(protocol, shown[0], question, shown[1])
     labelled = _by_choice(_labelled(protocol, *shown), order)
     continuation = said(protocol, protocol.continuation)
     lines = continuation.split("\n") if READINGS[protocol.reading].several else [continuation]
     parts = tuple(tuple(fill(line, holes, axis="continuation") for line in lines) for holes in labelled)
-    header = _header(protocol, shown[0], question, shown[1])
+    # before shots a header would show what is asked after them
+    known = {**item.fields, "subject": _spoken(item.subject)} if protocol.shots else asked
+    header = fill(protocol.header, known, axis="header")
     chat = None
     if protocol.chat != "none":
         turns = tuple(_turn(protocol, shot) for shot in shots) if protocol.chat == "turns" else None
@@ -202,7 +205,7 @@ def render(
         item=item,
         header=header,
         shots=tuple(_shot(protocol, shot) for shot in shots),
-        query=_query(protocol, shown[0], question, shown[1]),
+        query=fill(protocol.question, asked, axis="question"),
         separator=protocol.separator,
         continuations=tuple(map("\n".join, parts)),
         options=options,
@@ -303,9 +306,9 @@ def _in_order(
 ) -> tuple[Item, Sequence[str]]:
     """The options in the ``order`` in which they are shown, and the item with their descriptions so.
 
-    ``moves``: whether their texts move, too; else what they say, yes and no, stands as ever.
+    ``order``: empty for the given one.  ``moves``: whether their texts move, too; else yes and no keep their places.
     """
-    if order == tuple(range(len(options))):
+    if not order:
         return item, options
     if protocol.described is not None:
         own = _descriptions(item, len(order))
@@ -314,8 +317,8 @@ def _in_order(
 
 
 def _by_choice(of_places: Sequence[Any], order: Order) -> list[Any]:
-    """What stands at each place, by the option that counts there."""
-    return [of_places[place] for place in sorted(range(len(order)), key=order.__getitem__)]
+    """What stands at each place, by the option that counts there; ``order``: empty for the given one."""
+    return [of_places[place] for place in sorted(range(len(order)), key=order.__getitem__)] if order else [*of_places]
 
 
 @lru_cache(maxsize=1024)
@@ -336,13 +339,6 @@ def _turn(protocol: Protocol, item: Item) -> tuple[str, str]:
     if proposal and answer.startswith(proposal):
         return asked + proposal, answer.removeprefix(proposal).lstrip()
     return asked, fill(protocol.answer.lstrip(), holes, axis="answer")
-
-
-def _header(protocol: Protocol, item: Item, question: str, options: Sequence[str]) -> str:
-    known = {**item.fields, "subject": _spoken(item.subject)}
-    if not protocol.shots:  # before shots it would show what is asked after them
-        known |= _asked(protocol, item, question, options)
-    return fill(protocol.header, known, axis="header")
 
 
 def _query(protocol: Protocol, item: Item, question: str, options: Sequence[str]) -> str:

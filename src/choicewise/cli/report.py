@@ -424,26 +424,30 @@ def _show_along(runs: Sequence[Run], views: Views, output: options.Output) -> No
     from choicewise.report.along import along_tables
     from choicewise.results.along import along_thoughts
 
-    shown = [(run, along_thoughts(run)) for run in runs]
-    if output.json:
-        named = [(run, asdict(each)) for run, own in shown for each in own]
-        print_json([{"run": str(run.folder), "model": run.manifest.model.name, **each} for run, each in named])
-        return
-    for run, own in shown:
-        print_parts(along_tables(str(run.folder), own))
+    _show_each(runs, output, along_thoughts, along_tables)
 
 
 def _show_invariance(runs: Sequence[Run], views: Views, output: options.Output) -> None:
     from choicewise.report.invariance import invariance_tables
     from choicewise.results.invariance import panels
 
-    shown = [(run, panels(run)) for run in runs]
+    _show_each(runs, output, panels, invariance_tables)
+
+
+def _show_each(
+    runs: Sequence[Run],
+    output: options.Output,
+    compute: Callable[[Run], Sequence[Any]],
+    tables: Callable[[str, Sequence[Any]], Iterator[Any]],
+) -> None:
+    """What ``compute`` gives of each run, as ``tables`` or as JSON."""
+    shown = [(run, compute(run)) for run in runs]
     if output.json:
         named = [(run, asdict(each)) for run, own in shown for each in own]
         print_json([{"run": str(run.folder), "model": run.manifest.model.name, **each} for run, each in named])
         return
     for run, own in shown:
-        print_parts(invariance_tables(str(run.folder), own))
+        print_parts(tables(str(run.folder), own))
 
 
 def _show_audit(runs: Sequence[Summary], views: Views, output: options.Output) -> None:

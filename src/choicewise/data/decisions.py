@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from choicewise.data.files import Number, Row, spell, text
-from choicewise.data.items import Item
+from choicewise.data.items import PEOPLE, Item
 from choicewise.errors import NoAnswer, UnusableRow
 from choicewise.questions import TypedQuestion
 from choicewise.util.jsonio import exact_json
@@ -29,9 +29,6 @@ KIND, STATE, DESCRIPTIONS = "decision_kind", "decision_state", "decision_descrip
 
 CASE: Final = "decision_case"
 """The field with the other questions about the state, a JSON list of them as they stand in the data."""
-
-SOFT: Final = "human_counts"
-"""The field with a probability per choice, where the data has soft answers."""
 
 NOUL: Final = {"yes": "true", "no": "false"}
 """The choices of a yes-or-no question, in the order in which every server shows them → what data calls them."""
@@ -69,25 +66,24 @@ def _question(asked: TypedQuestion) -> dict[str, Any]:
 
 def typed_beside(item: Item, state: str) -> tuple[TypedQuestion, ...]:
     """The other questions of its case, about the same ``state``; UnusableRow for one that can't be asked."""
-    others = []
-    for each in json.loads(item.fields.get(CASE, "[]")):
-        question = _table(each, "question")
-        kind, told = question.get("type"), question.get("instructions")
-        if kind not in KINDS:
+    others = [_table(each, "question") for each in json.loads(item.fields.get(CASE, "[]"))]
+    for other in others:
+        if (kind := other.get("type")) not in KINDS:
             raise UnusableRow(f"the type of a question beside it is {kind!r}; it must be {', '.join(KINDS)}")
-        names, own = _options(kind, question.get("criteria"))
-        described = tuple(None if part is None else exact_json(part) for part in own)
-        others.append(TypedQuestion(kind, state, told or "", names, described))
-    return tuple(others)
+    return tuple(_typed(other, state, other.get("instructions") or "") for other in others)
 
 
 def read_typed(body: str) -> TypedQuestion:
     """The question that :func:`typed_text` wrote."""
     whole = json.loads(body)
     question = whole["questions"]["q"]
+    return _typed(question, exact_json(whole["state"]), question["instructions"])
+
+
+def _typed(question: Mapping[str, Any], state: str, instructions: str) -> TypedQuestion:
     names, own = _options(question["type"], question.get("criteria"))
     described = tuple(None if each is None else exact_json(each) for each in own)
-    return TypedQuestion(question["type"], exact_json(whole["state"]), question["instructions"], names, described)
+    return TypedQuestion(question["type"], state, instructions, names, described)
 
 
 def is_decisions(row: Mapping[str, Any]) -> bool:
@@ -143,7 +139,7 @@ def _item(id: str, case: str, row: Row, question: Any, gold: Any, fields: Mappin
         STATE: exact_json(_plain(_required(row["state"]))),
         DESCRIPTIONS: exact_json(_plain(described)),
     }
-    told |= {SOFT: exact_json(soft)} if soft is not None else {}
+    told |= {PEOPLE: exact_json(soft)} if soft is not None else {}
     return Item(id, instructions or "", names, (right,), case, {**fields, **told})
 
 

@@ -14,19 +14,29 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Decision
 
+
+class CheckAbout(NamedTuple):
+    """What a check ``changes``, and the distance of probabilities that it measures."""
+
+    changes: str
+    measure: str = "TV"
+
+
 CHECKS: Final = {
-    "order": "the options in other orders",
-    "names": "described options under other names",
-    "labels": "other labels",
-    "none": 'one more option, "None of these"',
-    "clone": "one option twice",
-    "drop": "without the last option, where that is wrong",
-    "as choice": "yes or no as a choice of the two",
-    "negation": "the question negated",
-    "state": "the state as a text, or as an object",
-    "batch": "with the other questions of its case in one request",
+    "order": CheckAbout(
+        "the options in other orders", "TV (total variation, half the sum of differences) of pairs of orders"
+    ),
+    "names": CheckAbout("described options under other names"),
+    "labels": CheckAbout("other labels"),
+    "none": CheckAbout('one more option, "None of these"', "TV, without the added option"),
+    "clone": CheckAbout("one option twice", "|p of both - p of the one|"),
+    "drop": CheckAbout("without the last option, where that is wrong", "TV, renormalised"),
+    "as choice": CheckAbout("yes or no as a choice of the two", "|P(yes) - P(yes as a choice)|"),
+    "negation": CheckAbout("the question negated", "|P(yes) + P(yes to the opposite) - 1|"),
+    "state": CheckAbout("the state as a text, or as an object"),
+    "batch": CheckAbout("with the other questions of its case in one request"),
 }
-"""Every check of a panel, and what it changes."""
+"""Every check of a panel by its name."""
 
 
 class Variant(NamedTuple):

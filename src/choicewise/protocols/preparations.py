@@ -159,13 +159,13 @@ def _decision(
     item: Item,
     state: Callable[[object], str] = exact_json,
     described: Callable[[object], str] = exact_json,
-    told: Callable[[str], str] = str,
+    trim: Callable[[str], str] = str,
 ) -> Item:
     """The item with the field ``state``, and its descriptions as texts.
 
     A state or a description that is a text stays as it is, others are written by ``state`` and ``described``; an empty
-    description is none, and others are ``told`` so.  A question of another dataset is the state ``{"question": TEXT}``
-    with :data:`INSTRUCTIONS`.
+    description is none, and ``trim`` is applied to others.  A question of another dataset is the state
+    ``{"question": TEXT}`` with :data:`INSTRUCTIONS`.
     """
     value, question, own = _stated(item)
     if not question.strip():
@@ -176,7 +176,7 @@ def _decision(
     texts = [each if isinstance(each, str | None) else described(each) for each in own]
     texts_of = {
         "state": value if isinstance(value, str) else state(value),
-        DESCRIPTIONS: exact_json([told(each) if each else None for each in texts]),
+        DESCRIPTIONS: exact_json([trim(each) if each else None for each in texts]),
     }
     return replace(item, question=question, fields={**item.fields, **texts_of})
 
@@ -268,7 +268,7 @@ PREPARATIONS: Mapping[str, Preparation] = {
     # vLLM 0.32.0, structured_decisions/strategies.py: a description that is no text through Python's str
     "decision-str": partial(_decision, described=str),
     # vLLM at c59eeb6c, structured_decisions/prompts.py: the state as ASCII, a description without space around it
-    "decision-ascii": partial(_decision, state=json.dumps, described=str, told=str.strip),
+    "decision-ascii": partial(_decision, state=json.dumps, described=str, trim=str.strip),
     # d1 of Liquid AI as vLLM 0.32.0 asks it (LiquidAI/d1-3b, prompt.py)
     "decision-d1": _decision_d1,
     # SGLang 0.5.23, prompt_format_version 1: JSON without spaces
@@ -374,12 +374,12 @@ def changed_options(name: str, change: str) -> str:
 
 def abstains(name: str) -> bool:
     """Whether the last option of every item is ``DONT_KNOW``: a row more than the item has in the data."""
-    return _parts(name)[1] == "dont-know"
+    return change_of(name) == "dont-know"
 
 
 def more_options(name: str) -> int:
     """How many rows more than the item has in the data: 1 where an option is added, -1 where one is left out."""
-    change = _parts(name)[1]
+    change = change_of(name)
     return CHANGES[change].more if change in CHANGES else int(abstains(name))
 
 
@@ -388,12 +388,12 @@ def added_option(name: str) -> str:
     if abstains(name):
         return DONT_KNOW
     named = {"none-added": NONE_OF_THESE, "cloned": "(an option once more)"}
-    return named.get(_parts(name)[1], "")
+    return named.get(change_of(name), "")
 
 
 def shown_order(name: str, options: int) -> tuple[Order, bool]:
     """For every place the option whose label counts there, and whether that option is shown there, too."""
-    change = CHANGES.get(_parts(name)[1])
+    change = CHANGES.get(change_of(name))
     if change is None or change.order is None:
         return tuple(range(options)), True
     return change.order(options), change.moves
@@ -401,7 +401,7 @@ def shown_order(name: str, options: int) -> tuple[Order, bool]:
 
 def moves_labels(name: str) -> bool:
     """Whether the label of another place counts for a choice."""
-    change = _parts(name)[1]
+    change = change_of(name)
     return change in CHANGES and CHANGES[change].order is not None
 
 
@@ -412,7 +412,7 @@ def change_of(name: str) -> str:
 
 def is_for(name: str, item: Item) -> bool:
     """Whether the item is a part of protocols that prepare so."""
-    change = _parts(name)[1]
+    change = change_of(name)
     return change not in CHANGES or apply_change(change, item) is not None
 
 

@@ -85,4 +85,5 @@ def panel_lines(panel: Panel) -> list[str]:
 
 def reading_of(kind: str, check: str) -> str:
     """What a check changes, and what its change is."""
-    return f"{check}{f' of a {kind}' if kind != 'choice' else ''}: {CHECKS[check]}; change: {measure_of(kind, check)}"
+    of_kind = f" of a {kind}" if kind != "choice" else ""
+    return f"{check}{of_kind}: {CHECKS[check].changes}; change: {measure_of(kind, check)}"

@@ -20,7 +20,7 @@ from choicewise.errors import UsageError
 from choicewise.results.measurement import Measurement, human_counts
 from choicewise.results.run import Run
 from choicewise.results.tables import read_item_rows
-from choicewise.results.twins import own_layouts, told_probabilities
+from choicewise.results.twins import option_probabilities, own_layouts
 from choicewise.scoring.observed import Floats
 
 
@@ -311,7 +311,7 @@ def _binned(board: Board, sure: Floats, right: Floats) -> float:
 
 
 def _questions(run: Run, measured: Measurement) -> Iterator[Question]:
-    probabilities, evidence, kind = told_probabilities(measured), measured.evidence, measured.protocol.kind
+    probabilities, evidence, kind = option_probabilities(measured), measured.evidence, measured.protocol.kind
     people, places = human_counts(evidence), evidence.items.tolist()
     items = read_item_rows(run.folder, places)
     for place, (start, stop) in enumerate(pairwise(evidence.item_offsets.tolist())):

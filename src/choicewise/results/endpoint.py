@@ -19,7 +19,7 @@ from choicewise.questions import Decision
 from choicewise.records import OBSERVATIONS, EndpointRecord, Manifest
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
-from choicewise.results.twins import ServedMinusOwn, apart_from_own, own_layouts
+from choicewise.results.twins import ServedMinusOwn, minus_own_computation, own_layouts
 from choicewise.scoring.combine import LEAST
 from choicewise.scoring.observed import row_of
 from choicewise.scoring.rounding import Check, checks
@@ -160,7 +160,7 @@ def served_minus_own(served: Run, own: Run, protocols: Sequence[str] = ()) -> li
             f"{own.folder} computes no layout for a kind of question that {served.folder} asked; run one there, such "
             "as decision/transformers-5.23"
         )
-    return [apart_from_own(pair, record, own.noise) for pair in pairs]
+    return [minus_own_computation(pair, record, own.noise) for pair in pairs]
 
 
 def _entry(measured: Measurement) -> str:

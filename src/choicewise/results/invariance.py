@@ -8,7 +8,7 @@ the same probability changes hardly at all: so each figure stands beside its, an
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
@@ -16,13 +16,14 @@ from typing import Final
 import numpy as np
 
 from choicewise.protocols.changes import CHANGES, cloned_choice
-from choicewise.protocols.panel import variants
+from choicewise.protocols.panel import CHECKS, variants
 from choicewise.protocols.preparations import change_of, shown_order
 from choicewise.protocols.protocol import Protocol
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
+from choicewise.scoring.decide import choice_distribution
 from choicewise.scoring.intervals import FEWEST
-from choicewise.scoring.observed import Floats, reduce_rows, row_of
+from choicewise.scoring.observed import Floats
 
 DRAWS: Final = 2000
 """Samples of the bootstrap over cases."""
@@ -93,21 +94,7 @@ class Panel:
 
 def measure_of(kind: str, check: str) -> str:
     """What the change of a check is, of questions of a kind."""
-    return "|E + E of the reverse - highest level|" if (kind, check) == ("score", "order") else _MEASURES[check]
-
-
-_MEASURES: Final[Mapping[str, str]] = {
-    "order": "TV (total variation, half the sum of differences) of pairs of orders",
-    "names": "TV",
-    "labels": "TV",
-    "none": "TV, without the added option",
-    "clone": "|p of both - p of the one|",
-    "drop": "TV, renormalised",
-    "as choice": "|P(yes) - P(yes as a choice)|",
-    "negation": "|P(yes) + P(yes to the opposite) - 1|",
-    "state": "TV",
-    "batch": "TV",
-}
+    return "|E + E of the reverse - highest level|" if (kind, check) == ("score", "order") else CHECKS[check].measure
 
 
 def panels(run: Run) -> list[Panel]:
@@ -146,9 +133,7 @@ def _answers(measured: Measurement) -> _Answers:
     evidence, scores = measured.evidence, measured.known_scores
     assert scores is not None
     offsets = evidence.item_offsets
-    with np.errstate(invalid="ignore"):
-        logs = scores - reduce_rows(np.logaddexp, scores, offsets)[row_of(offsets)]
-    parts = np.split(np.exp(logs), offsets[1:-1])
+    parts = np.split(choice_distribution(scores, offsets), offsets[1:-1])
     ids, subjects, gold = evidence.ids, evidence.subjects, evidence.gold
     own = {item: part for item, part in zip(ids, parts, strict=True) if len(part) and not np.isnan(part).any()}
     return _Answers(measured.protocol, own, dict(zip(ids, subjects, strict=True)), dict(zip(ids, gold, strict=True)))
@@ -300,14 +285,10 @@ def _interval(values: Floats, cases: Sequence[str]) -> tuple[float, float]:
     if len(sums) < 2:
         return float("nan"), float("nan")
     random = np.random.default_rng(0)
-    means = [sums[drawn].sum() / counts[drawn].sum() for drawn in _draws(random, len(sums))]
+    draws = (random.integers(len(sums), size=len(sums)) for _ in range(DRAWS))
+    means = [sums[drawn].sum() / counts[drawn].sum() for drawn in draws]
     low, high = np.quantile(means, (0.025, 0.975))
     return float(low), float(high)
-
-
-def _draws(random: np.random.Generator, groups: int) -> Iterator[np.ndarray]:
-    for _ in range(DRAWS):
-        yield random.integers(groups, size=groups)
 
 
 def _of_none(answers: _Answers) -> float | None:

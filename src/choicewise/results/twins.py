@@ -79,7 +79,7 @@ EXACT: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class ItemApart:
+class ItemDifference:
     """One item: the option that each side holds likeliest (its place), and the greatest difference of an option."""
 
     item: str
@@ -120,7 +120,7 @@ class ServedMinusOwn:
     noise: float | None
     allowed: float
     verdict: Literal["unexplained", "within noise"]
-    items: tuple[ItemApart, ...]
+    items: tuple[ItemDifference, ...]
 
 
 def read_likelihoods(run: RunEvidence, measured: Iterable[Measurement]) -> None:
@@ -163,7 +163,7 @@ def twins(runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measur
     return Twins(changed, divergence, lost_right, lost_all)
 
 
-def apart_from_own(
+def minus_own_computation(
     pair: tuple[Measurement, Measurement], record: EndpointRecord, noise: float | None
 ) -> ServedMinusOwn:
     """An endpoint's probabilities minus our own, measurements of the same data.
@@ -177,15 +177,15 @@ def apart_from_own(
     counts = [np.diff(own)[place] for own, place in zip(offsets, places, strict=True)]
     assert np.array_equal(counts[0], counts[1])  # the data is the same
     rows = [rows_of_items(own[:-1][place], counts[0]) for own, place in zip(offsets, places, strict=True)]
-    told, own = (told_probabilities(each)[row] for each, row in zip(pair, rows, strict=True))
+    given, own = (option_probabilities(each)[row] for each, row in zip(pair, rows, strict=True))
     shared = np.concatenate([[0], np.cumsum(counts[0])])
-    gaps = np.abs(told - own)
+    gaps = np.abs(given - own)
     furthest = reduce_rows(np.maximum, gaps, shared)
     known = ~np.isnan(furthest)
     if not known.any():
         raise UsageError(f"{pair[0].name} and {pair[1].name} share no question that both answer")
     with np.errstate(divide="ignore"):
-        kl = divergences(np.log(told), np.log(own), shared)
+        kl = divergences(np.log(given), np.log(own), shared)
     served, ours = paired_predictions(pair)
     flipped = (served != ours) & known
     subjects = [pair[0].subjects[place] for place in places[0].tolist()]
@@ -202,7 +202,8 @@ def apart_from_own(
     allowed = record.most + (step or 0.0) / 2 + (noise or 0.0) + EXACT
     order = sorted(np.flatnonzero(known).tolist(), key=lambda place: (-furthest[place], place))
     items = [
-        ItemApart(ids[place].as_py(), int(served[place]), int(ours[place]), float(furthest[place])) for place in order
+        ItemDifference(ids[place].as_py(), int(served[place]), int(ours[place]), float(furthest[place]))
+        for place in order
     ]
     return ServedMinusOwn(
         pair[0].protocol.kind,
@@ -232,16 +233,16 @@ def own_layouts(measured: Mapping[str, Measurement]) -> Mapping[str, Measurement
     return {name: each for name, each in measured.items() if MARK not in name} or measured
 
 
-def told_probabilities(measured: Measurement) -> Floats:
-    """p of every option, float64 [rows]: as an endpoint told it, 0 where it did; of a plain model the softmax.
+def option_probabilities(measured: Measurement) -> Floats:
+    """p of every option, float64 [rows]: as an endpoint gives it, 0 too; of a plain model the softmax.
 
     NaN for an item of which an option has none.
     """
     shares = links(measured, float(measured.protocol.temperature))[0]
     if Decision not in READINGS[measured.protocol.reading].needs or measured.scores is None:
         return shares
-    told = np.exp(measured.scores)
-    return np.where(np.isnan(shares), np.nan, np.where(told <= LEAST * (1 + 1e-6), 0.0, told))
+    given = np.exp(measured.scores)
+    return np.where(np.isnan(shares), np.nan, np.where(given <= LEAST * (1 + 1e-6), 0.0, given))
 
 
 def divergences(left: Floats, right: Floats, item_offsets: Integers) -> Floats:

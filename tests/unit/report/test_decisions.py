@@ -7,7 +7,7 @@ import numpy as np
 from choicewise.records import EndpointRecord
 from choicewise.report.decisions import board_tables, served_tables
 from choicewise.results.boards import BoardReport, Question, board_numbers
-from choicewise.results.twins import ItemApart, ServedMinusOwn
+from choicewise.results.twins import ItemDifference, ServedMinusOwn
 from choicewise.scoring.significance import paired_difference
 from tests.helpers.printed import printed
 
@@ -31,7 +31,7 @@ def test_what_is_left_stands_beside_what_explains_it() -> None:
     record = EndpointRecord("systemone", 4, 0, 0.001, 0.002)
     own = ServedMinusOwn(
         *("choice", "decision/endpoint:choice", "decision/vllm-0.32:choice", 4, 1, 1, 0.05, 0.7, 1, 0.01, 0.0075),
-        *(none, none, 0.01, record, None, 0.007, "unexplained", (ItemApart("q7", 0, 2, 0.0075),)),
+        *(none, none, 0.01, record, None, 0.007, "unexplained", (ItemDifference("q7", 0, 2, 0.0075),)),
     )
     other = replace(own, own="decision/sglang-1:choice", kind="noul")
     text = "\n".join(printed(*served_tables([own, other], items=True), width=100))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from choicewise import evaluate
 from choicewise.data.dataset import Dataset
-from choicewise.data.decisions import KINDS, SOFT, decision_drafts, read_typed, typed_text
-from choicewise.data.items import Item
+from choicewise.data.decisions import KINDS, decision_drafts, read_typed, typed_text
+from choicewise.data.items import PEOPLE, Item
 from choicewise.errors import DataError, ModelError
 from choicewise.models.fake import HashModel
 from choicewise.models.load import load_model
@@ -154,7 +154,7 @@ class _Told(HashModel):
 
 def test_a_probability_of_0_is_stored_and_counts_as_the_floor(tmp_path: Path) -> None:
     """-log 1e-12 where the right option has none; a distribution for every other metric."""
-    counts = {SOFT: "[1, 1, 0]"}
+    counts = {PEOPLE: "[1, 1, 0]"}
     items = tuple(Item(name, "Which?", ("sure", "b", "c"), (gold,), fields=counts) for gold, name in enumerate("pqr"))
     metrics = ("log-score", "prob", "norm-prob", "brier", "rps", "kl", "tv", "ece", "mae", "margin")
     protocols: dict[str, Protocol] = resolve(f"{NAMED}@split=test")

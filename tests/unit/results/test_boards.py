@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.data.decisions import KIND, SOFT
+from choicewise.data.decisions import KIND
+from choicewise.data.items import PEOPLE
 from choicewise.data.open import open_dataset
 from choicewise.results.boards import BOARDS, NUMBERS, Board, Question, board_numbers
 from tests.helpers.predictors import PREDICTORS, Predictor
@@ -22,7 +23,7 @@ def questions(file: Path, predictor: Predictor) -> list[Question]:
     """The questions of typed-decisions with what ``predictor`` says of each from its soft answer."""
     asked = []
     for item in open_dataset(file).splits["test"]:
-        soft = json.loads(item.fields[SOFT])
+        soft = json.loads(item.fields[PEOPLE])
         told = predictor([share / sum(soft) for share in soft])
         about = f"{item.fields['workflow']}/{item.fields['decision_id']}"
         asked.append(Question(item.fields[KIND], item.choices, told, item.gold[0], soft, about))

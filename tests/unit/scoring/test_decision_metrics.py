@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from choicewise.data.decisions import KIND, SOFT
-from choicewise.data.items import Item
+from choicewise.data.decisions import KIND
+from choicewise.data.items import PEOPLE, Item
 from choicewise.data.open import open_dataset
 from choicewise.scoring.decide import argmax, option_mass
 from choicewise.scoring.probabilities import Judged, credits, pooled, uniform
@@ -77,7 +77,7 @@ def golds_of(items: list[Item]) -> tuple[list[list[float]], list[int]]:
     """Shares that sum to 1, and the labels; a noul with its ``false`` first, as the published table has them."""
     golds, labels = [], []
     for item in items:
-        shares = json.loads(item.fields[SOFT])
+        shares = json.loads(item.fields[PEOPLE])
         shares, label = [share / sum(shares) for share in shares], item.gold[0]
         if item.fields[KIND] == "noul":
             shares, label = shares[::-1], 1 - label

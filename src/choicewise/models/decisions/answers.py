@@ -370,5 +370,5 @@ def _diagnostics(inner: Mapping[str, Any], answer: Mapping[str, Any]) -> Mapping
         **(own if isinstance(own, dict) else {}),
         **{name: answer[name] for name in _DIAGNOSTICS if name in answer},
     }
-    kept = {name: value if isinstance(value, bool) else _number(value) for name, value in named.items()}
-    return {name: value for name, value in kept.items() if value is not None}
+    values = {name: value if isinstance(value, bool) else _number(value) for name, value in named.items()}
+    return {name: value for name, value in values.items() if value is not None}

@@ -125,7 +125,7 @@ class DecisionModel:
                 f"{self.client.address.url} does not answer a choice of two options in the dialect {self.dialect.name}"
                 f" ({reason}); is it another one (,dialect=NAME, of {others})?"
             )
-        again = self._ask(_probe(_COLOURS[0]))
+        repeat = self._ask(_probe(_COLOURS[0]))
         ends = [self._ask(_probe(colour, _FILLER * (_LONG // len(_FILLER)))) for colour in _COLOURS]
         if first.missing is not None:
             self.notes.append(f"the probe is not answered: {first.missing}")
@@ -135,7 +135,7 @@ class DecisionModel:
             self.notes.append(f"the answers call {self.name} {self._resolved}; another name stops the run")
         if refused := next((each.reason for each in ends if isinstance(each, Unanswerable)), None):
             self.notes.append(f"a state of {_LONG:,} characters is not answered: {refused}")
-        one, two = first.probabilities, None if isinstance(again, Unanswerable) else again.probabilities
+        one, two = first.probabilities, None if isinstance(repeat, Unanswerable) else repeat.probabilities
         noise = of_repeats(self.dialect.name, [] if one is None or two is None else [(one, two)]).most
         doubts = tuple(_of_long_states(first, ends, noise))
         self.notes += doubts
@@ -175,8 +175,8 @@ class DecisionModel:
 
         ``noise``: of log-probabilities, where these count for which option is the likeliest (:func:`_logs`).
         """
-        first, again, doubts = self.probed
-        twice = [*self._twice, *([(first, again)] if first is not None and again is not None else [])]
+        first, repeat, doubts = self.probed
+        twice = [*self._twice, *([(first, repeat)] if first is not None and repeat is not None else [])]
         differ = of_repeats(self.dialect.name, twice)
         pairs = ((_logs(one), _logs(other)) for one, other in twice)
         noise = max((abs(p - q) for pair in pairs for p, q in zip(*pair, strict=True)), default=0.0)
@@ -258,23 +258,23 @@ class DecisionModel:
     def _with_repeat(self, first: Exchange, second: Exchange) -> Exchange:
         if first.probabilities is not None and second.probabilities is not None:
             self._twice.append((first.probabilities, second.probabilities))
-        again = Repeat(second.received, second.response, second.probabilities, second.missing)
-        return replace(first, repeat=again)
+        repeat = Repeat(second.received, second.response, second.probabilities, second.missing)
+        return replace(first, repeat=repeat)
 
     def _scores(self, asked: TypedQuestion, indices: Mapping[int, int], exchange: Exchange) -> Answers:
         """The answer about each option (``indices`` by option); the first one holds the exchange."""
         if len(indices) < len(asked.names):
             exchange = replace(exchange, options=sorted(indices))
         values = exchange.probabilities
-        kept: str | None = exchange.text
+        stored: str | None = exchange.text
         for option, index in sorted(indices.items()):
             if values is None:
                 scores = TokenScores.unanswered(exchange.missing or "no answer", [option])
             else:
                 log = math.log(values[option]) if values[option] > 0 else -math.inf
                 scores = TokenScores.of([option], [log], [sum(value > values[option] for value in values)])
-            yield index, replace(scores, exchange=kept)
-            kept = None
+            yield index, replace(scores, exchange=stored)
+            stored = None
 
     @property
     def _path(self) -> str:
@@ -299,8 +299,8 @@ class DecisionModel:
             known = next((headers[name] for name in _IDS if name in headers), None)
             self._software = self._software or self.client.hidden(headers.get("server", ""))
             counted = {"prompt_tokens": None if tokens is None else int(tokens)}
-            told = {"answer": answer, "content": content, "request_id": known, "received": _now()}
-            return {"meta_info": counted, **told}
+            rest = {"answer": answer, "content": content, "request_id": known, "received": _now()}
+            return {"meta_info": counted, **rest}
 
         return read
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,24 @@ def test_ranks_by_bounds_that_overlap_are_open(runs: Path) -> None:
     report = choicewise("report", runs / "exact", runs / "sure", "--json", "--metric", "kl", code=0)
     own = [row for row in json.loads(report.stdout) if row["metric"] == "kl"]
     assert [(row["rank_low"], row["rank_high"]) for row in own] == [(1, 2), (1, 2)]
+
+
+@pytest.mark.costly("exports of two runs")
+@pytest.mark.parametrize("form", ["harness", "every-eval-ever", "csv", "markdown"])
+def test_no_export_has_a_floor_in_the_place_of_a_number(form: str, runs: Path, tmp_path: Path) -> None:
+    known = {"exact": rows(runs / "exact")["kl"]["value"], "sure": rows(runs / "sure")["kl"]["rounding"]["with_floor"]}
+    for name, number in known.items():
+        out = tmp_path / name
+        choicewise("export", runs / name, "--format", form, "--out", out, "--metric", "kl", code=0)
+        files = [file for file in [out, *out.rglob("*")] if file.is_file() and "samples" not in file.name]
+        text = re.sub('""with_floor"": [^,}]*', "", "".join(file.read_text() for file in files))
+        assert (f"{number:.3f}" in text or f"{number:.3f}"[:-1] in text) == (name == "exact")
+
+
+@pytest.mark.costly("ladders of two runs")
+def test_no_ladder_leads_over_a_number_that_rounding_leaves_open(runs: Path) -> None:
+    ends = [f"decision/endpoint:choice@metric=kl{more}" for more in ("", ",temperature=2")]
+    choicewise("ladder", *ends, runs / "exact", code=0)
+    refused = choicewise("ladder", *ends, runs / "rounded")
+    assert refused.code == 2
+    assert "its endpoint rounds to 0.01, so that kl is known between two bounds alone" in refused.stderr

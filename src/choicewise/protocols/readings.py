@@ -313,6 +313,7 @@ CALIBRATIONS: Mapping[str, tuple[str, ...]] = {
     "contextual": ("content-free",),
     "pride": ("cyclic", "cyclic-5%"),
     "permutation": PERMUTED,
+    "permutation-geometric": PERMUTED,
 }
 """What is made of the labels' probabilities → the views that it can be made of."""
 

@@ -277,7 +277,7 @@ def _metrics(numbers: Mapping[str, Sequence[Row]], most: int) -> Iterator[str]:
     shown = [*numbers.items()][: most if len(numbers) <= most else most - 1]
     width = max(map(len, numbers))
     for metric, rows in shown:
-        known = [row for row in rows if not (math.isnan(row.value) or row.open)]
+        known = [row for row in rows if not math.isnan(row.value)]
         first = _stands_for(rows)
         line = f"  {metric:<{width}}  {shown_value(first, plain)}"
         line += "" if math.isnan(first.ci_low) else f"  [{interval(first.ci_low, first.ci_high, plain)}]"

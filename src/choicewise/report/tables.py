@@ -498,7 +498,7 @@ def _cells(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, int | None]]
     for row in rows:
         name = f"{row.protocol} {row.subject}" if grouped else row.protocol
         name += f" ({row.selection or 'all'})" if parts else ""
-        cells.setdefault(name, {})[row.model] = (math.nan if row.open else row.value, row.rank)
+        cells.setdefault(name, {})[row.model] = (row.value, row.rank)
     return cells
 
 

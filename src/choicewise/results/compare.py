@@ -28,7 +28,7 @@ from choicewise.results.twins import Twins, read_likelihoods, twins
 from choicewise.scoring.answers import is_cut
 from choicewise.scoring.intervals import FEWEST
 from choicewise.scoring.observed import Floats, Integers
-from choicewise.scoring.rounding import OPEN
+from choicewise.scoring.rounding import require_number
 from choicewise.scoring.significance import (
     Difference,
     SignFlip,
@@ -364,12 +364,7 @@ def _compared_rows(left: Run, right: Run, pairs: Sequence[tuple[Measurement, Mea
 def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: Measurement) -> Comparison:
     pair = (left_measured, right_measured)
     for each in pair:
-        if each.step is not None and each.protocol.metric in OPEN:
-            raise UsageError(
-                f"{each.name} has no number to compare: its endpoint rounds to {each.step:g}, so that "
-                f"{each.protocol.metric} is known between two bounds alone; compare the protocol under another metric, "
-                "such as brier-soft, tv or acc, by naming it"
-            )
+        require_number(each.name, each.protocol.metric, each.step)
     _, places = shared_items(pair)
     subjects, credits = paired_credits(pair)
     credits, cut, low, high = _without_cut(pair, places, credits)

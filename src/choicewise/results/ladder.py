@@ -18,6 +18,7 @@ from choicewise.results.outcomes import Axis, Influence, Outcome, OutcomeKeeper,
 from choicewise.results.run import Run
 from choicewise.scoring.intervals import ranks, two_sided
 from choicewise.scoring.observed import Floats, Integers, Mask
+from choicewise.scoring.rounding import require_number
 
 LEVEL = 0.95
 """Two changes differ where the interval of this level around their difference leaves out 0."""
@@ -113,7 +114,7 @@ def both_ways(run: Run, start: End, end: End, names: Mapping[Protocol, str]) -> 
     """The ladder of ``run`` over all protocols between the two that it asked; ``names``: as in :func:`~.between.way`.
 
     Raises UsageError when the two are the same, or when the run did not ask one of them
-    (:meth:`choicewise.results.run.Run.under`).
+    (:meth:`choicewise.results.run.Run.under`), or when rounding leaves a number open.
     """
     if "any" not in (kinds := (start.protocol.kind, end.protocol.kind)) and len({*kinds}) > 1:
         asked = f"{start.name} asks questions of kind {kinds[0]}, {end.name} of kind {kinds[1]}"
@@ -125,7 +126,10 @@ def both_ways(run: Run, start: End, end: End, names: Mapping[Protocol, str]) -> 
     known |= {protocol: name for name, protocol in (run.protocols | ends).items()}  # rather than by another name
     inside = set(between([*known], *ends.values()) if len(set(ends.values())) > 1 else ())
     chosen = ends | {name: protocol for place, (protocol, name) in enumerate(known.items()) if place in inside}
-    outcomes = OutcomeKeeper().keep(run.under(chosen))
+    under = run.under(chosen)
+    for each in under.measurements.values():
+        require_number(each.name, each.protocol.metric, each.step)
+    outcomes = OutcomeKeeper().keep(under)
     there, back = chain(outcomes, start.name, end.name), chain(outcomes, end.name, start.name)[::-1]
     return BothWays(_over(there, outcomes), _over(back, outcomes), turns(there, back))
 

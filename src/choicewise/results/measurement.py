@@ -278,14 +278,14 @@ class Measurement:
         """The value of items ``among`` if each answer were right as often as its probability says; NaN if unknown."""
         return math.nan if self.judged is None else if_calibrated(self.protocol.metric, self.judged, among)
 
-    def rounding(self, among: Mask) -> Rounding | None:
-        """What an endpoint's rounding does to the number of items ``among``, bool [items]; None where none rounds."""
+    def rounding(self, among: Mask, value: float) -> Rounding | None:
+        """What an endpoint's rounding does to the ``value`` of items ``among``, bool [items]; None without any."""
         if self.step is None or self.scores is None:
             return None
         if self.judged is None or self.protocol.metric not in OPEN:
             return Rounding(self.step, 0)
         floor = at_floor(self.protocol.metric, self.judged, self.step)
-        return Rounding(self.step, int((floor & among & ~self.decisions.missing).sum()))
+        return Rounding(self.step, int((floor & among & ~self.decisions.missing).sum()), value)
 
     @property
     def likelihoods(self) -> bool:
@@ -535,8 +535,9 @@ _COLUMNS = pa.schema(
 
 
 def _decision(protocol: Protocol, read: Evidence) -> Decision:
+    protocol = deciding_protocol(protocol)
     if protocol.calibration == "none":
-        return cast(Decision, read.columns["decision", deciding_protocol(protocol)])
+        return cast(Decision, read.columns["decision", protocol])
     how, offsets = (protocol.calibration, protocol.views), read.item_offsets
     if not read.unlisted(protocol.null).any():
         scores = calibrated(*how, read.part_sums, offsets)

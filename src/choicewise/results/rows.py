@@ -111,7 +111,7 @@ class Row:
     ``rank`` is 1 for the best of the models measured on the same; ``rank_low`` and ``rank_high`` bound it over draws of
     items.  ``population``: of a sample, how many items it was drawn from: error and interval are those for the value of
     all of them; None for others.  ``rounding``: of an endpoint that rounds its probabilities; ``low`` and ``high`` then
-    hold all that rounds to what it told, and stand in the place of the value where it is :attr:`open`.
+    hold all that rounds to what it told, and stand in the place of the value, NaN, where it is :attr:`open`.
     """
 
     model: str
@@ -170,8 +170,9 @@ class Row:
 
     @property
     def merit(self) -> float:
-        """The value, or minus it where less is better: the greater the better."""
-        return self.value if self.metric not in METRICS or METRICS[self.metric].higher else -self.value
+        """The value (with a floor where it is open), or minus it where less is better: the greater the better."""
+        value = self.rounding.with_floor if self.rounding is not None and self.open else self.value
+        return value if self.metric not in METRICS or METRICS[self.metric].higher else -value
 
     @property
     def chance(self) -> float:
@@ -214,8 +215,7 @@ class Row:
         if content["answers"] is not None:
             content["answers"] |= {"cut": self.cut, "text": self.cut_text}
         if self.open:
-            content["rounding"] |= {"identified": math.isfinite(self.high - self.low), "with_floor": self.value}
-            content["value"] = math.nan
+            content["rounding"]["identified"] = math.isfinite(self.high - self.low)
         raised = {"flags": warnings, "alarms": [warning for warning in warnings if warning in SERIOUS]}
         return json_value({**content, "chance": self.chance, **raised, "diagnosis": diagnosis})
 
@@ -228,7 +228,7 @@ def rows(
     ``intervals`` names another interval (``results/measurement.py``); ``siblings`` are the run's measurements.
     The texts were read before (:func:`choicewise.results.evidence.read_texts`).
     """
-    protocol, evidence, dataset = measured.protocol, measured.evidence, manifest.dataset
+    protocol, evidence, dataset, nan = measured.protocol, measured.evidence, manifest.dataset, math.nan
     aggregation = by or protocol.aggregation
     extremes, chances = measured.extremes(aggregation), measured.chances(aggregation)
     groups = measured.groups(aggregation)
@@ -275,9 +275,9 @@ def rows(
             calibrated=measured.if_calibrated(among),
             answers=None if measured.statuses is None else answer_counts(measured.statuses[among], protocol),
             population=population,
-            rounding=measured.rounding(among),
+            rounding=measured.rounding(among, value.value),
         )
-        report.append(replace(row, se=math.nan, ci_low=math.nan, ci_high=math.nan) if row.open else row)
+        report.append(replace(row, value=nan, se=nan, ci_low=nan, ci_high=nan) if row.open else row)
     return report
 
 

@@ -11,6 +11,7 @@ the truth, and can be wider than need be.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -80,6 +81,15 @@ def view_mean(scores: Floats) -> Floats:
     the view's order, it is the mean over cyclic or all permutations (Zheng et al. 2024).
     """
     return np.asarray(np.logaddexp.reduce(log_shares(scores), axis=1) - np.log(scores.shape[1]), dtype=np.float64)
+
+
+def view_geometric_mean(scores: Floats) -> Floats:
+    """log P(label) of the geometric mean over several views of an item, float64 [items, labels], made to sum to 1.
+
+    ``scores`` as in :func:`view_mean`.  A share below 1e-12 counts as 1e-12, so that one view alone makes no option
+    impossible (Mad-Labs-HQ/sglang, srt/entrypoints/systemone/calibration.py@8ad8a45b).
+    """
+    return log_shares(np.maximum(log_shares(scores), _LEAST).mean(axis=1))
 
 
 def calibrated(name: str, views: str, parts: Sequence[Floats], item_offsets: Integers) -> Floats:
@@ -159,6 +169,8 @@ def _calibrated_range(name: str, views: str, observed: Range) -> Range:
     ordered = _each(observed, lambda each: each[:, : len(orders)])
     if name == "permutation":
         return _view_mean(ordered)
+    if name == "permutation-geometric":
+        return _share_range(_each(_share_range(ordered), lambda each: np.maximum(each, _LEAST).mean(axis=1)))
     by_label = _each(ordered, lambda each: np.take_along_axis(each, orders[None], axis=-1))
     mean_shares = _each(_share_range(by_label), lambda each: each.mean(axis=1))
     return _without(given, _mean_of_known(_share_range(mean_shares)))
@@ -201,6 +213,8 @@ def _calibrated(name: str, views: str, observed: Floats) -> Floats:
     ordered = observed[:, : len(orders)]
     if name == "permutation":
         return view_mean(ordered)
+    if name == "permutation-geometric":
+        return view_geometric_mean(ordered)
     return without(given, label_prior(np.take_along_axis(ordered, orders[None], axis=-1)))
 
 
@@ -220,7 +234,12 @@ def _log_mean_of_known(shares: Floats) -> Floats:
     return np.asarray(np.logaddexp.reduce(known, axis=0) - np.log(len(known)), dtype=np.float64)
 
 
-NOISE: Mapping[str, float] = {"none": 1.0, "permutation": 2.0, "batch": 3.0, "contextual": 3.0, "pride": 3.0}
+_LEAST = math.log(1e-12)
+
+NOISE: Mapping[str, float] = {
+    **{"none": 1.0, "permutation": 2.0, "permutation-geometric": 2.0},
+    **{"batch": 3.0, "contextual": 3.0, "pride": 3.0},
+}
 """The most that a score moves relative to the others of its item, per nat that every log-probability may be off.
 
 A share moves by 2, its own nat and that of the sum.  The options of one context have the same sum, which leaves 1, but

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from choicewise.errors import UsageError
 from choicewise.scoring.observed import Floats, Integers, Mask, reduce_rows, row_of
 from choicewise.scoring.probabilities import Judged, people_shares
 
@@ -31,10 +32,12 @@ class Rounding:
     """A number of probabilities that were rounded to a ``step``.
 
     ``floor``: items of which it needs a probability that was told as 0, so that it is infinite as told.
+    ``with_floor``: what 1e-12 in the place of 0 makes of a number that rounding leaves open; NaN for others.
     """
 
     step: float
     floor: int
+    with_floor: float = math.nan
 
 
 def rounding_step(probabilities: Iterable[float], evidence: int = 3) -> float | None:
@@ -96,6 +99,15 @@ def top_bounds(scores: Floats, offsets: Integers, right: Mask, step: float) -> t
     sure = np.where(np.isnan(least), np.nan, most(right, low) > most(~right, high))
     possible = np.where(np.isnan(least), np.nan, most(right, high) >= most(~right, low))
     return sure, possible, rivals > 1
+
+
+def require_number(name: str, metric: str, step: float | None) -> None:
+    """Raises UsageError where rounding to a ``step`` (None: of nothing) leaves the number of protocol ``name`` open."""
+    if step is not None and metric in OPEN:
+        raise UsageError(
+            f"{name} has no number to compare: its endpoint rounds to {step:g}, so that {metric} is known between two "
+            "bounds alone; compare the protocol under another metric, such as brier-soft, tv or acc, by naming it"
+        )
 
 
 def confidences(kind: str, probabilities: Sequence[float], mass: float | None = None) -> Mapping[str, float]:

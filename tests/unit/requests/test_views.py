@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 import pytest
+import scipy.special
 import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +28,7 @@ from choicewise.protocols.readings import CALIBRATIONS, CONTENT_FREE, DRAWING, P
 from choicewise.protocols.shots import drawn_items
 from choicewise.requests.render import RenderedRequests, read_rendered, render, rendered_requests
 from choicewise.requests.request import View
-from choicewise.scoring.calibrate import NOISE, batch, calibrated, contextual, order_predictions
+from choicewise.scoring.calibrate import NOISE, batch, calibrated, contextual, order_predictions, view_geometric_mean
 from tests.helpers.protocols import mmlu_protocol, requests
 
 ITEMS = tuple(
@@ -233,6 +234,32 @@ def test_choices_only_shows_no_question_and_is_set_beside_the_labels(tmp_path: P
     rows = {row.protocol: row.diagnosis for row in run(recipes, ITEMS, tmp_path, "fake:oracle").rows()}
     assert rows["permuted-cyclic"].choices_sibling == "choices-only"
     assert "choices-only" in rows["permuted-cyclic"].warnings
+
+
+@pytest.mark.parametrize("calibration", [name for name in CALIBRATIONS if name != "none"])
+def test_metrics_of_probabilities_look_at_calibrated_scores(calibration: str, tmp_path: Path) -> None:
+    seed = 1 if CALIBRATIONS[calibration][0] in DRAWING else None
+    plain = replace(protocol("permuted-cyclic"), views=CALIBRATIONS[calibration][0], calibration=calibration, seed=seed)
+    recipes = {metric: replace(plain, metric=metric, ties="first") for metric in ("acc", "brier", "log-score")}
+    found = run(recipes, ITEMS[:6], tmp_path / "run").measurements
+    calibrated_scores = found["acc"].scores
+    assert calibrated_scores is not None
+    for item, start, brier, log in zip(
+        ITEMS, found["acc"].evidence.item_offsets, found["brier"].credit, found["log-score"].credit, strict=False
+    ):
+        shares = scipy.special.softmax(calibrated_scores[start : start + len(item.choices)])
+        right = np.arange(len(item.choices)) == item.gold[0]
+        assert brier == pytest.approx(((shares - right) ** 2).sum())
+        assert log == pytest.approx(-math.log(shares[item.gold[0]]))
+
+
+def test_a_geometric_mean_over_orders_has_a_floor_and_sums_to_one() -> None:
+    """By hand: shares .5, .3, .2 and .2, .6, .2, then a view in which one option is impossible."""
+    shares = np.array([[[0.5, 0.3, 0.2], [0.2, 0.6, 0.2]], [[0.25, 0.75, 0.0], [0.25, 0.25, 0.5]]])
+    with np.errstate(divide="ignore"):
+        found = np.exp(view_geometric_mean(np.log(shares) - 3.0))
+    roots = np.sqrt([[0.1, 0.18, 0.04], [0.0625, 0.1875, 0.5e-12]])
+    np.testing.assert_allclose(found, roots / roots.sum(axis=1, keepdims=True), rtol=1e-9)
 
 
 SEEN = arrays(np.float64, (4, 5, 3), elements=st.floats(-30, 0))

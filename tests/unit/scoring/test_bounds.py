@@ -35,7 +35,7 @@ TOKENS = 12
 CLOSE = 1e-9
 PLAIN = mmlu_protocol()
 SEEDS = st.integers(0, 3)
-CALIBRATIONS = st.sampled_from(["permutation", "batch", "contextual", "pride"])
+CALIBRATIONS = st.sampled_from(["permutation", "permutation-geometric", "batch", "contextual", "pride"])
 OF_PARTS = {"yes-no": (difference, difference_range), "rating": (expected_rating, rating_range)}
 OF_PARTS |= {name: (OVER_CHAINS[name], RANGES[name]) for name in ("marginal", "vote")}
 

@@ -192,7 +192,7 @@ def _add(content: dict[str, dict[str, Any]], task: PromptTask, rows: Mapping[str
     protocol = next(iter(task.metrics.values())).protocol
     better = {key.partition(",")[0]: METRICS[each.protocol.metric].higher for key, each in task.metrics.items()}
     for name, subject, values in _numbers(task):
-        entry = _entry(task, name, subject, values)
+        entry = _entry(task, name, subject, values, {key for key, own in task.metrics.items() if rows[own.name].open})
         content["results"][name] = entry
         content["versions"][name] = f"{OWN}-{protocol.rev}"
         content["n-shot"][name] = protocol.shots
@@ -215,13 +215,16 @@ def _numbers(task: PromptTask) -> Iterator[tuple[str, str, dict[str, Value]]]:
         yield name, subject, {key: values[subject] for key, values in by_subject.items()}
 
 
-def _entry(task: PromptTask, name: str, subject: str, values: Mapping[str, Value]) -> dict[str, Any]:
+def _entry(
+    task: PromptTask, name: str, subject: str, values: Mapping[str, Value], without: Collection[str]
+) -> dict[str, Any]:
+    """``without``: the keys of ``values`` that are no number, as rounding leaves them open."""
     alias = f"{subject or name}{'' if task.finished else ' (incomplete)'}"
     most = max(value.n for value in values.values())
     entry: dict[str, Any] = {"name": name, "alias": alias, "sample_len": most}
     for key, value in values.items():
         metric, _, after = key.partition(",")
-        if not math.isnan(value.value):
+        if not math.isnan(value.value) and key not in without:
             entry[key] = value.value
             entry[f"{metric}_stderr,{after}"] = "N/A" if math.isnan(value.se) else value.se
     if task.leaves and not subject:

@@ -232,7 +232,7 @@ class _About(NamedTuple):
         """The value of ``row`` with its interval; ``marks`` numbers the notes of values in the order they are met."""
         said = remarks(row, self.own[row.model])
         noted = tuple(marks.setdefault(remark, len(marks) + 1) for remark in said)
-        if math.isnan(row.value):
+        if math.isnan(row.value) and not row.open:
             return Cell(NONE, marks=noted)
         known = not math.isnan(row.ci_low)
         interval = f"[{self.spelled(row.ci_low)}, {self.spelled(row.ci_high)}]" if known else ""

@@ -543,7 +543,8 @@ def _is_text_of(other: Protocol, protocol: Protocol) -> bool:
 
 
 def _is_choices_only_of(other: Protocol, protocol: Protocol) -> bool:
-    return not _shows_question(other) and _shows_question(protocol) and _labels(other) == _labels(protocol)
+    is_share = METRICS[other.metric].counted and METRICS[other.metric].predicted  # which guessing can be as good as
+    return is_share and not _shows_question(other) and _shows_question(protocol) and _labels(other) == _labels(protocol)
 
 
 def _is_permuted(other: Protocol, protocol: Protocol) -> bool:

@@ -234,6 +234,9 @@ def test_choices_only_shows_no_question_and_is_set_beside_the_labels(tmp_path: P
     rows = {row.protocol: row.diagnosis for row in run(recipes, ITEMS, tmp_path, "fake:oracle").rows()}
     assert rows["permuted-cyclic"].choices_sibling == "choices-only"
     assert "choices-only" in rows["permuted-cyclic"].warnings
+    of_log = {name: replace(each, metric="log-score", calibration="none") for name, each in recipes.items()}
+    found = run(of_log, ITEMS, tmp_path / "log", "fake:hash").rows()
+    assert [row.diagnosis.choices_sibling for row in found] == [None, None]  # no share of items, and above 1
 
 
 @pytest.mark.parametrize("calibration", [name for name in CALIBRATIONS if name != "none"])

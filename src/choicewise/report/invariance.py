@@ -33,13 +33,16 @@ def invariance_tables(folder: str, panels: Sequence[Panel]) -> Iterator[Group | 
             f"{safe(folder)}: no protocol was asked with changes; ask its panel, or one change: @prepare=reversed"
         )
     for each in panels:
+        title = f"{folder}: the same questions, changed; {safe(each.protocol)}: {counted(each.n, 'item')}"
+        if not each.checks:
+            yield Text("\n".join([safe(title), *panel_lines(each)]))
+            continue
         shown = table(*HEADS)
         for check in each.checks:
             shown.add_row(*check_cells(check))
-        title = f"{safe(each.protocol)}: {counted(each.n, 'item')}, {percent(each.accuracy)} % right"
-        yield titled(f"{folder}: the same questions, changed; {title}", shown, *panel_lines(each))
-    if panels:
-        checks = dict.fromkeys((each.kind, check.check) for each in panels for check in each.checks)
+        yield titled(f"{title}, {percent(each.accuracy)} % right", shown, *panel_lines(each))
+    checks = dict.fromkeys((each.kind, check.check) for each in panels for check in each.checks)
+    if checks:
         yield Text("\n".join([*READING, *(reading_of(*check) for check in checks)]))
 
 
@@ -62,6 +65,8 @@ def check_cells(check: Check) -> list[str]:
 
 def panel_lines(panel: Panel) -> list[str]:
     """Repeats, places, the option that says none, and what each check changes and measures."""
+    if not panel.checks:
+        return ["no item has a number both as it is and changed; why is in `choicewise report DIR --all`"]
     lines = [f"a uniform predictor would have {percent(panel.uniform)} % right"]
     if panel.computed:
         lines.append("repeats: a prompt is computed once here, so that none flips")

@@ -240,3 +240,12 @@ def test_the_command_asks_a_panel_and_prints_it(tmp_path: Path) -> None:
     assert all(head in lines for head in HEADS)
     assert "repeats: a prompt is computed once here, so that none flips" in lines
     assert not printed(*invariance_tables("run", []))[0].startswith("changed")
+
+
+def test_a_panel_without_a_number_has_words_and_no_empty_table() -> None:
+    nothing = {"n": 0, "accuracy": np.nan, "uniform": np.nan, "repeated": 0, "repeat_flips": None, "checks": ()}
+    empty = Panel(protocol="p", kind="choice", computed=True, none=None, places=(), **nothing)  # type: ignore[arg-type]
+    assert " ".join(printed(*invariance_tables("run", [empty]))) == (
+        "run: the same questions, changed; p: 0 items no item has a number both as it is and changed; "
+        "why is in `choicewise report DIR --all`"
+    )

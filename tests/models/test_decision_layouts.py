@@ -79,7 +79,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     recipes = {
         name: protocol
         for name, protocol in resolve("decision").items()
-        if protocol.kind != "noul" and protocol.chat == "message" and not protocol.proposal
+        if protocol.kind != "noul"
+        and protocol.chat == "message"
+        and not protocol.proposal
+        and protocol.views == "given"
     }
     data = Dataset("isles", {"test": (*CHOICES, *SCORES)})
     return evaluate(model=folder / "chatty", data=data, protocols=recipes, out=folder / "run")

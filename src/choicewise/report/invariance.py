@@ -66,7 +66,7 @@ def check_cells(check: Check) -> list[str]:
 def panel_lines(panel: Panel) -> list[str]:
     """Repeats, places, the option that says none, and what each check changes and measures."""
     if not panel.checks:
-        return ["no item has a number both as it is and changed; why is in `choicewise report DIR --all`"]
+        return ["no item has a number both as it is and changed; the run's own report says why"]
     lines = [f"a uniform predictor would have {percent(panel.uniform)} % right"]
     if panel.computed:
         lines.append("repeats: a prompt is computed once here, so that none flips")

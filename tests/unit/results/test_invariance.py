@@ -247,5 +247,5 @@ def test_a_panel_without_a_number_has_words_and_no_empty_table() -> None:
     empty = Panel(protocol="p", kind="choice", computed=True, none=None, places=(), **nothing)  # type: ignore[arg-type]
     assert " ".join(printed(*invariance_tables("run", [empty]))) == (
         "run: the same questions, changed; p: 0 items no item has a number both as it is and changed; "
-        "why is in `choicewise report DIR --all`"
+        "the run's own report says why"
     )

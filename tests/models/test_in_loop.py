@@ -14,7 +14,7 @@ from choicewise import InLoop, evaluate, load_model, open_run
 from choicewise.bundled import MODELS, bundled_folder
 from choicewise.bundles.bundle import Bundle
 from choicewise.bundles.write import write_bundle
-from choicewise.errors import ModelError, StoreError, UsageError
+from choicewise.errors import DataError, ModelError, StoreError, UsageError
 from choicewise.integrations.training.callbacks import InLoopCallback
 from choicewise.integrations.training.in_loop import METRICS
 from choicewise.protocols.between import under_metrics
@@ -50,11 +50,11 @@ class Plain(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.embed, self.head = nn.Embedding(vocabulary, 8), nn.Linear(8, vocabulary)
-        self.dropout = nn.Dropout(0.5)
+        self.dropout, self.norm = nn.Dropout(0.5), nn.BatchNorm1d(8)
 
     def forward(self, tokens: Tensor) -> Tensor:
         torch.rand(1)
-        return self.head(self.dropout(self.embed(tokens).cumsum(dim=1)))
+        return self.head(self.dropout(self.norm(self.embed(tokens).cumsum(dim=1).mT).mT))
 
 
 def slowly(bundle: Bundle, logits: Callable[[Tensor], Tensor]) -> tuple[list[float], list[int]]:
@@ -102,9 +102,10 @@ def test_it_says_what_the_model_scores(bundle: Bundle, bundled: LlamaForCausalLM
 @pytest.mark.costly("a bundle is asked one sequence at a time")
 @pytest.mark.parametrize("tokens", [1, 150, 100_000])
 def test_a_module_of_any_kind_is_asked(bundle: Bundle, tmp_path: Path, tokens: int) -> None:
-    """By itself, or by an adapter, in batches of any size: padding changes nothing."""
+    """By itself, or by an adapter, in batches of any size: padding changes nothing, nor does dropout in training."""
     model = Plain()
     slow = slowly(bundle, lambda ids: model.eval()(ids))
+    model.train()
     plain = InLoop(bundle, tmp_path / "plain", batch_tokens=tokens)
     plain(model, 1)
     seen = list[tuple[int, int]]()
@@ -129,7 +130,7 @@ def test_a_module_of_any_kind_is_asked(bundle: Bundle, tmp_path: Path, tokens: i
 @pytest.mark.costly("a training with and without")
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_a_training_goes_on_as_if_it_had_not_been_asked(bundle: Bundle, tmp_path: Path, compiled: bool) -> None:
-    """Dropout draws the same numbers, in one autocast, with a part that stays in eval mode, and with frozen weights."""
+    """The same random numbers and means of a norm; in one autocast, with a part in eval mode, and frozen weights."""
     gradients, traces = [], []
 
     def backend(graph: Any, inputs: Any) -> Any:
@@ -151,7 +152,9 @@ def test_a_training_goes_on_as_if_it_had_not_been_asked(bundle: Bundle, tmp_path
                 InLoop(bundle, tmp_path / "steps")(trained, 2)
             trained(tokens).float().logsumexp(-1).mean().backward()
         assert [each.training for each in (model, model.dropout, model.frozen)] == [True, True, False]
-        gradients.append((model.embed.weight.grad, model.head.weight.grad, model.head.bias.grad))
+        gradients.append(
+            (model.embed.weight.grad, model.head.weight.grad, model.head.bias.grad, model.norm.running_var)
+        )
     for one, other in zip(*gradients, strict=True):
         assert (one is None and other is None) or torch.equal(one, other)
     assert len(traces) == 2 * compiled  # one a training: lengths of ours were not compiled
@@ -196,6 +199,16 @@ REFUSED: dict[str, tuple[Callable[[Bundle, Path], object], type[Exception], str]
         lambda bundle, out: InLoop(bundle, out)(tiny(vocab_size=300), 1),
         ModelError,
         "knows 300 tokens, and .* asks about token 5..: .*bundled:merrow-bpe-512; make a bundle",
+    ),
+    "a step that is a text": (
+        lambda bundle, out: InLoop(bundle, out)(tiny(), "../1"),  # type: ignore[arg-type]
+        UsageError,
+        "step is '../1'; name a whole number",
+    ),
+    "a name with half a character": (
+        lambda bundle, out: InLoop(bundle, out, name="a\ud800")(tiny(), 1),
+        DataError,
+        "holds half a character",
     ),
     "vocabulary of a module": (
         lambda bundle, out: InLoop(bundle, out)(Plain(300), 1),

@@ -48,9 +48,16 @@ REQUESTS, MODEL = "requests", "model"
 ROUNDING: Final = 1e-3
 """Nats by which the rounding of logits may lift a log-probability above 0."""
 
+SURPLUS: Final = 0.02
+"""Probability above 1 that the rounding of log-probabilities (bfloat16) may give to the tokens of a place together."""
+
+CONTRADICTION: Final = 0.05
+"""Nats by which rounding may put a log-probability on the wrong side of what a rank says."""
+
 FEW, SHARE, CERTAIN = 20, 0.5, -1e-3
 """One number that more than this share of at least so many answers have is no answer, unless it is near 0."""
 
+_STORED = np.finfo(np.float32).max  # what is beyond it has no place in a run
 _SHOWN = 3  # places that a problem names
 
 
@@ -116,6 +123,7 @@ def read_answers(bundle: Bundle, files: Sequence[Path], model: str | None = None
     for file in files:
         into.take(file, _table(file))
     into.refuse_gaps()
+    into.refuse_contradictions()
     if into.problems:
         where = listed([str(file) for file in files])
         raise DataError(f"{where} can't be the answers to {bundle.path}", into.problems)
@@ -143,6 +151,11 @@ def write_run(bundle: Bundle, answers: Answered, out: str | Path, progress: Prog
             " one for each of its scored tokens"
         )
     refuse_secret(str(out), "the folder of the run")
+    for text in (answers.model, answers.engine, *answers.settings, *answers.settings.values()):
+        if not text.isascii() and text != text.encode(errors="replace").decode():
+            raise DataError(
+                f"{text!r} holds half a character (a lone surrogate), which no file can hold; name it otherwise"
+            )
     run = bundle.path / RUN
     if damaged := damaged_blocks(run, asked.blocks):
         raise StoreError(f"{damaged[0].path} {damaged[0].reason}; fetch the bundle again from where it was made")
@@ -261,7 +274,7 @@ def _about(bundle: Bundle, file: Path, model: str | None) -> Answered:
         )
     said = content.pop(MODEL, None)
     name = said if model is None else model
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not name.strip():
         raise DataError(f"{beside} does not name the model; write {must} there, or name a model")
     facts = {str(key): value if isinstance(value, str) else json_text(value) for key, value in content.items()}
     for key, text in {MODEL: name, **facts}.items():
@@ -310,7 +323,8 @@ def _table(file: Path) -> pa.Table:
             raise DataError(f"{file}: column {name} holds other things than {kinds[name]} ({error})") from error
     optional = {"token_id", "num_tokens", "is_greedy"} if "sum_logprob" in names else set()
     for name in columns.keys() - optional:
-        if empty := columns[name].null_count:
+        lists = pa.types.is_list(columns[name].type)
+        if empty := columns[name].null_count + (columns[name].flatten().null_count if lists else 0):
             raise DataError(f"{file}: {counted(empty, 'row')} without {name}; every row needs one")
     return pa.table(columns)
 
@@ -377,6 +391,34 @@ class _Intake:
                     f"{alike:,} of {len(numbers):,} {names} are {values[most]:g}: a placeholder, not what a model says"
                 )
 
+    def refuse_contradictions(self) -> None:
+        """Note tokens of one place that have more than all probability together, and ranks that can't be theirs.
+
+        Where r tokens are likelier, one has 1 / (r + 1) at most; the likeliest has 1 / vocabulary at least, which may
+        be filled up to twice its size; of two tokens of a place the likelier has the better rank.
+        """
+        known, ranked = np.isfinite(self.logprobs), self.ranks >= 0
+        shares = np.exp(np.where(known, self.logprobs, -np.inf))
+        _, firsts, place = np.unique(self._places, return_index=True, return_inverse=True)
+        totals = np.bincount(place, shares, minlength=len(firsts))
+        over = np.flatnonzero(totals > 1 + SURPLUS)
+        if len(over):
+            named = [f"{self._named(firsts[[each]])[0]} ({totals[each]:.2f})" for each in over[:_SHOWN].tolist()]
+            why = "more than 1 together (log2 or log10 in the place of nats?)"
+            one, many = f"place has tokens of probability {why}", f"places have tokens of probability {why}"
+            self._problem(len(over), one, many, named)
+        most = CONTRADICTION - np.log1p(np.maximum(self.ranks, 0))
+        least = np.where(self.ranks == 0, -np.log(2 * self._vocabulary), -np.inf)
+        wrong = known & ranked & ((self.logprobs > most) | (self.logprobs < least))
+        order = np.lexsort((self.logprobs, self.ranks, place))
+        better, worse = order[:-1], order[1:]
+        change = self.logprobs[worse] - self.logprobs[better]
+        change = np.where(self.ranks[better] == self.ranks[worse], np.abs(change), change)
+        wrong[worse] |= ranked[better] & (place[better] == place[worse]) & (change > CONTRADICTION)
+        if wrong.any():
+            one, many = "rank contradicts its log-probability", "ranks contradict their log-probabilities"
+            self._problem(int(wrong.sum()), one, many, self._named(np.flatnonzero(wrong)))
+
     def _take_lists(self, row: Integers, table: pa.Table) -> None:
         """A list a row becomes the tokens that the row names, in their order."""
         scored = self._bundle.scored
@@ -408,7 +450,7 @@ class _Intake:
             wrong = np.flatnonzero((rank < 1) | (rank > 2**31 - 1))
             if len(wrong):
                 named = [f"{self._keys[row[each]]} ({rank[each]})" for each in wrong[:_SHOWN].tolist()]
-                self._problem(len(wrong), "rank is below 1, the best", "ranks are below 1, the best", named)
+                self._problem(len(wrong), "rank is no count from 1 on", "ranks are no counts from 1 on", named)
             self.ranks[at] = np.clip(rank - 1, 0, 2**31 - 2)[usable]
 
     def _take_sums(self, row: Integers, table: pa.Table) -> None:
@@ -484,8 +526,8 @@ class _Intake:
     def _refuse_numbers(self, row: Integers, place: Integers, numbers: npt.NDArray[np.float64]) -> None:
         tests: dict[tuple[str, str], Callable[[npt.NDArray[np.float64]], npt.NDArray[np.bool_]]] = {
             ("is NaN", "are NaN"): np.isnan,
-            ("is infinite", "are infinite"): np.isinf,
-            ("is above 0", "are above 0"): lambda own: np.isfinite(own) & (own > ROUNDING),
+            ("is infinite", "are infinite"): lambda own: np.abs(own) > _STORED,
+            ("is above 0", "are above 0"): lambda own: own > ROUNDING,
         }
         for (one, many), test in tests.items():
             wrong = np.flatnonzero(test(numbers))

@@ -238,6 +238,15 @@ def _mostly(table: pa.Table) -> pa.Table:
     return table.set_column(3, "logprob", pa.array(values))
 
 
+def _scaled(table: pa.Table, factor: float) -> pa.Table:
+    return table.set_column(3, "logprob", pc.multiply(table["logprob"], factor))
+
+
+def _mixed_ranks(table: pa.Table) -> pa.Table:
+    values = np.random.default_rng(0).permutation(table["rank"].to_numpy())
+    return table.set_column(table.column_names.index("rank"), "rank", pa.array(values))
+
+
 SPOILED: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     "missing": (lambda table: table[1:], "1 scored token of 1 row has no answer: [0-9a-f]{32} place"),
     "all missing": (lambda table: table[:0], "scored tokens of .* rows have no answer"),
@@ -255,7 +264,14 @@ SPOILED: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     "NaN": (lambda table: _set(table, "logprob", float("nan")), "1 log-probability is NaN"),
     "infinite": (lambda table: _set(table, "logprob", float("-inf")), "1 log-probability is infinite"),
     "positive": (lambda table: _set(table, "logprob", 0.5), "1 log-probability is above 0: .*: 0.5"),
-    "rank 0": (lambda table: _set(table, "rank", 0), "1 rank is below 1"),
+    "rank 0": (lambda table: _set(table, "rank", 0), "1 rank is no count from 1 on"),
+    "log10": (lambda table: _scaled(table, 1 / np.log(10)), "ranks contradict their log-probabilities"),
+    "another scale": (lambda table: _scaled(table.drop_columns(["rank"]), 0.1), "more than 1 together .log2 or log10"),
+    "beyond float32": (lambda table: _set(table, "logprob", -1e300), "1 log-probability is infinite"),
+    "all the likeliest": (lambda table: _all(table, "rank", 1), "ranks contradict their log-probabilities"),
+    "mixed ranks": (_mixed_ranks, "ranks contradict their log-probabilities"),
+    "a rank too high": (lambda table: _set(table, "rank", 10**6), "1 rank contradicts its log-probability"),
+    "null in a list": (lambda table: in_lists(_set(table, "logprob", None)), "1 row without logprobs"),
     "zeros": (lambda table: _all(table, "logprob", 0.0), "answers are 0: a placeholder"),
     "mostly a placeholder": (_mostly, "answers are -100: a placeholder"),
     "null": (lambda table: _set(table, "logprob", None), "1 row without logprob"),

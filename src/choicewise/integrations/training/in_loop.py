@@ -128,9 +128,14 @@ class InLoop:
         meanwhile and then as it was, and so are random numbers and gradients.
 
         Raises, on all ranks, ModelError for a model that does not fit the bundle, or that answers with NaN, and
-        StoreError for a step that is there already, or where nothing can be written.  No run is written then.
+        StoreError for a step that is there already, or where nothing can be written; UsageError for a step that is no
+        whole number.  No run is written then.
         """
         step = self._next if step is None else step
+        if isinstance(step, bool) or not isinstance(step, int | np.integer) or step < 0:
+            raise UsageError(
+                f"step is {step!r}; name a whole number from 0 on, which the folder of its run is called by"
+            )
         ranks = _Ranks(self._group)
         ranks.refuse_differences(self.bundle, step)
         if ranks.world > 1 and self._group is None and _is_divided(model):
@@ -405,6 +410,7 @@ def _undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
         ended.callback(torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled())
         torch.set_autocast_cache_enabled(False)
         try:
+            model.eval()
             yield
         finally:
             for each in model.modules():

@@ -164,7 +164,7 @@ def test_boards_of_a_run_agree_with_its_own_metrics_where_their_rules_are_ours(r
     both = by_name["decision/vllm-0.32:None"]["boards"]
     assert [each["n"] for each in both] == [6] * 4
     plain = evaluate(model="fake:hash", data="bundled:merrowick", protocols=["mmlu/original"], out=tmp_path / "other")
-    with pytest.raises(UsageError, match="asks no typed questions, of which boards of decisions have rules"):
+    with pytest.raises(UsageError, match="asks no typed questions as they stand, of which boards"):
         board_reports(plain)
 
 

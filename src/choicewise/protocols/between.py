@@ -8,6 +8,7 @@ together with it, because no protocol lies between.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
@@ -188,12 +189,19 @@ def apply_metrics(protocols: Mapping[str, Protocol], metrics: Sequence[str]) -> 
             except ProtocolError as error:
                 lacking.setdefault(wanted, {})[name] = str(error)
                 continue
-            base = made.get(replace(other, metric=protocol.metric, aggregation=protocol.aggregation))
+            base = None
+            with suppress(ProtocolError):  # the metric of before may not go with the scores that this one needs
+                base = made.get(replace(other, metric=protocol.metric, aggregation=protocol.aggregation))
             named_axes = own if base is None else ("metric", "aggregation")  # the rest is what the other name says
             spelled = [f"{axis}={value}" for axis, value in own.items() if axis in named_axes]
             named = merge_changes(base or name, ",".join(spelled)) if spelled else base or name
             chosen.setdefault(made.setdefault(other, named), other)
     return Applied(chosen, lacking, len(protocols))
+
+
+def as_accuracy(protocol: Protocol) -> Protocol:
+    """The protocol under accuracy, without what other metrics alone have: golds, a temperature, bytes as weights."""
+    return replace(protocol, metric="acc", golds="sum", temperature="1", aggregation="micro")
 
 
 def under_metrics(protocols: Mapping[str, Protocol], metrics: Sequence[str]) -> dict[str, Protocol]:

@@ -173,7 +173,9 @@ def distribution_table(shown: Distribution) -> Group:
                 name, n = (condition.name, str(condition.n)) if link == "softmax" else ("", "")
                 rows.add_row(name, n, link, " ".join(f"{share:.3f}" for share in shares))
     notes = []
-    if shown.softmax_fit and shown.winner_fit:
+    if not any(condition.n for condition in shown.conditions):
+        notes.append("no item has a probability of every choice under it")
+    elif shown.softmax_fit and shown.winner_fit:
         notes.append(f"fit to people: softmax {_fit(shown.softmax_fit)}; winner {_fit(shown.winner_fit)}")
     return titled(title, rows, *notes)
 
@@ -240,7 +242,8 @@ def ladder_table(both: BothWays) -> Group:
 
 
 def _fit(fit: Fit) -> str:
-    return f"r = {fit.correlation:.3f}, log-likelihood {fit.log_likelihood:.2f} nats over {fit.people:g} choices"
+    r = "-" if math.isnan(fit.correlation) else f"{fit.correlation:.3f}"
+    return f"r = {r}, log-likelihood {fit.log_likelihood:.2f} nats over {fit.people:g} choices"
 
 
 _SHOWN_EFFECTS = 3  # changes of value that are shown for each axis, those of most pairs; JSON has them all

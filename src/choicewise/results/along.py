@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from choicewise.protocols.between import as_accuracy
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import ALONG, READINGS
@@ -100,9 +101,7 @@ def along_thoughts(run: Run) -> list[AlongThought]:
     known: dict[Protocol, str] = {}
     for name, protocol in run.protocols.items():
         if READINGS[protocol.reading].along and not run.lacking({name: protocol}):
-            known.setdefault(
-                replace(protocol, score="sum", metric="acc", aggregation="micro", golds="sum", temperature="1"), name
-            )
+            known.setdefault(replace(as_accuracy(protocol), score="sum"), name)
     return [each for protocol, name in known.items() for each in _under(run, name, run.protocols[name], protocol)]
 
 

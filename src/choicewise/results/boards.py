@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 
 from choicewise.errors import UsageError
+from choicewise.protocols.preparations import change_of
 from choicewise.results.measurement import Measurement, human_counts
 from choicewise.results.run import Run
 from choicewise.results.tables import read_item_rows
@@ -164,14 +165,15 @@ def board_reports(run: Run) -> list[BoardReport]:
     for name, measured in own_layouts(run.measurements).items():
         axes = measured.protocol
         same = axes.prompt_digest, axes.score, axes.calibration, axes.temperature  # whatever the metric
-        if axes.kind != "any" and measured.scores is not None and same not in known:
+        changed = bool(change_of(axes.prepare))  # other options than the data's, which boards have no rules for
+        if axes.kind != "any" and measured.scores is not None and same not in known and not changed:
             known.add(same)
             layout = name.partition("@metric")[0].removesuffix(f":{axes.kind}")
             layouts.setdefault(layout, []).extend(_questions(run, measured))
     if not layouts:
         raise UsageError(
-            f"{run.folder} asks no typed questions, of which boards of decisions have rules; run a protocol of the "
-            "family decision, such as decision/vllm-0.32"
+            f"{run.folder} asks no typed questions as they stand, of which boards of decisions have rules; run a "
+            "protocol of the family decision, such as decision/vllm-0.32"
         )
     reports = []
     for layout, asked in layouts.items():

@@ -124,7 +124,7 @@ def endpoint_summary(run: Run) -> EndpointSummary | None:
 
 def by_endpoint(left: Run, right: Run) -> tuple[Run, Run] | None:
     """(the run of a decision endpoint, the other one) where one of the two asked an endpoint; else None."""
-    asked = [any(Decision in READINGS[each.reading].needs for each in run.protocols.values()) for run in (left, right)]
+    asked = [endpoint_record(run.folder, run.manifest) is not None for run in (left, right)]
     return None if asked[0] == asked[1] else (left, right) if asked[0] else (right, left)
 
 
@@ -140,7 +140,7 @@ def served_minus_own(served: Run, own: Run, protocols: Sequence[str] = ()) -> li
             f"{own.manifest.dataset.name}), so that their probabilities are of other questions; run both on the same"
         )
     record = endpoint_record(served.folder, served.manifest)
-    assert record is not None  # a run that asks with reading decision has one
+    assert record is not None  # by_endpoint chose it for that
     sides = [
         [
             each

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from choicewise.protocols.between import as_accuracy
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.preparations import more_options
 from choicewise.protocols.protocol import Protocol, parse_signature
@@ -103,7 +104,7 @@ def deciding_protocol(protocol: Protocol) -> Protocol:
     """
     if not METRICS[protocol.metric].probable:
         return protocol
-    return replace(protocol, metric="acc", golds="sum", temperature="1", aggregation="micro")
+    return as_accuracy(protocol)
 
 
 class RunEvidence:

@@ -177,6 +177,8 @@ def rank_agreement(rows: Sequence[Row]) -> list[RankAgreement]:
 class Condition:
     """The mean over ``n`` items of the probability of each choice, in order; ``human``: people's mean share, if known.
 
+    Where it is known of some items, all means are over these.
+
     Choices are averaged by their place, so a condition is meaningful where its items have their choices in one order.
     """
 
@@ -281,6 +283,8 @@ def _conditions(
     for name in dict.fromkeys(names):
         items = np.array([item for item, other in enumerate(names) if other == name], dtype=np.int64)
         scored = items[~np.isnan(softmax[offsets[:-1][items]])]
+        if shares is not None and (told := ~np.isnan(shares[offsets[:-1][scored]])).any():
+            scored = scored[told]  # the same items in all rows
         means = (() if share is None else _means(share, offsets, scored) for share in (softmax, winner, shares))
         yield Condition(name, len(scored), *means)
 

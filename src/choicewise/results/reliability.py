@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from choicewise.errors import UsageError
-from choicewise.protocols.between import under_metrics
+from choicewise.protocols.between import as_accuracy, under_metrics
 from choicewise.protocols.metrics import CHAIN, METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.results.measurement import Measurement, shared_items
@@ -92,5 +92,5 @@ def _overlap(run: Run, other: Run, measured: Measurement, protocol: Protocol) ->
     same_data = run.manifest.dataset.digest == other.manifest.dataset.digest
     if not same_data or measured.protocol.split != protocol.split:
         return False
-    mine = run.under({"": replace(protocol, metric="acc", golds="sum", aggregation="micro")}).measurements[""]
+    mine = run.under({"": as_accuracy(protocol)}).measurements[""]
     return bool(len(shared_items([mine, measured])[1][0]))

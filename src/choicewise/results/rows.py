@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from choicewise.protocols.between import as_accuracy
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol, axis_differences, family, short_signature, signature
 from choicewise.protocols.readings import DRAWING, PERMUTED
@@ -555,7 +556,7 @@ def _is_permuted(other: Protocol, protocol: Protocol) -> bool:
 def _in_one_order(protocol: Protocol) -> str:
     """The digest of the prompt with the options as given, without the seed where only the views need it."""
     seed = None if protocol.views in DRAWING and not protocol.shots else protocol.seed
-    plain = replace(protocol, metric="acc", golds="sum", temperature="1")
+    plain = as_accuracy(protocol)
     return replace(plain, views="given", calibration="none", seed=seed).prompt_digest
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from choicewise.errors import UsageError
+from choicewise.protocols.between import as_accuracy
 from choicewise.protocols.metrics import CHAIN, METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.records import Manifest
@@ -439,7 +440,7 @@ def _follows(own: _Measured, compute: Mapping[int, float], higher: bool) -> Foll
 
 
 def _link(protocol: Protocol) -> str:
-    return replace(protocol, metric="acc", golds="sum", temperature="1", aggregation="micro").digest
+    return as_accuracy(protocol).digest
 
 
 def _beware(rows: Sequence[SignalRow], alone: bool) -> list[str]:

@@ -120,7 +120,8 @@ def merge(
     first = min(shards, key=lambda each: each.record.numbers)
     numbers = sorted({number for each in shards for number in each.record.numbers})
     if missing := sorted({*range(1, first.record.of + 1)} - {*numbers}):
-        lines = [line_of(*first.sibling(number)) for number in missing]
+        lines = [line_of(*first.sibling(number)) for number in missing[:_LINES]]
+        lines += [f"and {len(missing) - _LINES:,} more"] if len(missing) > _LINES else []
         names = part_of(replace(first.record, numbers=tuple(missing), engines=()))
         if not allow_missing:
             raise MissingShards(f"{names} {_are(missing)} not there", lines)
@@ -143,6 +144,9 @@ def merge(
         manifest = _manifest(shards, first, numbers, blocks, file_record(partial / ITEM_FILE))
         write_manifest(partial, manifest)
     return manifest
+
+
+_LINES = 100  # commands that a message has
 
 
 def _line_of_several(folders: Collection[Path]) -> LineOf:

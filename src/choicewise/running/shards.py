@@ -21,7 +21,7 @@ from choicewise.store.tables import Keys
 SLURM = "slurm"
 """Stands for the part that the task of a Slurm array has by its number."""
 
-_WANTED = "I/N, the I-th of N parts, I from 1 to N"
+_WANTED = "I/N, the I-th of N parts, I from 1 to N, N at most 9999"
 _VARIABLES = "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN"
 
 
@@ -52,7 +52,7 @@ def share_of(text: str, environment: Mapping[str, str] = os.environ) -> Share:
     """
     if text == SLURM:
         return _of_array(environment)
-    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    match = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text)
     if match is None:
         raise ValueError(f"{_WANTED}, as in 2/4; or {SLURM}")
     share = Share(int(match[1]), int(match[2]))

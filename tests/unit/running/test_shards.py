@@ -369,8 +369,8 @@ def array(task: int, count: int, least: int = 1, **more: int) -> dict[str, str]:
 SHARES: Mapping[str, tuple[str, Mapping[str, str], Share | str]] = {
     "part": ("2/4", {}, Share(2, 4)),
     "all": ("1/1", {}, Share(1, 1)),
-    "zero": ("0/4", {}, "I from 1 to N: 1/4 to 4/4"),
-    "beyond": ("5/4", {}, "I from 1 to N: 1/4 to 4/4"),
+    "zero": ("0/4", {}, "N at most 9999: 1/4 to 4/4"),
+    "beyond": ("5/4", {}, "N at most 9999: 1/4 to 4/4"),
     "none": ("0/0", {}, "I from 1 to N"),
     "letters": ("a/b", {}, "as in 2/4; or slurm"),
     "negative": ("-1/4", {}, "as in 2/4; or slurm"),

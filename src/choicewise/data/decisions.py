@@ -11,12 +11,13 @@ subject is the case, so that questions about one state count as one cluster.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 from choicewise.data.files import Number, Row, spell, text
-from choicewise.data.items import PEOPLE, Item
+from choicewise.data.items import PEOPLE, SHARES_ROUNDED, Item
 from choicewise.errors import NoAnswer, UnusableRow
 from choicewise.questions import TypedQuestion
 from choicewise.util.jsonio import exact_json
@@ -70,7 +71,7 @@ def typed_beside(item: Item, state: str) -> tuple[TypedQuestion, ...]:
     for other in others:
         if (kind := other.get("type")) not in KINDS:
             raise UnusableRow(f"the type of a question beside it is {kind!r}; it must be {', '.join(KINDS)}")
-    return tuple(_typed(other, state, other.get("instructions") or "") for other in others)
+    return tuple(_typed(other, state, _instructions(other) or "") for other in others)
 
 
 def read_typed(body: str) -> TypedQuestion:
@@ -130,17 +131,22 @@ def _item(id: str, case: str, row: Row, question: Any, gold: Any, fields: Mappin
     if kind not in KINDS:
         raise UnusableRow(f"the type of the question is {kind!r}; it must be {', '.join(KINDS)}")
     names, described = _options(kind, criteria)
-    instructions = question.get("instructions")
-    if instructions is not None and not isinstance(instructions, str):
-        raise UnusableRow("the instructions of a question must be a text")
+    instructions = _instructions(question)
     right, soft = _gold(kind, names, gold)
     told = {
         KIND: kind,
-        STATE: exact_json(_plain(_required(row["state"]))),
+        STATE: exact_json(_plain(_required(row.get("state")))),
         DESCRIPTIONS: exact_json(_plain(described)),
     }
     told |= {PEOPLE: exact_json(soft)} if soft is not None else {}
     return Item(id, instructions or "", names, (right,), case, {**fields, **told})
+
+
+def _instructions(question: Mapping[str, Any]) -> str | None:
+    instructions = question.get("instructions")
+    if instructions is not None and (not isinstance(instructions, str) or isinstance(instructions, Number)):
+        raise UnusableRow("the instructions of a question must be a text")
+    return instructions
 
 
 def _options(kind: str, criteria: Any) -> tuple[tuple[str, ...], list[Any]]:
@@ -154,7 +160,7 @@ def _options(kind: str, criteria: Any) -> tuple[tuple[str, ...], list[Any]]:
         if not isinstance(criteria, Mapping):
             raise UnusableRow("the criteria of a choice are an object: name → description or null")
         return tuple(criteria), list(criteria.values())
-    if not isinstance(criteria, Sequence) or not all(isinstance(level, str) for level in criteria):
+    if not isinstance(criteria, list) or not all(isinstance(level, str) for level in criteria):
         raise UnusableRow("the criteria of a score are a list of texts, one a level")
     return tuple(criteria), [None] * len(criteria)
 
@@ -183,10 +189,16 @@ def _gold(kind: str, names: Sequence[str], gold: Any) -> tuple[int, list[float] 
             raise UnusableRow(
                 f"the probabilities hold {key!r}: {share!r}; they are a number for each of {', '.join(keys)}"
             )
+        if share < 0 or shared[keys[key]] is not None:
+            wrong = "is below 0" if share < 0 else "is of an option that has one already"
+            raise UnusableRow(f"the probability of {key!r}, {share!r}, {wrong}")
         shared[keys[key]] = float(share)
     if (lacking := [name for name, share in zip(names, shared, strict=True) if share is None]) != []:
         raise UnusableRow(f"the probabilities have none for {lacking[0]!r}")
-    return keys[spelled], [share for share in shared if share is not None]
+    known = [share for share in shared if share is not None]
+    if not abs((total := math.fsum(known)) - 1) <= SHARES_ROUNDED:
+        raise UnusableRow(f"the probabilities sum to {total:.4g}, not 1")
+    return keys[spelled], known
 
 
 def _required(state: Any) -> Any:

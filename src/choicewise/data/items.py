@@ -116,7 +116,7 @@ def people_counts(item: str, text: str, choices: int) -> list[float]:
         raise DataError(f"{where}: {len(counts)} counts for {choices} choices; give one count per choice")
     total = math.fsum(counts)
     shares = max(counts) <= 1 and not all(float(count).is_integer() for count in counts)
-    if shares and abs(total - 1) > _ROUNDED:
+    if shares and abs(total - 1) > SHARES_ROUNDED:
         raise DataError(f"{where}, which looks like shares and sums to {total:.4g}, not 1; correct it, or give counts")
     return [float(count) for count in counts]
 
@@ -164,7 +164,7 @@ def categories_of(subjects: Collection[str]) -> dict[str, dict[str, list[str]]]:
     return {category: subcategories for category, subcategories in present.items() if subcategories}
 
 
-_ROUNDED: Final = 1e-3 + 1e-9
+SHARES_ROUNDED: Final = 1e-3 + 1e-9
 """By how much the shares of people may miss a sum of 1."""
 
 

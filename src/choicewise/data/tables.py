@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from choicewise.data.dataset import Columns, Dataset, ItemColumns, Items
-from choicewise.data.decisions import decision_drafts, is_decisions
+from choicewise.data.decisions import STATE, decision_drafts, is_decisions
 from choicewise.data.files import ROW_READERS, Row, RowPlace, cells
 from choicewise.data.guess import (
     SAMPLE,
@@ -382,8 +382,9 @@ class _Split:
 
 
 def _content(item: Item) -> tuple[object, ...]:
-    """What makes two rows the same question: its texts, and further ones of several words, such as a passage."""
-    return item.question, item.choices, *sorted(text for text in item.fields.values() if " " in text)
+    """What makes two rows the same question: its texts, its state, and further ones of several words, as a passage."""
+    further = sorted(text for text in item.fields.values() if " " in text)
+    return item.question, item.choices, item.fields.get(STATE), *further
 
 
 def _repeated(hashes: array[int]) -> list[int]:

@@ -284,14 +284,14 @@ def table(*columns: str) -> Table:
 def shown_value(row: Row, spelled: Callable[[float], str]) -> str:
     """The value of a row, or the bounds of one that rounding leaves open."""
     low, high = (spelled(end) if math.isfinite(end) else "not identified" for end in (row.low, row.high))
-    return f"{low} – {high}" if row.open else spelled(row.value)
+    return (low if low == high else f"{low} – {high}") if row.open else spelled(row.value)
 
 
 def plain(number: float) -> str:
     """A number that is no share of 1: with three decimals, from 10 on with two, below 0.1 with four, or as a power."""
-    size = abs(number)
     if math.isnan(number):
         return "-"
+    size = abs(number := 0.0 if abs(number) < 1e-12 else number)  # which rounding leaves of 0
     if number and not 1e-3 <= size < 1e6:
         return f"{number:.3g}"
     return f"{number:,.2f}" if size >= 10 else f"{number:.4f}" if 0 < size < 0.1 else f"{number:.3f}"

@@ -239,7 +239,7 @@ def _reasons(first: Board, board: Board, asked: Sequence[Question], before: Mapp
 
 
 def _same(one: float, other: float) -> bool:
-    return math.isclose(one, other, rel_tol=0, abs_tol=1e-12) or (math.isnan(one) and math.isnan(other))
+    return math.isclose(one, other, rel_tol=0, abs_tol=1e-6) or (math.isnan(one) and math.isnan(other))
 
 
 def _numbers(board: Board, asked: Sequence[Question]) -> dict[str, float]:
@@ -305,7 +305,8 @@ def _calibration(board: Board, sure: Floats, right: Floats, about: Sequence[str 
 
 
 def _binned(board: Board, sure: Floats, right: Floats) -> float:
-    where = np.minimum((sure * board.bins).astype(np.int64), board.bins - 1)
+    at = np.round(sure * board.bins, 6)  # what is kept of 0.6 is float32, and may be a little less
+    where = np.minimum(at.astype(np.int64), board.bins - 1)
     gaps = np.abs(np.bincount(where, sure - right, board.bins))
     if board.error == "unweighted":
         gaps = gaps / np.maximum(np.bincount(where, minlength=board.bins), 1)

@@ -271,10 +271,9 @@ def _bins(metric: str, confidence: Floats) -> tuple[Integers, Floats]:
         parts = [part for part in np.array_split(np.sort(known), number) if len(part)]
         edges = [(one[-1] + other[0]) / 2 for one, other in pairwise(parts)]
         where = np.searchsorted(edges, known, side="left")
-    elif kind == "right":
-        where = np.clip(np.ceil(known * number) - 1, 0, number - 1)
     else:
-        where = np.minimum(np.floor(known * number), number - 1)
+        at = np.round(known * number, 6)  # what is kept of 0.6 is float32, and may be a little less
+        where = np.clip(np.ceil(at) - 1 if kind == "right" else np.floor(at), 0, number - 1)
     where = where.astype(np.int64)
     return where, (where + 0.5) / number if kind == "middle" else known
 

@@ -256,6 +256,12 @@ def test_the_published_score_beside_rounded_probabilities_is_no_contradiction() 
         assert (answer.probabilities, answer.contradictions) == (told, ())
 
 
+def test_a_question_with_two_answers_has_none() -> None:
+    body = {"type": "predicate", "name": "q", "probabilities": [{"value": True, "probability": 0.8}]}
+    answer = DIALECTS["openai"].read(as_json({"model": "m", "answers": [body, body]}), NOUL)
+    assert (answer.probabilities, answer.missing) == (None, "the question has two answers")
+
+
 def test_notes_are_harmless() -> None:
     for behaviour, note in (("sorted", "order"), ("question extra", "answers"), ("model absent", "model")):
         answer = exchanged(CHOICE, TOLD["choice"], "systemone", behaviour)

@@ -317,6 +317,11 @@ def test_lines_of_evalscope_say_the_answer_in_any_of_its_spellings(tmp_path: Pat
         (line("choice", {"a": None}, "a"), "a question with 1 choice asks nothing"),
         (line("score", {"0": "x"}, 0), "the criteria of a score are a list of texts"),
         (line("score", ["x", "y"], 2), "the answer '2' is none of 0, 1"),
+        (line("score", "low", 0), "the criteria of a score are a list of texts"),
+        (
+            dict(line("noul", None, True), question={"type": "noul", "instructions": 5}),
+            "instructions .* must be a text",
+        ),
         (line("noul", {"yes": "x"}, True), "the criteria of a noul are an object with true, false or both"),
         (line("noul", None, True, state=3), "the state must be a text, an object or a list"),
         (line("noul", None, None), "no answers"),
@@ -327,12 +332,27 @@ def test_a_question_that_can_not_be_asked_says_why(tmp_path: Path, row: dict[str
         open_dataset(evalscope(tmp_path, row))
 
 
+def test_a_later_row_without_a_state_is_named_or_skipped(tmp_path: Path) -> None:
+    whole = line("noul", None, True)
+    rows = evalscope(tmp_path, whole, {name: value for name, value in whole.items() if name != "state"}, whole)
+    with pytest.raises(DataError, match="line 2.*the state must be a text, an object or a list"):
+        open_dataset(rows)
+    assert len(list(open_dataset(rows, on_bad_item="skip").splits["test"])) == 2
+
+
 def test_probabilities_of_a_case_must_be_one_per_option(tmp_path: Path) -> None:
     questions = {"q": {"type": "noul", "instructions": "?"}}
-    for shares, reason in (({"true": 1.0}, "have none for 'no'"), ({"true": 0.5, "maybe": 0.5}, "hold 'maybe': 0.5")):
+    wrong = {
+        "probabilities have none for 'no'": {"true": 1.0},
+        "probabilities hold 'maybe': 0.5": {"true": 0.5, "maybe": 0.5},
+        "probabilities sum to 0.98, not 1": {"true": 0.5, "false": 0.48},
+        "probability of 'false', -0.5, is below 0": {"true": 1.5, "false": -0.5},
+        "probability of 'yes', 0.5, is of an option that has one already": {"true": 0.5, "yes": 0.5, "no": 0.0},
+    }
+    for reason, shares in wrong.items():
         gold = {"q": {"label": "true", "probabilities": shares}}
         case = {"id": "1", "state": "s", "questions": json.dumps(questions), "gold": json.dumps(gold)}
-        with pytest.raises(DataError, match=f"question q: the probabilities {reason}"):
+        with pytest.raises(DataError, match=f"question q: the {reason}"):
             open_dataset(evalscope(tmp_path, case))
 
 

@@ -10,6 +10,7 @@ import pytest
 from choicewise.data.decisions import KIND
 from choicewise.data.items import PEOPLE, Item
 from choicewise.data.open import open_dataset
+from choicewise.results.boards import Question, board_numbers
 from choicewise.scoring.decide import argmax, option_mass
 from choicewise.scoring.probabilities import Judged, credits, pooled, uniform
 from tests.helpers.predictors import PREDICTORS, Predictor
@@ -47,6 +48,15 @@ def test_a_bin_weighs_as_many_items_as_it_has() -> None:
     pairs = [(0.55, 1), (0.58, 0), (0.82, 1), (0.95, 1), (0.99, 0)]
     judged = judge([[math.log(sure), math.log1p(-sure)] for sure, _ in pairs], [1 - right for _, right in pairs])
     assert pooled("ece", judged, np.ones(5, dtype=bool)).value == pytest.approx(0.25)
+
+
+def test_a_tenth_that_float32_keeps_is_in_its_own_bin() -> None:
+    """.6, of which float32 keeps a little less, and .59 are in two bins, whose errors do not make up for each other."""
+    tenths = [float(np.float32(math.log(p))) for p in (0.6, 0.4, 0.59, 0.41)]
+    judged = judge([tenths[:2], tenths[2:]], [0, 1])
+    assert pooled("ece", judged, np.ones(2, dtype=bool)).value == pytest.approx((0.4 + 0.59) / 2)
+    asked = [Question("choice", ("a", "b"), np.exp(tenths[2 * n : 2 * n + 2]).tolist(), n, None, "w/q") for n in (0, 1)]
+    assert {each.board: each.ece for each in board_numbers(asked)}["typed-decisions card"] == pytest.approx(0.495)
 
 
 def plain(predictor: Predictor, golds: list[list[float]], labels: list[int]) -> dict[str, float]:

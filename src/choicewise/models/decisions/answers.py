@@ -123,7 +123,9 @@ class AnswerFormat:
             raise _Missing(f"'answers' is {stands}, and the dialect {self.name} has {wanted}")
         if isinstance(answers, list):
             named = [each for each in answers if not isinstance(each, dict) or each.get("name") in (QUESTION, None)]
-            others = len(answers) - len(named[:1]) - asked
+            if len(named) > 1:
+                raise _Missing("the question has two answers")
+            others = len(answers) - len(named) - asked
         else:
             named = [answers[QUESTION]] if QUESTION in answers else []
             others = len(answers) - len(named) - asked

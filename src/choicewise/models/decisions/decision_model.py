@@ -318,7 +318,7 @@ class DecisionModel:
         """What is kept; ServerFailed where the model has another name than before."""
         request = stored_text(self.dialect.body(asked, self.name))
         if isinstance(given, Unanswerable):
-            return Exchange(self._path, request, _now(), missing=given.reason)
+            return Exchange(self._path, request, _now(), missing=given.reason, kind=asked.kind)
         answer: DecisionAnswer = given["answer"]
         self._check_model(answer)
         hidden = self.client.hidden

@@ -75,7 +75,8 @@ def panel_lines(panel: Panel) -> list[str]:
     else:
         lines.append(f"repeats: {percent(panel.repeat_flips)} % of {panel.repeated} requests sent twice flip")
     if panel.places:
-        lines.append(f"mean probability by place: {', '.join(f'{place:.3f}' for place in panel.places)}")
+        means = ", ".join(f"{place:.3f}" for place in panel.places)
+        lines.append(f"mean probability by place, items with {len(panel.places)} options: {means}")
     if panel.none is not None and panel.none.added is not None:
         without = (
             "" if panel.none.for_right is None else f", {percent(panel.none.for_right)} % in place of the right one"

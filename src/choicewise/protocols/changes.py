@@ -37,6 +37,18 @@ class Change(NamedTuple):
     more: int = 0
 
 
+def descriptions_of(item: Item) -> list[Any]:
+    """What the item says of each of its choices, None for nothing."""
+    own = json.loads(item.fields.get(DESCRIPTIONS, "[]"))
+    return [*own, *[None] * (len(item.choices) - len(own))]
+
+
+def with_options(item: Item, choices: Sequence[str], descriptions: Sequence[Any]) -> Item:
+    """The item with these choices; the descriptions count where the item has any."""
+    own = {DESCRIPTIONS: exact_json(list(descriptions))} if DESCRIPTIONS in item.fields else {}
+    return replace(item, choices=tuple(choices), fields={**item.fields, **own})
+
+
 def apply_change(name: str, item: Item) -> Item | None:
     """The item as the change of this name shows it; None for one that it is not for."""
     change = CHANGES[name]
@@ -56,49 +68,39 @@ def _turned(turns: int, reverse: bool = False) -> Callable[[int], Order]:
     return order
 
 
-def _descriptions(item: Item) -> list[Any]:
-    own = json.loads(item.fields.get(DESCRIPTIONS, "[]"))
-    return [*own, *[None] * (len(item.choices) - len(own))]
-
-
-def _with_options(item: Item, choices: Sequence[str], descriptions: Sequence[Any]) -> Item:
-    own = {DESCRIPTIONS: exact_json(list(descriptions))} if DESCRIPTIONS in item.fields else {}
-    return replace(item, choices=tuple(choices), fields={**item.fields, **own})
-
-
 def _renamed(item: Item) -> Item | None:
     """Options that are described, by numbers; where names say all there is to say, None."""
-    described = _descriptions(item)
+    described = descriptions_of(item)
     if not all(described):
         return None
-    return _with_options(item, [f"option_{number}" for number in range(1, len(described) + 1)], described)
+    return with_options(item, [f"option_{number}" for number in range(1, len(described) + 1)], described)
 
 
 def _none_added(item: Item) -> Item:
-    return _with_options(item, [*item.choices, NONE_OF_THESE], [*_descriptions(item), None])
+    return with_options(item, [*item.choices, NONE_OF_THESE], [*descriptions_of(item), None])
 
 
 def _none_for_right(item: Item) -> Item | None:
     """With ``NONE_OF_THESE``, right now, in the place of the right option."""
     if len(item.gold) != 1 or len(item.choices) < 2:
         return None
-    choices, described = list(item.choices), _descriptions(item)
+    choices, described = list(item.choices), descriptions_of(item)
     choices[item.gold[0]], described[item.gold[0]] = NONE_OF_THESE, None
-    return _with_options(item, choices, described)
+    return with_options(item, choices, described)
 
 
 def _cloned(item: Item) -> Item:
     """One option more, the last: a copy of another, under another name where a description says what it is."""
-    described = _descriptions(item)
+    described = descriptions_of(item)
     place = cloned_choice(item.id, len(item.choices))
     name = item.choices[place] if described[place] is None else f"{item.choices[place]}_2"
-    return _with_options(item, [*item.choices, name], [*described, described[place]])
+    return with_options(item, [*item.choices, name], [*described, described[place]])
 
 
 def _without_last(item: Item) -> Item | None:
     if len(item.choices) - 1 in item.gold or len(item.choices) < 3:
         return None
-    return _with_options(item, item.choices[:-1], _descriptions(item)[:-1])
+    return with_options(item, item.choices[:-1], descriptions_of(item)[:-1])
 
 
 def _state_text(item: Item) -> Item | None:

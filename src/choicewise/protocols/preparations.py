@@ -24,7 +24,7 @@ from choicewise.data.decisions import DESCRIPTIONS, NOUL, STATE, kind_of
 from choicewise.data.files import read_list
 from choicewise.data.items import Item, draw_hash
 from choicewise.errors import DataError, UnusableRow, did_you_mean
-from choicewise.protocols.changes import CHANGES, NONE_OF_THESE, Order, apply_change
+from choicewise.protocols.changes import CHANGES, NONE_OF_THESE, Order, apply_change, descriptions_of, with_options
 from choicewise.util.jsonio import compact_json, exact_json
 
 _CONNECTIVES = {"cause": "because", "effect": "therefore"}  # what is asked for → the word that leads to it
@@ -310,7 +310,7 @@ def dont_know(item: Item) -> Item:
     """The item with one more option, the last one.  DataError where it has no list of options."""
     if len(item.choices) < 2:
         raise DataError(f"item {item.id} has no options to choose from, so none can be added; skip bad items")
-    return replace(item, choices=(*item.choices, DONT_KNOW))
+    return with_options(item, [*item.choices, DONT_KNOW], [*descriptions_of(item), None])
 
 
 def _with_none(item: Item, control: bool) -> Item:
@@ -325,7 +325,9 @@ def _with_none(item: Item, control: bool) -> Item:
         problem = "has an option that refers to the others already (none of the above, all of these, ...)"
     else:
         place = wrong[int.from_bytes(draw_hash(0, item.id), "big") % len(wrong)] if control else item.gold[0]
-        return replace(item, choices=(*item.choices[:place], NONE, *item.choices[place + 1 :]))
+        choices, described = list(item.choices), descriptions_of(item)
+        choices[place], described[place] = NONE, None
+        return with_options(item, choices, described)
     raise DataError(f"item {item.id} {problem}, so it does not count under none-of-the-others; skip bad items")
 
 

@@ -1,5 +1,6 @@
 """Changes of the list of options: "I don't know" behind them, and "none of the others" in place of one of them."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.data.dataset import Dataset
+from choicewise.data.decisions import DESCRIPTIONS
 from choicewise.data.items import Item
 from choicewise.errors import DataError, ProtocolError
 from choicewise.protocols.catalogue import entries, resolve
@@ -99,6 +101,19 @@ def test_an_option_that_refers_to_the_others_is_known(text: str) -> None:
 )
 def test_other_options_are_not(text: str) -> None:
     assert not refers_to_others(text)
+
+
+def test_what_the_data_says_of_an_option_goes_with_it() -> None:
+    """An option that is put in its place, or added, is described by nothing."""
+    told = replace(ITEM, fields={DESCRIPTIONS: json.dumps(["w", None, "y", "z"])})
+    right = told.gold[0]
+    for name in ("none-of-the-others", CONTROL, "dont-know"):
+        changed = prepare(name, told)
+        shown = dict(zip(changed.choices, json.loads(changed.fields[DESCRIPTIONS]), strict=True))
+        for choice, text in zip(told.choices, ["w", None, "y", "z"], strict=True):
+            assert shown.get(choice, text) == text
+        assert [shown[choice] for choice in changed.choices if choice not in told.choices] == [None]
+        assert (told.choices[right] in shown) == (name != "none-of-the-others")
 
 
 def test_items_that_a_change_does_not_fit_are_refused_and_counted() -> None:

@@ -21,8 +21,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo   environment + every protocol on the bundled models and questions"
-	@echo "make test   environment + the quick tests: three minutes on two cores"
-	@echo "make test-all   every environment + every test; remembers in tests/passed.toml what passed (40 minutes)"
+	@echo "make test   environment + the quick tests: four and a half minutes on two cores"
+	@echo "make test-all   every environment + every test; remembers in tests/passed.toml what passed (35 minutes)"
 	@echo "make test-browser, -docs, -whole, -cluster, -servers, -peers, -package   one of the tiers that tests/README.md lists"
 	@echo "make lint   environment + ruff and mypy"
 	@echo "make docs   environment + the site of docs/, in site/; a warning is an error"

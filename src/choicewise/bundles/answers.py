@@ -27,6 +27,7 @@ import pyarrow.csv
 
 import choicewise
 from choicewise.bundles.bundle import RUN, Bundle
+from choicewise.data.items import has_half_character
 from choicewise.errors import DataError, StoreError
 from choicewise.questions import NOT_FIRST, UNKNOWN
 from choicewise.records import OBSERVATIONS, BlockRecord, EngineRecord, ImportRecord, ItemRow, ModelRecord
@@ -123,7 +124,8 @@ def read_answers(bundle: Bundle, files: Sequence[Path], model: str | None = None
     for file in files:
         into.take(file, _table(file))
     into.refuse_gaps()
-    into.refuse_contradictions()
+    into.refuse_surplus()
+    into.refuse_ranks()
     if into.problems:
         where = listed([str(file) for file in files])
         raise DataError(f"{where} can't be the answers to {bundle.path}", into.problems)
@@ -152,7 +154,7 @@ def write_run(bundle: Bundle, answers: Answered, out: str | Path, progress: Prog
         )
     refuse_secret(str(out), "the folder of the run")
     for text in (answers.model, answers.engine, *answers.settings, *answers.settings.values()):
-        if not text.isascii() and text != text.encode(errors="replace").decode():
+        if has_half_character(text):
             raise DataError(
                 f"{text!r} holds half a character (a lone surrogate), which no file can hold; name it otherwise"
             )
@@ -391,14 +393,9 @@ class _Intake:
                     f"{alike:,} of {len(numbers):,} {names} are {values[most]:g}: a placeholder, not what a model says"
                 )
 
-    def refuse_contradictions(self) -> None:
-        """Note tokens of one place that have more than all probability together, and ranks that can't be theirs.
-
-        Where r tokens are likelier, one has 1 / (r + 1) at most; the likeliest has 1 / vocabulary at least, which may
-        be filled up to twice its size; of two tokens of a place the likelier has the better rank.
-        """
-        known, ranked = np.isfinite(self.logprobs), self.ranks >= 0
-        shares = np.exp(np.where(known, self.logprobs, -np.inf))
+    def refuse_surplus(self) -> None:
+        """Note places whose tokens have more than all probability together."""
+        shares = np.exp(np.where(np.isfinite(self.logprobs), self.logprobs, -np.inf))
         _, firsts, place = np.unique(self._places, return_index=True, return_inverse=True)
         totals = np.bincount(place, shares, minlength=len(firsts))
         over = np.flatnonzero(totals > 1 + SURPLUS)
@@ -407,6 +404,14 @@ class _Intake:
             why = "more than 1 together (log2 or log10 in the place of nats?)"
             one, many = f"place has tokens of probability {why}", f"places have tokens of probability {why}"
             self._problem(len(over), one, many, named)
+
+    def refuse_ranks(self) -> None:
+        """Note ranks that can't belong to their log-probabilities.
+
+        Where r tokens are likelier, one has 1 / (r + 1) at most; the likeliest has 1 / vocabulary at least, which may
+        be filled up to twice its size; of two tokens of a place the likelier has the better rank.
+        """
+        known, ranked, place = np.isfinite(self.logprobs), self.ranks >= 0, self._places
         most = CONTRADICTION - np.log1p(np.maximum(self.ranks, 0))
         least = np.where(self.ranks == 0, -np.log(2 * self._vocabulary), -np.inf)
         wrong = known & ranked & ((self.logprobs > most) | (self.logprobs < least))

@@ -320,12 +320,12 @@ def _tell_state(runs: Sequence[Run] | Sequence[Summary]) -> None:
     from choicewise.store.shards import not_complete
 
     for run in runs:
-        if run.manifest.server is not None and run.manifest.server.endpoint is not None:
+        if run.manifest.server is not None and (endpoint := run.manifest.server.endpoint) is not None:
             from choicewise.report.endpoint import repeats_line
             from choicewise.results.endpoint import endpoint_record
 
-            endpoint = endpoint_record(run.folder, run.manifest) or run.manifest.server.endpoint
-
+            if not run.manifest.complete:  # its manifest says nothing yet of what was sent twice
+                endpoint = endpoint_record(run.folder, run.manifest) or endpoint
             tell(f"note: {repeats_line(endpoint)}; more: {command_line('report', run.folder, '--endpoint')}")
         if not run.manifest.complete:
             tell(not_complete(run.folder, run.manifest))

@@ -23,6 +23,7 @@ from choicewise.results.run import Run
 from choicewise.results.tables import read_item_rows
 from choicewise.results.twins import option_probabilities, own_layouts
 from choicewise.scoring.observed import Floats
+from choicewise.scoring.probabilities import bins_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,8 +306,7 @@ def _calibration(board: Board, sure: Floats, right: Floats, about: Sequence[str 
 
 
 def _binned(board: Board, sure: Floats, right: Floats) -> float:
-    at = np.round(sure * board.bins, 6)  # what is kept of 0.6 is float32, and may be a little less
-    where = np.minimum(at.astype(np.int64), board.bins - 1)
+    where = bins_of(sure, board.bins)
     gaps = np.abs(np.bincount(where, sure - right, board.bins))
     if board.error == "unweighted":
         gaps = gaps / np.maximum(np.bincount(where, minlength=board.bins), 1)

@@ -124,7 +124,8 @@ def endpoint_summary(run: Run) -> EndpointSummary | None:
 
 def by_endpoint(left: Run, right: Run) -> tuple[Run, Run] | None:
     """(the run of a decision endpoint, the other one) where one of the two asked an endpoint; else None."""
-    asked = [endpoint_record(run.folder, run.manifest) is not None for run in (left, right)]
+    servers = [run.manifest.server for run in (left, right)]
+    asked = [server is not None and server.endpoint is not None for server in servers]
     return None if asked[0] == asked[1] else (left, right) if asked[0] else (right, left)
 
 

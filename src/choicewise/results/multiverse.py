@@ -283,8 +283,8 @@ def _conditions(
     for name in dict.fromkeys(names):
         items = np.array([item for item, other in enumerate(names) if other == name], dtype=np.int64)
         scored = items[~np.isnan(softmax[offsets[:-1][items]])]
-        if shares is not None and (told := ~np.isnan(shares[offsets[:-1][scored]])).any():
-            scored = scored[told]  # the same items in all rows
+        if shares is not None and (chosen := ~np.isnan(shares[offsets[:-1][scored]])).any():
+            scored = scored[chosen]  # the same items in all rows
         means = (() if share is None else _means(share, offsets, scored) for share in (softmax, winner, shares))
         yield Condition(name, len(scored), *means)
 

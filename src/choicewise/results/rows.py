@@ -229,7 +229,7 @@ def rows(
     ``intervals`` names another interval (``results/measurement.py``); ``siblings`` are the run's measurements.
     The texts were read before (:func:`choicewise.results.evidence.read_texts`).
     """
-    protocol, evidence, dataset, nan = measured.protocol, measured.evidence, manifest.dataset, math.nan
+    protocol, evidence, dataset = measured.protocol, measured.evidence, manifest.dataset
     aggregation = by or protocol.aggregation
     extremes, chances = measured.extremes(aggregation), measured.chances(aggregation)
     groups = measured.groups(aggregation)
@@ -278,7 +278,7 @@ def rows(
             population=population,
             rounding=measured.rounding(among, value.value),
         )
-        report.append(replace(row, value=nan, se=nan, ci_low=nan, ci_high=nan) if row.open else row)
+        report.append(replace(row, value=math.nan, se=math.nan, ci_low=math.nan, ci_high=math.nan) if row.open else row)
     return report
 
 
@@ -556,8 +556,7 @@ def _is_permuted(other: Protocol, protocol: Protocol) -> bool:
 def _in_one_order(protocol: Protocol) -> str:
     """The digest of the prompt with the options as given, without the seed where only the views need it."""
     seed = None if protocol.views in DRAWING and not protocol.shots else protocol.seed
-    plain = as_accuracy(protocol)
-    return replace(plain, views="given", calibration="none", seed=seed).prompt_digest
+    return replace(as_accuracy(protocol), views="given", calibration="none", seed=seed).prompt_digest
 
 
 def _consistency(sibling: Measurement | None, measured: Measurement, among: Mask) -> float:

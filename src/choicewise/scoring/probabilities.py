@@ -222,6 +222,15 @@ def reliability(metric: str, judged: Judged) -> list[Bin]:
     return table
 
 
+def bins_of(confidence: Floats, number: int, closed_right: bool = False) -> Integers:
+    """Which of so many bins of equal width each confidence is in, int64; closed to the left unless ``closed_right``.
+
+    An edge holds 6 decimals of a bin: what is kept of 0.6 is float32, and a little less.
+    """
+    at = np.round(confidence * number, 6)
+    return np.asarray(np.clip(np.ceil(at) - 1 if closed_right else np.floor(at), 0, number - 1), dtype=np.int64)
+
+
 def fit_temperature(judged: Judged) -> float:
     """The temperature with the least mean log score on these items, which must not be those that are scored with it.
 
@@ -272,9 +281,7 @@ def _bins(metric: str, confidence: Floats) -> tuple[Integers, Floats]:
         edges = [(one[-1] + other[0]) / 2 for one, other in pairwise(parts)]
         where = np.searchsorted(edges, known, side="left")
     else:
-        at = np.round(known * number, 6)  # what is kept of 0.6 is float32, and may be a little less
-        where = np.clip(np.ceil(at) - 1 if kind == "right" else np.floor(at), 0, number - 1)
-    where = where.astype(np.int64)
+        where = bins_of(known, number, closed_right=kind == "right")
     return where, (where + 0.5) / number if kind == "middle" else known
 
 

@@ -1,4 +1,4 @@
-"""The rules of the source tree: which room imports which, how long a file may be, and words that have their place."""
+"""The rules of the source tree: which room imports which, and words that have their place."""
 
 import ast
 import gc
@@ -35,9 +35,6 @@ FRONT = {"__init__", "__main__"}
 DATABASES = {"board/queue.py": {"sqlite3"}}
 """Where a database is kept after all: the queue of a board has several writers at once and must not lose what it has
 answered for.  No result lies in it, and a queue that is lost costs no run."""
-
-LONGEST = 600
-"""Lines of a file."""
 
 LEVELS = 6
 """Of imports inside a room."""
@@ -226,10 +223,6 @@ def test_there_is_no_circle() -> None:
 def test_imports_inside_a_room_are_not_deep(room: str) -> None:
     depth = levels([file for file in FILES if room_of(file) == room])
     assert max(depth.values()) <= LEVELS, sorted(depth.items(), key=lambda each: -each[1])
-
-
-def test_no_file_is_too_long() -> None:
-    assert [file for file, text in SOURCES.items() if len(text.splitlines()) > LONGEST] == []
 
 
 def test_every_file_and_public_name_has_a_docstring() -> None:

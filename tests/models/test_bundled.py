@@ -107,7 +107,7 @@ def test_published_table_names_a_protocol_for_every_column() -> None:
 
 def test_what_is_bundled_has_names() -> None:
     assert open_dataset("bundled:merrowick").digest == open_dataset(BENCHMARK).digest
-    with pytest.raises(DataError, match="bundled:x is no dataset; the bundled one is bundled:merrowick"):
+    with pytest.raises(DataError, match="bundled:x.*bundled:merrowick"):
         open_dataset("bundled:x")
     with pytest.raises(ModelError, match="bundled:x is not a model; the bundled ones are bundled:merrow-bpe-2048, "):
         load_model("bundled:x")

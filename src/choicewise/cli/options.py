@@ -261,7 +261,7 @@ Data = Annotated[
         "--data",
         readable=False,
         help="A folder in the original MMLU layout, JSONL, CSV, Parquet (file or folder), or a dataset on the Hub"
-        " (ORG/NAME:CONFIG@REVISION), or bundled:merrowick; the benchmarks' own data unless given.",
+        " (ORG/NAME:CONFIG@REVISION), or bundled:merrowick, bundled:commons; the benchmarks' own data unless given.",
     ),
 ]
 Protocols = Annotated[

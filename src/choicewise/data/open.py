@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from choicewise.bundled import BENCHMARK, PREFIX, bundled_folder
+from choicewise.bundled import DATASETS, PREFIX, bundled_folder
 from choicewise.data.dataset import Columns, Dataset
 from choicewise.data.files import ROW_READERS
 from choicewise.data.hub import DATASET, Download, HubName, Snapshot, hub_name, open_snapshot, refuse_page
@@ -32,7 +32,7 @@ def open_dataset(
 ) -> Dataset:
     """The dataset at ``path``: a folder in the MMLU layout, a folder with the files of each split, or one such file.
 
-    ``bundled:merrowick`` is the benchmark that comes with the package.  Where the files are in sub-folders, as on the
+    ``bundled:merrowick`` and ``bundled:commons`` come with the package.  Where the files are in sub-folders, as on the
     Hub, there is one of these, or each of them is a subject.
 
     Where nothing is there and it can be such a name, the dataset ``ORG/NAME[:CONFIG][@REVISION]`` on the Hub, of which
@@ -45,8 +45,10 @@ def open_dataset(
     refuse_secret(path, "the dataset", DataError)
     refuse_page(str(path), DATASET)
     if str(path).startswith(PREFIX):
-        if (bundled := bundled_folder(str(path), (BENCHMARK,))) is None:
-            raise DataError(f"{path} is no dataset; the bundled one is {PREFIX}{BENCHMARK.name}")
+        bundled = bundled_folder(str(path), DATASETS)
+        if bundled is None:
+            names = " and ".join(PREFIX + folder.name for folder in DATASETS)
+            raise DataError(f"{path} is no bundled dataset; choose from {names}")
         path = bundled
     try:
         if (name := dataset_name(path)) is not None:

@@ -181,6 +181,40 @@ def test_steps_make_a_line(bundle: Bundle, tmp_path: Path) -> None:
     assert observed(asks.folder(10), bundle) != before
 
 
+def test_only_a_run_of_the_same_model_and_step_is_overwritten(bundle: Bundle, tmp_path: Path) -> None:
+    asks, model = InLoop(bundle, tmp_path, name="pebble-1m", overwrite=True), tiny()
+    checkpoint = tmp_path / "step7" / "model.safetensors"
+    checkpoint.parent.mkdir()
+    checkpoint.write_text("weights")
+    with pytest.raises(StoreError, match=r"step7 holds model\.safetensors, which a run does not have"):
+        asks(model, 7)
+    assert checkpoint.read_text() == "weights"
+    checkpoint.rename(tmp_path / "step8")
+    with pytest.raises(StoreError, match="step8 is a file, not the run of a step"):
+        asks(model, 8)
+    asks(model, 7)  # the folder is empty now
+    (tmp_path / "step7").rename(tmp_path / "step9")
+    with pytest.raises(StoreError, match="step9 is a run of pebble-1m@step7, not of pebble-1m@step9"):
+        asks(model, 9)
+
+
+def test_the_earlier_run_of_a_step_stays_until_the_new_one_is_written(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks, model = InLoop(bundle, tmp_path, name="pebble-1m", overwrite=True), tiny()
+    asks(model, 10)
+    before = observed(asks.folder(10), bundle)
+
+    def fail(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr("choicewise.integrations.training.in_loop.write_run", fail)
+    with pytest.raises(StoreError, match="the disk is full"):
+        asks(model, 10)
+    assert observed(asks.folder(10), bundle) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["step10"]
+
+
 class Other:
     """A tokenizer that splits otherwise."""
 

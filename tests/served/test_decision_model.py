@@ -312,10 +312,13 @@ def test_no_key_is_written_though_the_server_repeats_it(
     monkeypatch.setenv("CHOICEWISE_API_KEY", key)
     service: Any = server.model
     own = service.answer
-    service.answer = lambda *request: {**own(*request), "you": key}
+    named = {"diagnostics": {"q": {key: 1.0}}, "usage": {"input_tokens": 1, key: 2}}  # also where a name belongs
+    service.answer = lambda *request: {**own(*request), "you": key, **named}
     server.key = key
     observed = run(server, tmp_path / "run")
     assert "[key]" in (kept(observed)[0].response or "")
+    assert "[key]" in kept(observed)[0].diagnostics
+    assert "[key]" in kept(observed)[0].usage
     assert key not in repr(observed.observations().to_pylist())
     assert not any(key.encode() in file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file())
 

@@ -129,6 +129,15 @@ def test_a_secret_is_noticed_and_what_holds_none_is_left_alone() -> None:
     assert [text for text in HARMLESS if holds_secret(text)] == []
 
 
+@pytest.mark.parametrize(
+    "text", ["a" * 100_000, "a" * 100_000 + ":/", "ab:/" * 30_000, "ab:/x:" * 20_000, "ab://" + "?a_" * 100_000]
+)
+def test_a_long_text_without_a_break_is_searched_in_linear_time(text: str) -> None:
+    """In quadratic time it would take minutes."""
+    assert not holds_secret(text)
+    assert holds_secret(f"{text}https://user:{HIDDEN}@example.org/data.jsonl")
+
+
 RUN = ["run", "--protocol", "options/cloze:sum"]
 FAKE = ["--model", "fake:hash"]
 DATA = ["--data", "d.jsonl"]

@@ -142,6 +142,28 @@ def test_a_long_wait_that_a_server_asks_for_is_said_at_once() -> None:
     assert lines == ["waiting for the server: busy (it asks to wait 40 s); Ctrl-C keeps what was observed"]
 
 
+def test_silence_is_said_after_seconds_unless_the_server_is_always_as_slow() -> None:
+    lines, now = list[str](), [100.0]
+    waits = Waits(lines.append, lambda: now[0])
+    for now[0] in (105.0, 110.0, 120.0, 140.0):
+        waits.still(100.0)
+    waits.answered(60.0)
+    for now[0] in (220.0, 259.0, 260.0):
+        waits.still(130.0)
+    said = "waiting for the server: nothing heard for {}; Ctrl-C keeps what was observed"
+    assert lines == [said.format(silence) for silence in ("10 s", "40 s", "2 minutes")]
+
+
+def test_a_client_says_that_the_server_is_silent(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("choicewise.models.server.http._QUIET", 0.02)
+    server.always(stall)
+    lines = list[str]()
+    with Client(ServerAddress.parse(server.address), say=lines.append) as client:
+        client.begin("completions", BODY)
+        eventually(lambda: lines)
+    assert "nothing heard for 0.0" in lines[0]
+
+
 @pytest.mark.parametrize("key", ["", "sk-planted-0123456789"])
 def test_a_client_says_it(key: str, server: Server, no_pauses: None) -> None:
     lines = list[str]()

@@ -5,6 +5,7 @@ import fcntl
 import multiprocessing
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 
 from choicewise import evaluate, open_run
-from choicewise.errors import StoreError
+from choicewise.errors import StoreError, UsageError
 from choicewise.running import doctor
 from choicewise.running.job import job_of
+from choicewise.running.merge import merge
 from choicewise.running.sweep import sweep
 from choicewise.store.folder import read_manifest
 from choicewise.store.tables import read_blocks
@@ -66,6 +68,11 @@ def mend(data: Path, out: Path) -> None:
 def several(data: Path, out: Path) -> None:
     models = ["fake:hash", "fake:oracle"]
     sweep(job_of({"models": models, "protocols": ["mmlu/original"], "data": [str(data)]}), out)
+
+
+def join(shards: Path, out: Path) -> None:
+    with suppress(UsageError):  # the other process has finished
+        merge(sorted(shards.iterdir()), out, lambda path, manifest: "line")
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +134,16 @@ def test_a_sweep_that_two_begin_at_once(data: Path, folders: list[Path]) -> None
         several(data, folder)
         states = [(each.state, each.harmed) for each in doctor.examine_runs(folder)]
         assert states == [("sweep", []), ("complete", []), ("complete", [])]
+
+
+def test_a_folder_that_two_merge_into_at_once(data: Path, whole: Path, folders: list[Path], tmp_path: Path) -> None:
+    shards = tmp_path / "shards"
+    for number in (1, 2):
+        protocols = ["mmlu/original", "mmlu/cloze"]
+        evaluate(model="fake:hash", data=data, protocols=protocols, out=shards / f"{number}", shard=f"{number}/2")
+    do_at_once(join, join, shards, folders)
+    for folder in folders:
+        assert_same(folder, whole)
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF, errno.ENOSYS])

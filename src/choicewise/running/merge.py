@@ -72,8 +72,7 @@ def merge_all(
     if not any(map(is_sweep, folders)):
         merge(folders, out, line_of, allow_missing, say)
         return
-    if os.path.lexists(out):
-        raise UsageError(f"{out} is there already; name a new folder")
+    _refuse_existing(out)
     records = {folder: read_sweep(folder) for folder in folders}
     cells: dict[tuple[str, str], dict[Path, CellRecord]] = {}
     for folder, record in records.items():
@@ -81,6 +80,7 @@ def merge_all(
             cells.setdefault((cell.model, cell.dataset), {})[folder] = cell
     done: list[CellRecord] = []
     with new_folder(out) as partial:
+        _refuse_existing(out)  # another process may have written it since
         for own in cells.values():
             cell = next(iter(own.values()))
             there = [folder / each.folder for folder, each in own.items() if (folder / each.folder / MANIFEST).exists()]
@@ -113,8 +113,7 @@ def merge(
     Raises MissingShards with the commands of ``line_of`` that ask them, UsageError where ``out`` is there, and
     StoreError for a folder that is damaged, no shard, or a shard of another run.
     """
-    if os.path.lexists(out):
-        raise UsageError(f"{out} is there already; name a new folder")
+    _refuse_existing(out)
     shards = _complete([_open(folder) for folder in run_folders(folders)], line_of, allow_missing, say)
     _refuse_foreign(shards)
     first = min(shards, key=lambda each: each.record.numbers)
@@ -129,6 +128,7 @@ def merge(
     for line in _notes(shards, numbers):
         say(line)
     with new_folder(out) as partial:
+        _refuse_existing(out)  # another process may have written it since
         shutil.copyfile(first.folder / ITEM_FILE, partial / ITEM_FILE)
         digest, blocks = PlanDigest(), list[BlockRecord]()
         for number, (block, sources) in enumerate(_blocks(shards, first)):
@@ -144,6 +144,11 @@ def merge(
         manifest = _manifest(shards, first, numbers, blocks, file_record(partial / ITEM_FILE))
         write_manifest(partial, manifest)
     return manifest
+
+
+def _refuse_existing(out: Path) -> None:
+    if os.path.lexists(out):
+        raise UsageError(f"{out} is there already; name a new folder")
 
 
 _LINES = 100  # commands that a message has

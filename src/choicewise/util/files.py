@@ -117,32 +117,65 @@ def new_folder(path: Path) -> Iterator[Path]:
     """A temporary folder that becomes ``path`` when the block ends well, and disappears when it does not.
 
     A folder that is there is replaced by two renames; :func:`put_back` undoes the first where a kill came between.
+    Raises StoreError if another process is writing the same folder.
     """
-    partial = path.with_name(path.name + PARTIAL)
-    with disk_errors(path):
-        put_back(path)
-        remove(partial)
-        partial.mkdir(parents=True)
+    with disk_errors(path), _partial_folder(path) as partial:
         try:
             yield partial
             for folder, _, files in os.walk(partial, topdown=False):
                 for name in files:
                     sync(Path(folder, name))
                 sync(Path(folder))
-            before = _before(path)
-            if os.path.lexists(path):
-                path.rename(before)
-            try:
-                partial.rename(path)
-            except BaseException:
-                put_back(path)
-                raise
-            sync(path.parent)
-            with suppress(OSError):  # what is new is in its place; the next write removes this
-                remove(before)
+            replace_folder(partial, path)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
+
+
+def replace_folder(new: Path, path: Path) -> None:
+    """Give the folder ``new`` the name ``path``, then delete what had that name."""
+    before = _before(path)
+    if os.path.lexists(path):
+        path.rename(before)
+    try:
+        new.rename(path)
+    except BaseException:
+        put_back(path)
+        raise
+    sync(path.parent)
+    with suppress(OSError):  # what is new is in its place; the next write removes this
+        remove(before)
+
+
+@contextmanager
+def _partial_folder(path: Path) -> Iterator[Path]:
+    """Make the empty temporary folder that becomes ``path``, under a lock that ends with the process."""
+    partial = path.with_name(path.name + PARTIAL)
+    if partial.is_symlink() or (partial.exists() and not partial.is_dir()):
+        remove(partial)  # it is no folder of ours
+    partial.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(partial, os.O_RDONLY)
+    try:
+        if _is_written_elsewhere(partial, descriptor):
+            raise StoreError(f"another process is writing to {path}; wait for it, or choose another folder")
+        put_back(path)
+        # The folder is emptied, not removed: a process that has made it may not have locked it yet.
+        for leftover in partial.iterdir():
+            remove(leftover)
+        yield partial
+    finally:
+        os.close(descriptor)
+
+
+def _is_written_elsewhere(partial: Path, descriptor: int) -> bool:
+    """Lock the folder ``partial``, open as ``descriptor``; return whether another process has it or has had it."""
+    try:
+        if not _lock(partial, descriptor, fcntl.LOCK_EX):
+            return True
+    except StoreError:
+        return False  # the file system has no locks, so nobody can be kept out
+    # Before the lock was free, its owner may have given the folder its final name.
+    return not (partial.exists() and os.path.samestat(os.fstat(descriptor), partial.stat()))
 
 
 def put_back(path: Path) -> None:

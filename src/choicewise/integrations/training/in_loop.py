@@ -36,9 +36,11 @@ from choicewise.protocols.between import under_metrics
 from choicewise.protocols.metrics import METRIC_NAMES
 from choicewise.protocols.metrics import METRICS as KNOWN
 from choicewise.protocols.protocol import Protocol
+from choicewise.records import BLOCK_FOLDER, ITEM_FILE, MANIFEST, SUMMARY
 from choicewise.results.evidence import RunEvidence
-from choicewise.results.run import Run
-from choicewise.util.files import remove
+from choicewise.results.run import Run, open_run
+from choicewise.store.folder import read_manifest
+from choicewise.util.files import PARTIAL, copy_of, disk_errors, put_back, remove, replace_folder
 from choicewise.util.jsonio import json_text
 from choicewise.util.text import counted, listed
 
@@ -50,6 +52,9 @@ BATCH_TOKENS: Final = {"cpu": 4096, "cuda": 16384}
 
 COARSE, FINE, SHORT = 128, 32, 512
 """Rows are padded to multiples of the first; of the second where none has more tokens than the third."""
+
+RUN_FILES: Final = {MANIFEST, copy_of(Path(MANIFEST)).name, ITEM_FILE, SUMMARY, BLOCK_FOLDER}
+"""Names in the folder of a run."""
 
 Forward = Callable[[Tensor, Tensor, Tensor], Tensor]
 """From ids, positions (int64) and what is no padding (bool), all [rows, tokens]: logits [rows, tokens, vocabulary]."""
@@ -70,8 +75,9 @@ class InLoop:
     bundle's, once.  ``forward``: for a model that does not take ids [rows, tokens] and give logits.  ``window``: the
     most input tokens, where no ``model.config`` says it.  ``group``: the ranks among which rows are divided; None for
     all of the job, False where each takes all rows, as tensor parallelism alone needs.  ``batch_tokens``: of a forward
-    pass on a rank.  ``overwrite``: whether the run of a step that is there already is deleted, as a training that goes
-    on from a checkpoint comes to the same steps again.
+    pass on a rank.  ``overwrite``: whether a new run of a step replaces the one that is there, as a training that goes
+    on from a checkpoint comes to the same steps again.  A folder with anything but a run of that model and step, such
+    as a checkpoint, is never replaced.
 
     Raises StoreError for what is no bundle, ModelError for another tokenizer, UsageError for an unknown metric.
     """
@@ -144,13 +150,14 @@ class InLoop:
                 ' that are data-parallel, as mesh["dp"].get_group(), or False where none are'
             )
         folder, (vocabulary, window) = self.folder(step), self._fit(model)
-        ranks.first(lambda: self._refuse_twice(folder))
+        name = f"{self.name}@step{step}"
+        ranks.first(lambda: self._refuse_loss(folder, name))
         logprobs, likelier = self._ask(model, ranks, vocabulary, window)
         self._refuse_numbers(logprobs, step)
         dtypes = sorted({str(each.dtype).removeprefix("torch.") for each in model.parameters()})
         facts = {"step": str(step), "dtype": ", ".join(dtypes), "processes": str(ranks.world)}
         engine = f"torch {torch.__version__}"
-        answers = Answered(f"{self.name}@step{step}", logprobs, likelier, engine=engine, settings=facts)
+        answers = Answered(name, logprobs, likelier, engine=engine, settings=facts)
         values = ranks.first(lambda: self._write(answers, folder))
         self._next = step + 1
         return {name: float("nan") if value is None else value for name, value in values.items()}
@@ -198,12 +205,28 @@ class InLoop:
             )
         return vocabulary, window
 
-    def _refuse_twice(self, folder: Path) -> None:
-        if not self._overwrite and folder.exists():
+    def _refuse_loss(self, folder: Path, name: str) -> None:
+        """Raise StoreError if ``folder`` holds what a new run of the model called ``name`` must not replace."""
+        if not folder.exists():
+            return
+        if not self._overwrite:
             raise StoreError(
                 f"{folder} is there already; choose another folder, delete it, or let InLoop overwrite steps, where a"
                 " training goes on from a checkpoint"
             )
+        if not folder.is_dir():
+            raise StoreError(f"{folder} is a file, not the run of a step; choose another folder for InLoop")
+        foreign = [path.name for path in folder.iterdir() if path.name not in RUN_FILES and path.suffix != PARTIAL]
+        if foreign:
+            raise StoreError(
+                f"{folder} holds {listed(sorted(foreign))}, which a run does not have; InLoop does not delete it."
+                " Choose another folder for InLoop"
+            )
+        if not any(folder.iterdir()):
+            return
+        model = read_manifest(folder).model.name
+        if model != name:
+            raise StoreError(f"{folder} is a run of {model}, not of {name}; choose another folder for InLoop")
 
     def _refuse_numbers(self, logprobs: npt.NDArray[np.float32], step: int) -> None:
         wrong = np.flatnonzero(~np.isfinite(logprobs))
@@ -217,9 +240,17 @@ class InLoop:
             )
 
     def _write(self, answers: Answered, folder: Path) -> dict[str, float | None]:
-        if self._overwrite and folder.exists():
-            remove(folder)
-        run = write_run(self.bundle, answers, folder)
+        self._refuse_loss(folder, answers.model)  # a checkpoint may have been written there meanwhile
+        partial = folder.with_name(folder.name + PARTIAL)
+        with disk_errors(folder):
+            put_back(folder)
+            remove(partial)
+            try:
+                write_run(self.bundle, answers, partial)
+                replace_folder(partial, folder)
+            finally:
+                remove(partial)
+        run = open_run(folder)
         distinct = dict(zip(reversed(self._scalars.values()), reversed(self._scalars), strict=True))
         part = run.under({name: protocol for protocol, name in distinct.items()})
         values = {row.protocol: row.value for row in part.rows() if row.subject == "all"}

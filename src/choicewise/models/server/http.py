@@ -47,6 +47,7 @@ _QUOTAS: Final = {"insufficient_quota", "quota_exceeded", "billing_hard_limit_re
 
 _REFUSED: Final = {400, 406, 409, 411, 412, 413, 414, 415, 416, 417, 422, 431, 451, 501}  # about the request alone
 _BUSY: Final = {408, 425, 429, 503, 529}  # statuses of a server that is to be waited for
+_QUIET: Final = 10.0  # seconds in which nothing is heard, after which that is said
 _SHORT: Final = 5.0  # seconds without an answer of which nothing is said
 _EVERY: Final = 30.0  # seconds between two lines, at least
 _FIRST: Final = 2  # requests at once to begin with
@@ -288,11 +289,12 @@ class Client:
         begun = time.monotonic()
         headers = {} if content is None else {"Content-Type": "application/json"}
         fault: Exception
+        reminder = asyncio.create_task(self._remind(begun))
         try:
             async with self._http.stream(method, self.address.at(path), content=content, headers=headers) as response:
                 if response.status_code == 200:
                     answer = await self._answer(response, begun, reader)
-                    self._waits.answered()
+                    self._waits.answered(time.monotonic() - begun)
                     return answer
                 fault = await self._refusal(response, begun)
         except httpx2.HTTPError as error:
@@ -301,9 +303,17 @@ class Client:
             fault = failed(f"the request can't be sent ({type(error).__name__})")
         except (Passing, Unanswerable, ServerFailed) as error:
             fault = error
+        finally:
+            reminder.cancel()
         if isinstance(fault, Passing):
             fault.begun = begun
         raise fault.with_traceback(None)
+
+    async def _remind(self, begun: float) -> None:
+        """Say now and then that a request that ``begun`` then (monotonic) has no answer yet, until cancelled."""
+        while True:
+            await asyncio.sleep(_QUIET)
+            self._waits.still(begun)
 
     async def _answer(self, response: httpx2.Response, begun: float, reader: Reader | None) -> JSON:
         """The answer of status 200 to a request that ``begun`` then (monotonic); raises its fault where it is none."""
@@ -396,7 +406,7 @@ async def healed(request: Callable[[], Awaitable[_T]], patience: float, on_fault
 
 
 class Waits:
-    """Hears of answers and of faults that may heal, ``say`` gets a line of these now and then.
+    """Hears of answers, of faults that may heal and of silence; ``say`` gets a line of the latter two now and then.
 
     Nothing is said while other requests are answered.  ``clock``: seconds that only grow.
     """
@@ -405,10 +415,24 @@ class Waits:
         self._say, self._clock = say, clock
         self._since: float | None = None
         self._said = float("-inf")
+        self._last_answer = float("-inf")
+        self._slowest = 0.0
 
-    def answered(self) -> None:
-        """The server answered."""
+    def answered(self, took: float = 0.0) -> None:
+        """The server answered a request after ``took`` seconds."""
         self._since = None
+        self._last_answer = self._clock()
+        self._slowest = max(self._slowest, took)
+
+    def still(self, begun: float) -> None:
+        """A request that ``begun`` then, by the clock, has no answer yet."""
+        now = self._clock()
+        silence = now - max(begun, self._last_answer)
+        # A server that has taken minutes before may take them again.
+        if silence < max(_QUIET, 2 * self._slowest) or now - self._said < _EVERY:
+            return
+        self._said = now
+        self._say(f"waiting for the server: nothing heard for {duration(silence)}; Ctrl-C keeps what was observed")
 
     def hear(self, fault: Passing) -> None:
         """A request is about to be repeated after ``fault``."""

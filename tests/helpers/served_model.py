@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -88,10 +88,13 @@ def text_of(tokens: Sequence[int]) -> str:
 
 
 class ServedModel:
-    """The model ``name`` with the numbers of ``seed``; ``noise``: how far numbers differ from request to request."""
+    """The model ``name`` with the numbers of ``seed``; ``noise``: how far numbers differ from request to request.
+
+    ``script``: what it writes after a prompt, where that is not what its numbers make likely."""
 
     def __init__(self, name: str, ability: Ability, seed: int = 0, noise: float = 0.0) -> None:
         self.name, self.ability, self.seed, self.noise = name, ability, seed, noise
+        self.script: Callable[[str], str] | None = None
         self._random = random.Random(0)
 
     def answer(self, method: str, path: str, body: JSON) -> JSON:
@@ -221,6 +224,9 @@ class ServedModel:
         seed = body.get("seed")
         chance = self._random if seed is None else random.Random(f"{seed}|{number}|{tokens}")
         stops = [stop.encode() for stop in _several(body.get("stop"))]
+        if self.script is not None:
+            written = list(self.script(text_of(tokens)).encode())
+            return written[:limit], "stop" if len(written) <= limit else "length"
         generated = list[int]()
         while len(generated) < limit:
             row = log_probabilities(tokens + generated, self.seed)

@@ -43,6 +43,7 @@ from tests.helpers.models_at_servers import model_at
 from tests.helpers.replicas import ReplicasHere
 from tests.helpers.served_model import CHAT_ONLY, TOP_ONLY, VLLM, ServedModel
 from tests.helpers.server_faults import other_model
+from tests.helpers.thinking import quiz, reads
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
@@ -124,6 +125,32 @@ def test_a_chat_endpoint_is_asked_and_its_messages_are_shown(tmp_path: Path) -> 
     messages = [[[each["role"], each["content"]] for each in one] for one in sent]
     assert len(shown) == 7
     assert all(json.loads(line["context"]) in messages for line in shown)
+
+
+THOUGHTS = ("Say A? Answer: A. ", "No. ", "", "Answer: C? " * 20)
+"""What is thought about each of four questions; the last thought is long."""
+
+
+def write_on_from_a_thought(prompt: str) -> str:
+    """Write as a model whose template has opened the thought: it begins in there, closes it and answers B."""
+    number = int(re.findall(r"Question number (\d)", prompt)[-1]) if "Question number" in prompt else 0
+    return f"{THOUGHTS[number]}</think>Answer: B."
+
+
+@pytest.mark.parametrize(("limit", "counts"), [(21, (2, 0, 2)), (60, (3, 0, 1)), (300, (4, 0, 0))])
+def test_no_answer_is_read_in_a_thought_that_a_template_opened_unseen(
+    limit: int, counts: tuple[int, int, int], tmp_path: Path
+) -> None:
+    """A larger limit never leaves the bounds of a smaller one."""
+    with serving(CHAT_ONLY) as running:
+        running.model.script = write_on_from_a_thought
+        protocol = reads(limit, "simple-evals@f517a91", cut="missing")
+        asked = evaluate(model=running.address, data=quiz([1, 1, 1, 1]), protocols={"p": protocol}, out=tmp_path / "run")
+    (row,) = asked.rows()
+    assert row.answers is not None
+    assert (row.answers.answered, row.answers.unread, row.answers.cut) == counts
+    assert row.n == row.answers.answered
+    assert (row.value, row.low, row.high) == (1.0, row.answers.answered / 4, 1.0)
 
 
 @pytest.mark.costly("a server that is probed twice")

@@ -43,7 +43,11 @@ WHOLE: Final = ("letter-match", "option-match")
 """Decisions that take the text as it is, with the limit as a part of the recipe: it may end where it likes."""
 
 SETTLED: Final = frozenset({"simple-evals@f517a91", "harness-letter@4e7e0d4", "harness-answer-is@4e7e0d4"})
-"""Rules that take the first match of one pattern: once they read an answer, no further text changes it."""
+"""Rules that take the first match of one pattern: once they read an answer, more of the answer does not change it.
+
+What they read in a thought is no answer.  So it is settled only if the text is known to begin outside a thought: the
+template of a chat server may open one in the prompt, and nobody sees that before the text closes it.
+"""
 
 
 class Written(NamedTuple):
@@ -65,6 +69,11 @@ class Written(NamedTuple):
         spelled = text if raw is None else raw
         own = answer(spelled, opened or "")
         return cls(text, text if own == spelled else own, **how)  # type: ignore[arg-type]
+
+    @property
+    def closes_thought(self) -> bool:
+        """Whether a thought in the text ends before the answer."""
+        return self.answer is not None and bool(split(self.text.encode(errors="replace")).thoughts)
 
     def read(self, cut: str) -> str | None:
         """What a rule reads, by the axis ``cut``: the answer, else all there is, or nothing."""
@@ -125,10 +134,13 @@ def judged(
     ``written``: the text of each item, :data:`~choicewise.questions.FILTERED` for one that was withheld, None for none;
     ``read``: whether the rule finds an answer in what it reads.
     """
-    whole, settled = protocol.decision in WHOLE, protocol.decision in SETTLED
-    statuses = np.array(
-        [_status(each, bool(own), whole, settled) for each, own in zip(written, read, strict=True)], dtype=np.int8
+    rule = _Rule(
+        whole=protocol.decision in WHOLE,
+        settled=protocol.decision in SETTLED,
+        prompt_known=protocol.chat == "none" and protocol.requests is None,
     )
+    statuses = np.array([_status(text, bool(is_read), rule) for text, is_read in zip(written, read, strict=True)])
+    statuses = statuses.astype(np.int8)
     if protocol.cut == "read":
         return decisions, statuses
     lost = np.isin(statuses % UNSAID, [CUT_THINKING, CUT_ANSWER, EMPTY])
@@ -148,21 +160,37 @@ def is_cut(statuses: Statuses) -> Mask:
     return np.isin(statuses % UNSAID, [CUT_THINKING, CUT_ANSWER])
 
 
-def _status(written: Written | str | None, read: bool, whole: bool, settled: bool) -> int:
+class _Rule(NamedTuple):
+    """What counts of a protocol: whether its decision is in :data:`WHOLE`, whether in :data:`SETTLED`.
+
+    ``prompt_known``: whether the model got the prompt as it was rendered here, so that no thought was opened unseen.
+    """
+
+    whole: bool
+    settled: bool
+    prompt_known: bool
+
+
+def _status(written: Written | str | None, is_read: bool, rule: _Rule) -> int:
     if not isinstance(written, Written):
         return WITHHELD if written == FILTERED else NEVER
-    return _status_of_text(written, read, whole, settled) + (UNSAID if written.finish is None else 0)
+    status = _status_of_text(written, is_read, rule)
+    return status + UNSAID if written.finish is None else status
 
 
-def _status_of_text(written: Written, read: bool, whole: bool, settled: bool) -> int:
-    cut = written.finish == LENGTH
+def _status_of_text(written: Written, is_read: bool, rule: _Rule) -> int:
     if written.answer is None:
         return EMPTY if written.finish == EOS else CUT_THINKING
-    if not written.answer.strip() and not read:
-        if not cut or whole:
+    is_empty = not written.answer.strip() and not is_read
+    is_cut = written.finish == LENGTH and not rule.whole
+    if not is_cut:
+        if is_empty:
             return EMPTY
-        behind = bool(split(written.text.encode(errors="replace")).thoughts)
-        return CUT_ANSWER if behind or (written.named and not written.thought) else CUT_THINKING
-    if cut and not whole and not (settled and read):
-        return CUT_ANSWER
-    return ANSWERED if read else UNREAD
+        return ANSWERED if is_read else UNREAD
+    if is_empty:
+        in_answer = written.closes_thought or (written.named and not written.thought)
+        return CUT_ANSWER if in_answer else CUT_THINKING
+    begins_outside = rule.prompt_known or written.named or written.thought or written.closes_thought
+    if is_read and rule.settled and begins_outside:
+        return ANSWERED
+    return CUT_ANSWER

@@ -139,9 +139,32 @@ def test_what_a_settled_rule_reads_no_further_text_changes(rule: str, text: str,
 
 def test_settled_answers_are_read_where_they_were_cut_and_whole_texts_may_end_where_they_like() -> None:
     assert set(EXTRACTIONS) >= SETTLED
-    text = [written("Answer: B and so", LENGTH)]
+    text = [written("Answer: B and so", LENGTH, named=True)]
     for rule, status in (("simple-evals@f517a91", "answered"), (RULE, "cut_answer"), ("letter-match", "answered")):
         _, statuses = judged(reads(4, rule), text, np.array([True]), decisions(1.0))
         assert STATUSES[statuses[0]] == status
         _, statuses = judged(reads(4, rule), [written("<think>B", LENGTH)], np.array([True]), decisions(1.0))
         assert STATUSES[statuses[0]] == "cut_thinking"
+
+
+UNTOLD = "Say A? Answer: A is what I would"
+"""What a chat server gives of a thought that its template opened, before the text closes it."""
+
+
+@pytest.mark.parametrize("rule", sorted(SETTLED))
+@pytest.mark.parametrize(
+    ("text", "axes", "status"),
+    [
+        (written(UNTOLD, LENGTH), {}, "cut_answer"),
+        (written(f"{UNTOLD}</think>ANSWER: B is", LENGTH), {}, "answered"),
+        (written(f"<think>{UNTOLD}</think>ANSWER: B is", LENGTH), {}, "answered"),
+        (written("ANSWER: B is", LENGTH, thought=True), {}, "answered"),
+        (written("ANSWER: B is", LENGTH, named=True), {}, "answered"),
+        (written("ANSWER: B is", LENGTH), {"chat": "none"}, "answered"),
+    ],
+)
+def test_an_answer_is_settled_only_behind_a_beginning_outside_a_thought(
+    rule: str, text: Written, axes: dict[str, str], status: str
+) -> None:
+    _, statuses = judged(reads(4, rule, **axes), [text], np.array([True]), decisions(1.0))
+    assert STATUSES[statuses[0]] == status

@@ -195,9 +195,15 @@ class Generation:
                 return count + self.keep_stop
         return len(tokens)
 
-    def cuttable(self, tokens: Sequence[int], token_bytes: Sequence[bytes], closing: bytes) -> Cuttable | None:
-        """Where the first thought stands in the generated ``tokens``; None where none is whole."""
-        return cuttable([self.spelled(token, token_bytes) for token in tokens], self.opened or "", closing)
+    def cuttable(
+        self, tokens: Sequence[int], token_bytes: Sequence[bytes], closing: bytes, *, forced: bool
+    ) -> Cuttable | None:
+        """Where the first thought stands in the generated ``tokens``; None where none is whole.
+
+        ``forced``: whether it was closed at its limit.
+        """
+        pieces = [self.spelled(token, token_bytes) for token in tokens]
+        return cuttable(pieces, self.opened or "", closing, forced=forced)
 
     def stopped(self, tokens: Sequence[int], token_bytes: Sequence[bytes]) -> bool:
         """Whether the bytes of ``tokens`` contain a stop."""

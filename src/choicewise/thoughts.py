@@ -100,11 +100,12 @@ class Cuttable(NamedTuple):
     broken: frozenset[int]
 
 
-def cuttable(pieces: Sequence[bytes], opened: str, closing: bytes) -> Cuttable | None:
+def cuttable(pieces: Sequence[bytes], opened: str, closing: bytes, *, forced: bool = False) -> Cuttable | None:
     """Where the first thought stands in a text of ``pieces``, the bytes of each token; None where none is whole.
 
     Nor where nothing stands in it.  ``closing``: what is written to end one.  The line break before the closing tag
-    belongs to the closing where it is a token of its own.
+    belongs to the closing where it is a token of its own.  ``forced``: whether that was written at the thought's limit,
+    so that a line break before it is the thought's; a model that ends its thought chose all of its line breaks itself.
     """
     text, edges = b"".join(pieces), [0, *accumulate(map(len, pieces))]
     parts = split(text, opened)
@@ -121,7 +122,8 @@ def cuttable(pieces: Sequence[bytes], opened: str, closing: bytes) -> Cuttable |
     shorter = edges[end] - len(lead)
     own = bool(lead) and text.endswith(lead, edges[start], edges[end]) and shorter in edges[start:end]
     end = edges.index(shorter, start) if own else end
-    places = range(start + 1, end + (not own)) if lead else ()
+    last_place = end - 1 if own and not forced else end
+    places = range(start + 1, last_place + 1) if lead else ()
     broken = [place for place in places if text.endswith(lead, edges[start], edges[place])]
     return Cuttable(start, end, frozenset(broken))
 

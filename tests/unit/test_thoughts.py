@@ -161,6 +161,12 @@ def test_where_a_thought_can_be_cut(pieces: str, opened: str, expected: tuple[in
     assert found == (None if expected is None else Cuttable(*expected[:2], frozenset(expected[2])))
 
 
+def test_a_line_break_at_the_limit_of_a_thought_is_not_written_twice() -> None:
+    pieces = [piece.encode() for piece in "a|\n|\n|</think>|\n\n|B".split("|")]
+    assert cuttable(pieces, "<think>", b"\n</think>\n\n", forced=True) == Cuttable(0, 2, frozenset({2}))
+    assert cuttable(pieces, "<think>", b"\n</think>\n\n", forced=False) == Cuttable(0, 2, frozenset())
+
+
 @given(thought=PLAIN, said=PLAIN, opened=st.booleans(), sizes=st.lists(st.integers(1, 5), min_size=90, max_size=90))
 def test_a_thought_that_is_cut_holds_no_tag_and_nothing_else(
     thought: str, said: str, opened: bool, sizes: list[int]

@@ -85,7 +85,9 @@ def _concluded(question: Conclusion, chain: ObservationRow, tokenizer: Tokenizer
     tokens = np.asarray(chain.tokens, dtype=np.int32)
     if question.cut is None:
         return IN_A_THOUGHT if parts.open else (question.after(tokens), None)
-    thought = question.generation.cuttable(tokens.tolist(), tokenizer.token_bytes, question.cut.closing)
+    thought = question.generation.cuttable(
+        tokens.tolist(), tokenizer.token_bytes, question.cut.closing, forced=bool(chain.forced)
+    )
     if thought is None:
         return NO_THOUGHT if not parts.open else CUT_THOUGHT if chain.finish == LENGTH else ENDLESS
     count = question.cut.kept(thought.end - thought.start)

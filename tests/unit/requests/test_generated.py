@@ -98,6 +98,18 @@ def test_a_thought_at_its_limit_is_closed_and_cut_after_shares_of_it(tmp_path: P
     assert {text[-len(CLOSING) :] for text in contexts(model)} == {CLOSING}
 
 
+@pytest.mark.parametrize("opened", [True, False])
+def test_a_thought_closed_at_its_limit_after_a_line_break_is_closed_there_as_at_the_places_before(
+    opened: bool, tmp_path: Path
+) -> None:
+    line = "mmmm\n"
+    model = Wavering({"Question number 0?": ("" if opened else "<think>") + line * 60}, opened=opened)
+    limit = 20 if opened else 21  # the tag is a token of the thought, and of no share of it
+    run(tmp_path, {"p": along(5, thought_tokens=limit)}, model)
+    begin = TAG if opened else "<think>"
+    assert contexts(model) == [TAG + CLOSING, *(begin + line * count + CLOSING[1:] for count in (1, 2, 3, 4))]
+
+
 @pytest.mark.parametrize(
     ("axes", "reason"),
     [

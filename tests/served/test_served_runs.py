@@ -145,7 +145,9 @@ def test_no_answer_is_read_in_a_thought_that_a_template_opened_unseen(
     with serving(CHAT_ONLY) as running:
         running.model.script = write_on_from_a_thought
         protocol = reads(limit, "simple-evals@f517a91", cut="missing")
-        asked = evaluate(model=running.address, data=quiz([1, 1, 1, 1]), protocols={"p": protocol}, out=tmp_path / "run")
+        asked = evaluate(
+            model=running.address, data=quiz([1, 1, 1, 1]), protocols={"p": protocol}, out=tmp_path / "run"
+        )
     (row,) = asked.rows()
     assert row.answers is not None
     assert (row.answers.answered, row.answers.unread, row.answers.cut) == counts

@@ -162,7 +162,7 @@ def test_where_a_thought_can_be_cut(pieces: str, opened: str, expected: tuple[in
 
 
 def test_a_line_break_at_the_limit_of_a_thought_is_not_written_twice() -> None:
-    pieces = [piece.encode() for piece in "a|\n|\n|</think>|\n\n|B".split("|")]
+    pieces = [piece.encode() for piece in ["a", "\n", "\n", "</think>", "\n\n", "B"]]
     assert cuttable(pieces, "<think>", b"\n</think>\n\n", forced=True) == Cuttable(0, 2, frozenset({2}))
     assert cuttable(pieces, "<think>", b"\n</think>\n\n", forced=False) == Cuttable(0, 2, frozenset())
 

@@ -125,6 +125,7 @@ def copy_of(tmp_path: Path, **files: object) -> Path:
         ({"tokenizer_config": {"bos_token": "<s>", "eos_token": {"content": "</s>"}}}, (1, 2)),
         ({"special_tokens_map": {"eos_token": "</s>"}, "config": {"bos_token_id": 1}}, (None, 2)),
         ({"config": {"bos_token_id": 1, "eos_token_id": [2, 0]}}, (1, 2)),
+        ({"config": {"bos_token_id": 300, "eos_token_id": 301}}, (None, None)),  # words
     ],
 )
 def test_hf_tokenizer_finds_bos_and_eos(shared_data: Path, tmp_path: Path, files: dict, expected: tuple) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib.util import find_spec
@@ -31,6 +32,7 @@ from choicewise.tokens.encode import PartwiseTokenizer, find_split_rule
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer, numbered_words, token_bytes
 
 _MASKS = ("[MASK]", "<mask>")  # in published masked models whose files do not name it
+_MARKER = re.compile(r"<\W*\w+\W*>|\[\w+\]|[\x00-\x08]")  # "<s>", "<|endoftext|>", "[CLS]", NUL; not always special
 _VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt")  # of these transformers makes a tokenizer, too
 _SHOWN = 6  # tokens that an error shows, from the first one that differs
 
@@ -83,8 +85,8 @@ class HfTokenizer:
     (``LlamaTokenizer``, ``Qwen2Tokenizer``) from the vocabulary alone and then splits ``" A"`` otherwise than the
     published file does.  For every class that takes the file as it is, :meth:`encode` equals the tokenizer's own call;
     as there, ``add_bos_token`` in ``tokenizer_config.json`` does not change what the file adds by default.  The names
-    of BOS and EOS come from ``tokenizer_config.json`` or ``special_tokens_map.json``; only where neither names one,
-    their ids come from ``config.json``.
+    of BOS and EOS come from ``tokenizer_config.json`` or ``special_tokens_map.json``.  Where neither names one, their
+    ids come from ``config.json``, unless the tokens there are words.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -107,7 +109,8 @@ class HfTokenizer:
         self.bos_id, self.eos_id = (_id(names.get(f"{role}_token"), self._backend) for role in ("bos", "eos"))
         if self.bos_id is None and self.eos_id is None:
             config = read_object(folder / "config.json")
-            self.bos_id, self.eos_id = (_first(config.get(f"{role}_token_id")) for role in ("bos", "eos"))
+            self.bos_id = self._marker(config.get("bos_token_id"))
+            self.eos_id = self._marker(config.get("eos_token_id"))
         model = content["model"]
         unknown = model.get("unk_id")
         self.unknown_id = unknown if isinstance(unknown, int) else _id(model.get("unk_token"), self._backend)
@@ -153,6 +156,19 @@ class HfTokenizer:
         """
         known = len(self.token_bytes)
         return b"".join(self.token_bytes[token] for token in ids if token < known).decode(errors="replace")
+
+    def _marker(self, ids: Any) -> int | None:
+        """Return the token that a configuration names as BOS or EOS; None if it names none, or one that is a word.
+
+        Configurations of transformers have ids by default, whatever the vocabulary has there.
+        """
+        token = _first(ids)
+        if token is None or token in self.special or token >= len(self.token_bytes):
+            return token
+        spelled = self.token_bytes[token].decode(errors="replace")
+        if spelled and _MARKER.fullmatch(spelled) is None:
+            return None
+        return token
 
 
 def tokenizer_files(folder: Path) -> list[Path]:

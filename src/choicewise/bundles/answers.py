@@ -214,6 +214,10 @@ class _Filling:
             raise StoreError(f"{path} asks what the rows of the bundle do not; make the bundle again")
         place = questions.to_numpy(zero_copy_only=False).astype(np.int64)
         starts, counts = self._starts[place], self._starts[place + 1] - self._starts[place]
+        for name in ("tokens", "sizes"):
+            lengths = pc.fill_null(pc.list_value_length(table[name]), -1).to_numpy()
+            if not np.array_equal(lengths, counts):
+                raise StoreError(f"{path} has other {name} than the rows of the bundle; make the bundle again")
         totals = np.full(len(place), np.nan) if answers.totals is None else answers.totals[place]
         summed = ~np.isnan(totals)
         kept = np.where(summed, 0, counts)

@@ -31,6 +31,7 @@ from choicewise.store.tables import damage, read_items
 from choicewise.util.files import TABLE, open_file, read_text, write_text
 from choicewise.util.jsonio import exact_json
 from choicewise.util.tables import open_parquet, unpacked
+from choicewise.util.text import counted
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -280,9 +281,72 @@ def open_bundle(path: str | Path) -> Bundle:
         if reason := damage(path / name, record.files.get(name)):
             raise _damaged(f"{path / name} {reason}")
     bundle = Bundle(path, record)
+    _check_rows(path / ROWS, bundle.rows, record)
     if rows_digest(bundle.rows) != record.digest:
         raise _damaged(f"the rows of {path} are not those of its digest")
     return bundle
+
+
+def _check_rows(path: Path, rows: pa.Table, record: BundleRecord) -> None:
+    """Raise StoreError for the first row that can't be asked, and if the ``record`` counts the rows otherwise.
+
+    Whoever reads a bundle relies on this: spans lie within their row and do not overlap, so that no more tokens are
+    scored than there are.
+    """
+    for name in ("key", "input_ids", "spans", "label_ids"):
+        _refuse_rows(path, rows[name].is_null().to_numpy(), f"{name} is null")
+    if pc.count_distinct(rows["key"]).as_py() != len(rows):
+        raise _damaged(f"{path} has several rows with one key")
+
+    lengths, tokens = _flat(rows["input_ids"])
+    _refuse_elements(path, lengths, pc.fill_null(pc.less(tokens, 0), True), "a token is null or negative")
+    label_counts, labels = _flat(rows["label_ids"])
+    _refuse_elements(path, label_counts, pc.fill_null(pc.less(labels, 0), True), "a label is null or negative")
+    label_at = pc.fill_null(rows["label_at"], -1).to_numpy()
+    _refuse_rows(path, (label_counts > 0) & (label_at != lengths), "label_at is not the place after the last token")
+
+    span_counts, spans = _flat(rows["spans"])
+    starts = pc.struct_field(spans, "start")
+    stops = pc.struct_field(spans, "stop")
+    lacks_end = pc.or_(pc.is_null(starts), pc.is_null(stops))
+    _refuse_elements(path, span_counts, lacks_end, "a span is null")
+    row_of_span = np.repeat(np.arange(len(rows)), span_counts)
+    start = starts.to_numpy()
+    stop = stops.to_numpy()
+    outside = (start < 0) | (stop <= start) | (stop > lengths[row_of_span])
+    _refuse_elements(path, span_counts, outside, "a span is not within its tokens")
+    overlaps = np.zeros(len(start), np.bool_)
+    overlaps[1:] = (row_of_span[1:] == row_of_span[:-1]) & (start[1:] < stop[:-1])
+    _refuse_elements(path, span_counts, overlaps, "a span overlaps the one before it")
+    _refuse_rows(path, span_counts + label_counts == 0, "no token is to be scored")
+
+    scored = int((stop.astype(np.int64) - start).sum() + label_counts.sum())
+    counts = {"rows": len(rows), "tokens": int(lengths.sum()), "scored": scored}
+    counts["longest"] = int(lengths.max(initial=0))
+    for name, count in counts.items():
+        if getattr(record, name) != count:
+            raise _damaged(f"{path.with_name(BUNDLE)} says {name} {getattr(record, name):,}, and {path} has {count:,}")
+    if not 0 < record.tokenizer.vocabulary <= _LARGEST_VOCABULARY:
+        raise _damaged(f"{path.with_name(BUNDLE)} says that its tokenizer has {record.tokenizer.vocabulary:,} tokens")
+
+
+_LARGEST_VOCABULARY: Final = 100_000_000
+
+
+def _refuse_elements(path: Path, counts: npt.NDArray[np.int64], is_wrong: Any, problem: str) -> None:
+    """Raise StoreError if an element of the lists, of which each row has ``counts``, is wrong."""
+    wrong = np.zeros(len(counts), np.bool_)
+    wrong[np.repeat(np.arange(len(counts)), counts)[np.asarray(is_wrong)]] = True
+    _refuse_rows(path, wrong, problem)
+
+
+def _refuse_rows(path: Path, is_wrong: npt.NDArray[np.bool_], problem: str) -> None:
+    """Raise StoreError that names the first wrong row and counts the others."""
+    wrong = np.flatnonzero(is_wrong)
+    if not len(wrong):
+        return
+    others = f" (and in {counted(len(wrong) - 1, 'other row')})" if len(wrong) > 1 else ""
+    raise _damaged(f"{path}, row {wrong[0]} (counted from 0): {problem}{others}")
 
 
 def is_bundle(path: Path) -> bool:

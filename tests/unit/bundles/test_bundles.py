@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from shutil import copytree
@@ -19,13 +20,15 @@ from hypothesis import strategies as st
 
 from choicewise import Run, evaluate
 from choicewise.bundles.answers import Answered, import_answers, read_answers, write_run
-from choicewise.bundles.bundle import ROWS, Bundle, open_bundle, rows_digest
+from choicewise.bundles.bundle import ROWS, SCHEMA, Bundle, TokenizerRecord, open_bundle, rows_digest
 from choicewise.bundles.write import write_bundle
 from choicewise.errors import DataError, ModelError, StoreError
 from choicewise.models.fake import HashModel
 from choicewise.models.local.tokenizer import named_tokenizer
 from choicewise.questions import Span
+from choicewise.records import OBSERVATIONS, FileRecord
 from choicewise.store.folder import BUNDLE
+from choicewise.store.tables import file_record, read_table
 from tests.helpers.study import Study
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze", "mmlu/harness-v0"]
@@ -348,6 +351,75 @@ def test_a_bundle_that_was_changed_is_refused(bundle: Bundle, tmp_path: Path) ->
         (copy / BUNDLE).write_text(json.dumps(record | changes))
         with pytest.raises(StoreError, match=said):
             open_bundle(copy)
+
+
+def _span(start: int | None, stop: int | None) -> list[dict[str, int | None]]:
+    return [{"start": start, "stop": stop}]
+
+
+STRANGE: dict[str, tuple[dict[str, Any], str]] = {
+    "a span beyond its row": ({"spans": _span(0, 2**31 - 1)}, "row 1 .*: a span is not within its tokens"),
+    "a span before its row": ({"spans": _span(-5, 1)}, "row 1 .*: a span is not within its tokens"),
+    "an empty span": ({"spans": _span(1, 1)}, "row 1 .*: a span is not within its tokens"),
+    "a span that repeats": ({"spans": _span(0, 2) * 9}, "row 1 .*: a span overlaps the one before it"),
+    "a span without an end": ({"spans": _span(1, None)}, "row 1 .*: a span is null"),
+    "no span where one belongs": ({"spans": [None]}, "row 1 .*: a span is null"),
+    "no spans": ({"spans": None}, "row 1 .*: spans is null"),
+    "nothing asked": ({"spans": [], "label_ids": []}, "row 1 .*: no token is to be scored"),
+    "no key": ({"key": None}, "row 1 .*: key is null"),
+    "no tokens": ({"input_ids": None}, "row 1 .*: input_ids is null"),
+    "no token": ({"input_ids": [1, None, 2]}, "row 1 .*: a token is null or negative"),
+    "a negative token": ({"input_ids": [1, -7, 2]}, "row 1 .*: a token is null or negative"),
+    "no label": ({"label_ids": [None]}, "row 1 .*: a label is null or negative"),
+    "labels elsewhere": ({"label_ids": [5], "label_at": 1}, "row 1 .*: label_at is not the place after the last"),
+    "labels nowhere": ({"label_ids": [5], "label_at": None}, "row 1 .*: label_at is not the place after the last"),
+}
+
+
+def forge(bundle: Bundle, folder: Path, rows: list[dict[str, Any]], **said: Any) -> Path:
+    """A bundle with these rows, whose record lists the file as it is, as a stranger may write one."""
+    path = copytree(bundle.path, folder)
+    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path / ROWS)
+    record = json.loads((path / BUNDLE).read_text()) | said
+    record["files"][ROWS] = asdict(file_record(path / ROWS))
+    (path / BUNDLE).write_text(json.dumps(record))
+    return path
+
+
+@pytest.mark.parametrize("case", STRANGE)
+def test_rows_that_cannot_be_asked_are_refused_by_number(bundle: Bundle, tmp_path: Path, case: str) -> None:
+    changes, said = STRANGE[case]
+    rows = pq.read_table(bundle.path / ROWS).slice(0, 3).to_pylist()
+    rows[1] |= changes
+    with pytest.raises(StoreError, match=said):
+        open_bundle(forge(bundle, tmp_path / "forged", rows))
+
+
+def test_a_bundle_that_counts_its_rows_otherwise_is_refused(bundle: Bundle, tmp_path: Path) -> None:
+    rows = pq.read_table(bundle.path / ROWS).to_pylist()
+    with pytest.raises(StoreError, match="several rows with one key"):
+        open_bundle(forge(bundle, tmp_path / "twice", [*rows, rows[0]]))
+    with pytest.raises(StoreError, match="says longest 1, and"):
+        open_bundle(forge(bundle, tmp_path / "longest", rows, longest=1))
+    large = TokenizerRecord("x", "", 2**60, None, None)
+    with pytest.raises(StoreError, match="says that its tokenizer has 1,152,921,504,606,846,976 tokens"):
+        open_bundle(forge(bundle, tmp_path / "vocabulary", rows, tokenizer=asdict(large)))
+    with pytest.raises(StoreError, match="2 other rows"):
+        open_bundle(forge(bundle, tmp_path / "several", [{**row, "spans": None} for row in rows[:3]]))
+
+
+def test_observations_of_other_tokens_than_the_rows_are_refused(
+    bundle: Bundle, table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = read_answers(bundle, [write(bundle, tmp_path, table)])
+
+    def cut(path: Path, schema: pa.Schema, record: FileRecord | None) -> pa.Table:
+        read = read_table(path, schema, record)
+        return _set(read, "tokens", None) if schema == OBSERVATIONS else read
+
+    monkeypatch.setattr("choicewise.bundles.answers.read_table", cut)
+    with pytest.raises(StoreError, match="has other tokens than the rows of the bundle"):
+        write_run(bundle, answers, tmp_path / "run")
 
 
 @pytest.mark.costly("two bundles")

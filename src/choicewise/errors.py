@@ -75,6 +75,10 @@ class MissingData(DataError):
         return type(self)(f"{where}: {self.message}", self.problems, self.benchmarks)
 
 
+class UnknownShape(DataError):
+    """Columns that can't be read as they are; its ``problems`` are the lines of a mapping in TOML that may fit them."""
+
+
 class UnusableRow(DataError):
     """Why one row can't become an item; the reader adds the file and the row."""
 

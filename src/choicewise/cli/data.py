@@ -12,7 +12,7 @@ import typer
 
 from choicewise.cli import options
 from choicewise.cli.terminal import check_interrupt, print_json, print_parts, show, show_download, tell
-from choicewise.errors import ChoicewiseError, UsageError
+from choicewise.errors import ChoicewiseError, UnknownShape, UsageError
 from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def data(
     Of columns of no known shape the mapping that was guessed is printed, too; where no guess fits every row, a mapping
     to correct is printed instead, and the exit code is 2. No model is needed.
     """
-    from choicewise.data.guess import UnknownShape, mapping_lines
+    from choicewise.data.guess import mapping_lines
     from choicewise.data.survey import survey
     from choicewise.requests.blocks import askable
 

@@ -20,7 +20,7 @@ from threading import Lock, RLock
 from types import FrameType
 from typing import Any, NoReturn
 
-from choicewise.errors import ChoicewiseError, MissingData
+from choicewise.errors import ChoicewiseError, MissingData, UnknownShape
 from choicewise.running.progress import LIVE, ProgressReport
 from choicewise.util.text import command_line, json_safe, refuse_secret, safe, size
 
@@ -139,6 +139,8 @@ def fail(error: ChoicewiseError) -> NoReturn:
     if isinstance(error, MissingData):
         line = command_line("fetch", *error.benchmarks, "--to", "DIR")
         tell(f"  with network: `{line}`, then set CHOICEWISE_DATA=DIR, here or where DIR is copied to")
+    if isinstance(error, UnknownShape):
+        tell("  then add `--mapping mapping.toml` to the command")
     sys.exit(error.exit_code)
 
 

@@ -21,7 +21,6 @@ from pydantic import TypeAdapter
 
 from choicewise.data.dataset import Columns, Dataset, columns_of
 from choicewise.data.files import ROW_READERS, Row
-from choicewise.data.guess import UnknownShape
 from choicewise.data.hub import BENCHMARK, Download, HubName, hub_name, open_snapshot
 from choicewise.data.rows import SHAPES, Shape, shape_of
 from choicewise.data.splits import (
@@ -35,7 +34,7 @@ from choicewise.data.splits import (
     sibling_files,
 )
 from choicewise.data.tables import is_mmlu, read_mmlu, read_tabular
-from choicewise.errors import DataError, MissingData, did_you_mean
+from choicewise.errors import DataError, MissingData, UnknownShape, did_you_mean
 from choicewise.records import FileRecord
 from choicewise.util.jsonio import exact_json
 

@@ -58,9 +58,13 @@ class Columns:
 
     ``shuffled`` is the seed by which the choices of the rows of a file are put into another order, row after row.
 
+    ``choices_split`` parts the text of a single column of choices, such as ``|`` in ``"red | green"``: white space
+    around each part goes, and so do letters that number all of them (``A) red | B) green``).
+
     Without ``id`` items are named by subject, split and position.  Every other column is kept in ``Item.fields`` under
     its own name or the one that ``rename`` gives it, and so is a used column that ``rename`` names; without ``others``
-    only those are that it names.  ``drop_empty`` ignores empty texts of ``right`` and ``wrong``.
+    only those are that it names.  ``drop_empty`` ignores empty texts and nulls of ``right`` and ``wrong``, and those of
+    ``choices`` after the last text of a row.
     """
 
     question: str | None = "question"
@@ -79,6 +83,7 @@ class Columns:
     subject: str | None = None
     rename: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     drop_empty: bool = False
+    choices_split: str = ""
     last_of: str | None = None
     shuffled: int | None = None
     others: bool = True
@@ -459,6 +464,8 @@ def _problems(columns: Columns) -> Iterator[str]:
         yield "a mapping names its choices once: by choices, by fixed, by right and wrong, or by target"
     if (both or target) == (columns.answer is not None):
         yield "a mapping needs the column answer, except with right and wrong, or target, which say the answer"
+    if columns.choices_split and not any(isinstance(source, str) for source in (columns.choices, columns.wrong)):
+        yield "choices_split parts the text of one column; name that column in choices or wrong, without a list"
 
 
 def _read(value: object, kind: str) -> Any:

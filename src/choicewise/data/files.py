@@ -31,6 +31,7 @@ _NEXT: Final = re.compile(rf"\s*({_QUOTED})\s*(,|\Z)")
 _CSV_CHUNK: Final = 1000  # rows that are read at a time
 _SHEETS: Final = (".csv", ".tsv")  # how files end that spreadsheets show
 _DELIMITERS: Final = ",;\t"  # of the cells of a sheet; the first where several part a header alike
+_SEPARATOR_LINE: Final = re.compile(r"sep=[,;\t]\r?\n")  # what Excel writes above the header
 _HEADER_LINES: Final = 50  # lines that a header may go over
 
 
@@ -105,10 +106,18 @@ def list_in(text: str, column: str) -> object:
     except (ValueError, RecursionError, UnusableRow) as error:
         if (texts := _python_texts(text.strip())) is not None:
             return texts
-        raise UnusableRow(
-            f"column {column} holds a text where a list of choices is needed; write it as a JSON list,"
-            " or give each choice its own column"
-        ) from error
+        problem = f"column {column} holds a text where a list of choices is needed"
+        raise UnusableRow(f"{problem}; {_list_remedy(text)}") from error
+
+
+def _list_remedy(text: str) -> str:
+    """Return what to do about a ``text`` that is no list."""
+    if text.lstrip().startswith(("[", "{")):
+        return 'pandas or numpy printed it: save the table with df.to_json("quiz.jsonl", orient="records", lines=True)'
+    return (
+        "write it as a JSON list, give each choice its own column,"
+        ' or name what parts the choices in a mapping, as choices_split = "|"'
+    )
 
 
 def read_list(cell: object, column: str) -> list[Any]:
@@ -127,6 +136,32 @@ def read_list(cell: object, column: str) -> list[Any]:
     if not isinstance(value, list):
         raise UnusableRow(f"column {column} holds no list")
     return value
+
+
+_FIRST_LIST: Final = re.compile(r'"([^"\\]+)"\s*:\s*\[\s*\{')
+_PEEKED: Final = 1 << 16  # characters in which the first list of a JSON file is looked for
+
+
+def json_remedy(path: Path) -> str:
+    """Return the command that makes JSON Lines of a file with other JSON; empty if it holds no list of objects."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        beginning = file.read(_PEEKED).lstrip("\ufeff \t\r\n")
+    stream = f"open({str(path)!r}, encoding='utf-8')"
+    inside = _FIRST_LIST.search(beginning)
+    if beginning.startswith("["):
+        rows = f"json.load({stream})"
+    elif isinstance(_row(beginning.partition("\n")[0]), dict) and "\n" in beginning:
+        return f"it holds JSON Lines: rename it to {path.stem}.jsonl"
+    elif beginning.startswith("{") and re.search(r"\}\r?\n\{", beginning):
+        # A text in JSON holds no line break, so that only the ends of objects match.
+        rows = f"json.loads('[' + re.sub(r'}}\\s*\\n{{', '}},{{', {stream}.read()) + ']')"
+    elif inside is not None:
+        rows = f"json.load({stream})[{inside[1]!r}]"
+    else:
+        return ""
+    target = f"{path.stem}.jsonl" if path.suffix != ".jsonl" else f"{path.stem}-lines.jsonl"
+    program = f"import json{', re' * ('re.sub' in rows)}; [print(json.dumps(row)) for row in {rows}]"
+    return f'write a line for each question: python -c "{program}" > {target}'
 
 
 def cells(path: Path, delimiter: str = ",") -> Iterator[list[str]]:
@@ -162,14 +197,45 @@ def csv_rows(path: Path) -> Iterator[Row | UnusableRow]:
     when two columns of the header have the same name.
     """
     rows = cells(path, _delimiter(path))
-    header = next(rows, [])
+    full_header = next(rows, [])
+    header = _named_columns(path, full_header)
     if (name := repeated(header)) is not None:
         raise DataError(f"{path}: the header names two columns {name!r}; rename one of them")
-    for row in rows:
-        if len(row) == len(header):
-            yield dict(zip(header, row, strict=True))
+    for row in _without_empty_end(rows):
+        if len(row) == len(full_header) and not any(row[len(header) :]):
+            yield dict(zip(header, row, strict=False))
         else:
             yield UnusableRow(f"{len(row)} cells under a header of {len(header)}")
+
+
+def _named_columns(path: Path, header: list[str]) -> list[str]:
+    """Return the ``header`` without the several empty names at its end that spreadsheets leave.
+
+    Raises DataError for a title above the header.
+    """
+    count = len(header)
+    while count and not header[count - 1].strip():
+        count -= 1
+    if len(header) - count < 2:
+        return header
+    if count == 1:
+        raise DataError(
+            f"{path}: row 1 names one column, {header[0]!r}, and leaves {len(header) - 1} without a name;"
+            " delete the rows above the header"
+        )
+    return header[:count]
+
+
+def _without_empty_end(rows: Iterator[list[str]]) -> Iterator[list[str]]:
+    """Yield ``rows`` without those at the end that hold no text, which spreadsheets leave."""
+    empty: list[list[str]] = []
+    for row in rows:
+        if any(row):
+            yield from empty
+            yield row
+            empty = []
+        else:
+            empty.append(row)
 
 
 def read_text(path: Path) -> str:
@@ -199,9 +265,11 @@ def text_lines(path: Path) -> Iterator[str]:
                 except UnicodeDecodeError as error:
                     byte, offset = line[error.start], offset + error.start
                     wide = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+                    encoding = "utf-16" if wide else "latin1"
                     raise DataError(
                         f"{path} is not UTF-8: byte 0x{byte:02x} at offset {offset} (line {number}, from 1);"
-                        f" save it as UTF-8, for instance with: iconv -f {'utf-16' if wide else 'latin1'} -t utf-8"
+                        ' save it from Excel as "CSV UTF-8", or convert it:'
+                        f" iconv -f {encoding} -t utf-8 {path.name} > utf8-{path.name}"
                     ) from error
                 offset += len(line)
     except OSError as error:
@@ -304,8 +372,13 @@ def _python_texts(text: str) -> list[str] | None:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    r"""The lines of a file, which may also end in ``\r``, as files of old Macintoshes do."""
-    for line in text_lines(path):
+    r"""The lines of a sheet, which may also end in ``\r``, as files of old Macintoshes do.
+
+    Excel's first line ``sep=;`` is left out: it is no row in Excel either.
+    """
+    for number, line in enumerate(text_lines(path)):
+        if number == 0 and _SEPARATOR_LINE.fullmatch(line):
+            continue
         if "\r" in line:
             yield from io.StringIO(line, newline="")
         else:

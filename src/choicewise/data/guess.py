@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,28 +19,36 @@ import pyarrow.compute as pc
 
 from choicewise.data.dataset import RESERVED, Columns, Items, mapping_table
 from choicewise.data.files import ROW_READERS, RowPlace, list_in, text
-from choicewise.data.rows import DOUBTFUL, LETTERS, Answer, CountingOpen, RowDraft, draft, shape_of_columns
-from choicewise.errors import DataError, NoAnswer, UnusableRow
+from choicewise.data.rows import (
+    DOUBTFUL,
+    LETTERS,
+    Answer,
+    CountingOpen,
+    RowDraft,
+    draft,
+    shape_of_columns,
+    split_choices,
+)
+from choicewise.errors import DataError, NoAnswer, UnknownShape, UnusableRow
 from choicewise.util.jsonio import exact_json
 
-_COPY = "declare a mapping, such as this one in a file of its own:"
+_COPY = "save these lines as mapping.toml, and check them:"
 _TRIED: Final = 200  # combinations of columns that are tried
 _Ints = npt.NDArray[np.int64]
-_MOST: Final = 10  # choices for which labels are guessed
-_LOWER, _ENCLOSED = tuple(LETTERS[:_MOST].lower()), tuple(f"({letter})" for letter in LETTERS[:_MOST])
+_FEW: Final = 10  # choices up to which a letter after a name is that of a choice, whatever other letters there are
+_LOWER: Final = tuple(LETTERS.lower())
+_ENCLOSED: Final = tuple(f"({letter})" for letter in LETTERS)
+_DOTTED: Final = tuple(f"{letter}." for letter in LETTERS)
+_SEPARATORS: Final = ("|", "\n", ";", " , ", ", ", ",")  # what parts choices in one cell, the surest first
 Source = str | tuple[str, ...]  # a column that holds a list, or columns with one text each
 _CHOICES: Final = ("choices", "options", "endings", "answers", "candidates", "alternatives", "targets")
 _RIGHT: Final = ("correct", "right", "good", "true", "gold")
 _WRONG: Final = ("incorrect", "wrong", "bad", "false", "distractor", "distractors")
 ID: Final = ("id", "uid", "qid", "guid", "uuid", "number")
-_MEMBER = re.compile(r"(?P<stem>.*?)[ _.-]?(?P<label>[A-Ja-j]|[0-9])")
+_MEMBER = re.compile(r"\s*(?P<stem>.*?)[ _.-]?(?P<label>[A-Z]|[a-z]|[0-9]{1,3})\s*")
 _WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 Floats = npt.NDArray[np.float64]
 SAMPLE: Final = 200  # rows that a proposal is tried on
-
-
-class UnknownShape(DataError):
-    """Columns that are of no known shape; its ``problems`` are the lines of a mapping in TOML that may fit them."""
 
 
 def unknown_shape(file: Path, rows: Sequence[Mapping[str, Any]]) -> UnknownShape:
@@ -49,9 +57,43 @@ def unknown_shape(file: Path, rows: Sequence[Mapping[str, Any]]) -> UnknownShape
     return UnknownShape(f"{why}; {_COPY}", proposal(rows, file=file))
 
 
+def unanswered(file: Path, rows: Sequence[Mapping[str, Any]]) -> DataError | None:
+    """The error about a file none of whose ``rows`` has an answer, where all else can be read; None for others."""
+    answer = None
+    for columns in islice(_candidates(_Cells(rows)), _TRIED):
+        drafts, count = _read(rows, columns)
+        if drafts:
+            return None
+        if count == len(rows) and answer is None:
+            answer = columns.answer
+    if answer is None:
+        return None
+    cell = _at(rows[0], answer)
+    spelled = "empty" if cell in (None, "") else str(cell)
+    return DataError(
+        f"{file} has no answers: {answer} is {spelled} in row after row; name a file whose answers are published,"
+        " such as that of the split validation"
+    )
+
+
+def ragged_shape(file: Path, rows: Sequence[Mapping[str, Any]], columns: Columns) -> UnknownShape | None:
+    """The error about a file of a known shape whose ``rows`` leave their last choices empty; None for others."""
+    if not isinstance(columns.choices, tuple) or columns.answer in columns.choices:
+        return None
+    dropping = replace(columns, drop_empty=True)
+    count = len(_read(rows, dropping)[0]) - len(_read(rows, columns)[0])
+    if not count:
+        return None
+    why = f"{file}: {count} of the first {len(rows)} rows have fewer choices than columns for them"
+    return UnknownShape(f"{why}; {_COPY}", [_FEWER, *mapping_lines(dropping)])
+
+
+_FEWER: Final = "# drop_empty: rows have fewer choices where their last cells are empty; check that no text was lost"
+
+
 def open_counting(file: Path, rows: Sequence[Mapping[str, Any]], error: CountingOpen) -> UnknownShape:
     """The error about answers of a known shape that may count from 0 or from 1."""
-    return UnknownShape(f"{file}: {error.message}, such as this one in a file of its own:", proposal(rows, doubtful=1))
+    return UnknownShape(f"{file}: {error.message}; {_COPY}", proposal(rows, doubtful=1))
 
 
 def misread_shape(
@@ -73,7 +115,9 @@ def proposal(rows: Sequence[Mapping[str, Any]], doubtful: int = DOUBTFUL, file: 
     mapping leaves open whether they count from 0 or from 1.
     """
     cells = _Cells(rows)
-    for columns in islice(_candidates(cells), _TRIED):
+    by_name = islice(_candidates(cells), _TRIED)
+    by_cells = islice(_unnamed_candidates(cells), _TRIED)
+    for columns in chain(by_name, by_cells):
         drafts, unanswered = _read(rows, columns)
         if len(drafts) + unanswered >= 0.9 * len(rows) and drafts:
             fits = f"# fits {len(drafts) + unanswered} of the first {len(rows)} rows; check it before you use it"
@@ -87,18 +131,40 @@ def proposal(rows: Sequence[Mapping[str, Any]], doubtful: int = DOUBTFUL, file: 
                 lines.append('# no answer is 0: put "number" in place of ... if they count from 1, "index" if from 0')
             elif no_zero:
                 lines.append('# no answer is 0: if they count from 1, answer_is = "number"')
+            if columns.drop_empty:
+                lines.append(_FEWER)
+            if columns.choices_split:
+                lines.append(f"# choices_split: each cell holds several choices, parted by {columns.choices_split!r}")
             if columns.labels in _TRUTHS and not columns.fixed:
                 lines.append(f"# check that {columns.labels[0]} means the first choice")
             if columns.answer_is == "number" and len({str(each.cell) for each in answers}) == 1:
                 lines.append("# all answers are the same: check that they count from 1")
-            return [*lines, *mapping_lines(columns, counting_open)]
-    return [
-        "# no columns fit by their names and values: put theirs in place of ...",
-        f"# the columns are {', '.join(map(_toml, cells.columns))}",
-        f"question = {_toml(next(iter(cells.questions()), '...'))}",
-        'choices = ["...", "..."]',
-        'answer = "..."',
-    ]
+            most = max(len(drafted.choices) for drafted in drafts)
+            if isinstance(columns.choices, tuple):
+                most = len(columns.choices)
+            return [*lines, *mapping_lines(replace(columns, labels=columns.labels[:most]), counting_open)]
+    return [*_gaps(cells, file)]
+
+
+def _gaps(cells: _Cells, file: Path | None) -> Iterator[str]:
+    """Yield the lines of a mapping with ... for what can't be found, below comments that say why."""
+    yield "# no columns fit by their names and values: put theirs in place of ..."
+    yield f"# the columns are {', '.join(map(_toml, cells.columns))}"
+    if file is not None and file.suffix in (".csv", ".tsv") and cells.header_is_row():
+        yield "# the first row looks like a question: write a header above it, such as question,A,B,C,D,answer"
+    for name in cells.chats():
+        yield f"# {name} holds chats: copy the question out of them into a column of its own"
+    for name in cells.objects_with_answers():
+        yield f"# {name} holds objects that say which is right: write their letters into a column of its own"
+    for name in cells.questions_with_choices():
+        yield f"# {name} holds the choices, too: move them into columns A, B, C, ... of their own"
+    yield f"question = {_toml(next(iter(cells.questions()), '...'))}"
+    choices = next(cells.choices(), None)
+    if choices is None:
+        yield 'choices = ["...", "..."]'
+    else:
+        yield f"choices = {_toml(choices.columns)}"
+    yield f"answer = {_toml(next(iter(cells.answers()), '...'))}"
 
 
 def guessed_columns(files: Sequence[Path]) -> Columns | None:
@@ -115,6 +181,7 @@ def guessed_columns(files: Sequence[Path]) -> Columns | None:
         left = {number: each for number, each in left.items() if not each.fixed or each.choices}
     read = dict.fromkeys(left, 0)
     golds: dict[int, set[tuple[int, ...]]] = {number: set() for number in left}
+    most = 0
     ids, repeats = set[int](), False
     for row in chain.from_iterable(ROW_READERS[file.suffix](file) for file in files):
         if not isinstance(row, dict):
@@ -125,6 +192,7 @@ def guessed_columns(files: Sequence[Path]) -> Columns | None:
             except UnusableRow:
                 del left[number]
                 continue
+            most = max(most, len(choices))
             read[number] = hash((read[number], choices, gold))
             golds[number] |= {gold} if len(golds[number]) < 2 else set()
             if number == min(left) and id:
@@ -135,15 +203,30 @@ def guessed_columns(files: Sequence[Path]) -> Columns | None:
     best = left[min(left)]
     if len({read[number] for number in left}) > 1 or (best.answer_is == "number" and len(golds[min(left)]) == 1):
         return None
-    labels = best.labels[: len(best.choices)] if isinstance(best.choices, tuple) else best.labels
-    return replace(best, labels=labels, id=None if repeats else best.id)
+    return replace(best, labels=best.labels[:most], id=None if repeats else best.id)
+
+
+def subject_note(file: Path, columns: Columns) -> str:
+    """What columns of ``file`` could name the subject and were passed by, on a line; empty for none."""
+    if columns.subject is not None:
+        return ""
+    rows = [row for row in islice(ROW_READERS[file.suffix](file), SAMPLE) if isinstance(row, dict)]
+    passed = []
+    for name, count in _Cells(rows).subjects().items():
+        if name not in columns.used:
+            passed.append(f"{name} ({count} values in {len(rows)} rows)")
+    if not passed:
+        return ""
+    return f"{file.name}: no column is read as the subject: {', '.join(passed)}; a mapping with subject = changes it"
 
 
 def reading_line(file: Path, columns: Columns) -> str:
     """What the columns of ``file`` were guessed to mean, on a line."""
     kinds = {"index": "index from 0", "number": "number from 1"}
     parts = [f"{name} = {_named(value)}" for name, value in _sources(columns).items() if value and name != "answer"]
-    answer = [f"answer = {columns.answer} ({kinds.get(columns.answer_is, columns.answer_is)})"] * bool(columns.answer)
+    answer = []
+    if columns.answer is not None:
+        answer.append(f"answer = {columns.answer.strip()} ({kinds.get(columns.answer_is, columns.answer_is)})")
     after = [f"{name} = {value}" for name, value in {"subject": columns.subject, "id": columns.id}.items() if value]
     return f"{file.name}: {', '.join([*parts, *answer, *after])}"
 
@@ -151,11 +234,12 @@ def reading_line(file: Path, columns: Columns) -> str:
 def _named(source: Source) -> str:
     """The columns of a source; of those that are named alike the first, and the label of the last."""
     if isinstance(source, str):
-        return source
-    members = [_MEMBER.fullmatch(name) for name in source]
-    stems = {member["stem"] if member else name for member, name in zip(members, source, strict=True)}
-    last = members[-1]
-    return f"{source[0]}..{last['label']}" if len(stems) == 1 and last and len(source) > 2 else ", ".join(source)
+        return source.strip()
+    stems = {_Member.of(name).stem for name in source}
+    last = _Member.of(source[-1])
+    if len(stems) > 1 or len(source) < 3 or not last.label:
+        return ", ".join(map(str.strip, source))
+    return f"{source[0].strip()}..{last.label}"
 
 
 def _first_misfit(file: Path, rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
@@ -250,26 +334,47 @@ def _candidates(cells: _Cells) -> Iterator[Columns]:
     id, subject = cells.id(), cells.subject()
     questions: list[str | None] = [*cells.questions()]
     for right, wrong in cells.pairs():
-        for question in (*(name for name in questions if name not in (right, *right, wrong, *wrong)), None):
-            yield _renamed(cells, question=question, right=right, wrong=wrong, id=id, subject=subject)
-            break
+        used = {*right.names, *wrong.names}
+        question = next((name for name in questions if name not in used), None)
+        yield _renamed(
+            cells,
+            question=question,
+            right=right.columns,
+            wrong=wrong.columns,
+            drop_empty=wrong.drop_empty,
+            choices_split=wrong.split,
+            id=id,
+            subject=subject,
+        )
     for choices in cells.choices():
-        parts = {choices} if isinstance(choices, str) else {*choices}
         for answer, question in product(cells.answers(), questions):
-            if len({question, answer} | parts) != len(parts) + 2:
+            if len({question, answer, *choices.names}) != len(choices.names) + 2:
                 continue
-            common = {"question": question, "choices": choices, "answer": answer, "id": id, "subject": subject}
-            used = {question, answer, *parts}
-            common |= {name: None for name in ("id", "subject") if common[name] in used}
-            names = choices if isinstance(choices, tuple) else ()
-            spelled = [("label", ()), ("text", ()), ("label", _LOWER), ("label", _ENCLOSED), ("label", names)]
-            spelled += [("index", ()), ("flags", ()), ("number", ()), *(("label", truth) for truth in _TRUTHS)]
+            common = choices.mapping(question, answer, id, subject)
+            names = choices.columns if isinstance(choices.columns, tuple) else ()
+            spelled = [("label", ()), ("text", ()), ("label", _LOWER), ("label", _ENCLOSED), ("label", _DOTTED)]
+            spelled += [("label", names), ("index", ()), ("flags", ()), ("number", ())]
+            spelled += [("label", truth) for truth in _TRUTHS]
             for kind, labels in spelled:
                 yield _renamed(cells, **common, answer_is=kind, labels=labels)
     for answer, question in product(cells.answers(), questions):
         for no, yes in _TRUTHS if answer != question else ():
             common = {"question": question, "fixed": ("yes", "no"), "answer": answer, "id": id, "subject": subject}
             yield _renamed(cells, **common, answer_is="label", labels=(yes, no))
+
+
+def _unnamed_candidates(cells: _Cells) -> Iterator[Columns]:
+    """Yield mappings by the cells of columns whose names say nothing, such as those of another language.
+
+    Answers are letters or texts: digits of a column without a name could mean anything.
+    """
+    questions = cells.longest_texts()
+    for choices in cells.choices():
+        for kind, labels in (("label", ()), ("text", ()), ("label", _LOWER), ("label", _ENCLOSED)):
+            for question, answer in product(questions, cells.columns):
+                if len({question, answer, *choices.names}) == len(choices.names) + 2:
+                    common = choices.mapping(question, answer, None, None)
+                    yield _renamed(cells, **common, answer_is=kind, labels=labels)
 
 
 def _renamed(cells: _Cells, **named: Any) -> Columns:
@@ -291,7 +396,7 @@ def _read(rows: Sequence[Mapping[str, Any]], columns: Columns) -> tuple[list[Row
             elif isinstance(drafted.answer, Answer) and not drafted.answer.readings():
                 drafted.answer.gold("label")
                 continue
-            if len(drafted.choices) > 1:
+            if len(drafted.choices) > 1 and all(map(str.strip, drafted.choices)):
                 drafts.append(drafted)
         except NoAnswer:
             unanswered += 1
@@ -305,8 +410,6 @@ def mapping_lines(columns: Columns, counting_open: bool = False) -> Iterator[str
     values = mapping_table(columns)
     if columns.answer is not None:
         values = {**values, "answer_is": "..." if counting_open else columns.answer_is}
-    if isinstance(columns.choices, tuple) and columns.labels:
-        values["labels"] = columns.labels[: len(columns.choices)]
     rename = values.pop("rename", {})
     yield from (f"{name} = {_toml(value)}" for name, value in values.items())
     if rename:
@@ -338,11 +441,69 @@ SUBJECT: Final = ("subject", "category", "topic", "area", "domain", "task", "sub
 """Words of columns' names, those that say most first."""
 
 
+class _Member(NamedTuple):
+    """A column's name as that of one of several: ``option_3`` has the stem ``option`` and the label ``3``.
+
+    ``kind`` is A, a or 0, after the label, and empty for a name without one; ``number`` is the label's, A being 0.
+    """
+
+    stem: str
+    label: str = ""
+    kind: str = ""
+    number: int = 0
+
+    @classmethod
+    def of(cls, name: str) -> _Member:
+        """Return the parts of a ``name``; all of it is the stem where it has no label."""
+        match = _MEMBER.fullmatch(name)
+        if match is None:
+            return cls(name)
+        stem, label = match["stem"], match["label"]
+        if label.isdigit():
+            return cls(stem, label, "0", int(label))
+        if label.isupper():
+            return cls(stem, label, "A", ord(label) - ord("A"))
+        return cls(stem, label, "a", ord(label) - ord("a"))
+
+    def may_be_choice(self, count: int) -> bool:
+        """Whether it may be one more choice beside ``count`` of its stem: ``N`` is none beside A, B, C and D."""
+        return bool(self.label) and (self.kind == "0" or self.number < _FEW or count >= _FEW)
+
+
+@dataclass(frozen=True)
+class _Choices:
+    """Columns that hold choices: a list, one text each, or, with ``split``, several texts in one cell."""
+
+    columns: Source
+    drop_empty: bool = False
+    split: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names."""
+        return (self.columns,) if isinstance(self.columns, str) else self.columns
+
+    def mapping(self, question: str | None, answer: str, id: str | None, subject: str | None) -> dict[str, Any]:
+        """Return the keys of a mapping with these choices; a column has one use."""
+        used = {question, answer, *self.names}
+        return {
+            "question": question,
+            "choices": self.columns,
+            "drop_empty": self.drop_empty,
+            "choices_split": self.split,
+            "answer": answer,
+            "id": None if id in used else id,
+            "subject": None if subject in used else subject,
+        }
+
+
 class _Cells:
     """The cells of sample rows by column; parts of nested columns under their paths."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        paths = dict.fromkeys(_paths(rows[0]))
+        paths: dict[str, None] = {}
+        for row in rows:
+            paths.update(dict.fromkeys(_paths(row)))
         self.columns: dict[str, list[object]] = {path: [_at(row, path) for row in rows] for path in paths}
 
     def questions(self) -> list[str]:
@@ -350,41 +511,115 @@ class _Cells:
         names = self._ranked(_QUESTION, [name for name in self.columns if self._all(name, _is_text)])
         return sorted(names, key=lambda name: len({*self.columns[name]}) == 1)
 
-    def choices(self) -> Iterator[Source]:
+    def longest_texts(self) -> list[str]:
+        """The two columns with the longest texts."""
+        lengths = {}
+        for name in self.columns:
+            if self._all(name, _is_text):
+                lengths[name] = sum(len(str(cell)) for cell in self.columns[name])
+        return sorted(lengths, key=lambda name: lengths[name], reverse=True)[:2]
+
+    def choices(self) -> Iterator[_Choices]:
         """Columns that hold lists, and groups of columns named alike, the likeliest first."""
         lists = [name for name in self.columns if self._all(name, _is_list)]
-        yield from self._ranked(_CHOICES, lists)
-        groups: dict[str, dict[str, str]] = {}
+        for name in self._ranked(_CHOICES, lists):
+            yield self._list(name)
+        for names in sorted(self._groups(), key=len, reverse=True):
+            yield _Choices(names, drop_empty=self._has_empty(names))
+        for name in self._ranked(_CHOICES, [name for name in self.columns if self._all(name, _is_text)]):
+            if separator := self._separator(name):
+                yield _Choices(name, split=separator)
+        for name in lists:
+            if not _rank(name, _CHOICES):
+                yield self._list(name)
+
+    def _list(self, name: str) -> _Choices:
+        """Return the choices of a column of lists; its labels are none where they repeat the texts."""
+        for cell in self.columns[name]:
+            if not isinstance(cell, Mapping) or cell.get("label") != cell.get("text"):
+                return _Choices(name)
+        return _Choices(f"{name}.text")
+
+    def _groups(self) -> Iterator[tuple[str, ...]]:
+        """Yield columns of texts that are named alike and numbered or lettered without a gap."""
+        groups: dict[tuple[str, str], dict[int, str]] = {}
         for name in self.columns:
-            if (member := _MEMBER.fullmatch(name)) and self._mostly_filled(name):
-                groups.setdefault(member["stem"], {})[member["label"]] = name
-        for members in sorted(groups.values(), key=len, reverse=True):
-            labels = sorted(members)
-            start = labels[0]
-            if len(labels) > 1 and start in "Aa01" and labels == [chr(ord(start) + n) for n in range(len(labels))]:
-                yield tuple(members[label] for label in labels)
-        yield from (name for name in lists if not _rank(name, _CHOICES))
+            member = _Member.of(name)
+            if member.label and self._may_hold_choices(name):
+                groups.setdefault((member.stem, member.kind), {}).setdefault(member.number, name)
+        for (_, kind), names in groups.items():
+            first = min(names)
+            start = first if kind == "0" else 0
+            run: list[str] = []
+            while start + len(run) in names:
+                run.append(names[start + len(run)])
+            left = [name for name in names.values() if name not in run]
+            is_whole = not any(_Member.of(name).may_be_choice(len(run)) for name in left)
+            if len(run) > 1 and first <= 1 and is_whole:
+                yield tuple(run)
 
     def alone(self, columns: Columns) -> bool:
-        """Whether no other column could as well be the question, or be one more choice, and labels say their order."""
+        """Whether no other column could as well be the question, or be one more choice, and labels say their order.
+
+        Empty choices and several in a cell are left to a mapping: a text may be lost there, or be no list.
+        """
+        if columns.drop_empty or columns.choices_split:
+            return False
         used = columns.used - {columns.id, columns.subject, ""}
         free = [name for name in self.questions() if name == columns.question or name not in used]
         ranks = [_rank(name, _QUESTION) for name in free]
         if columns.question is not None and (free[0] != columns.question or ranks.count(ranks[0]) > 1):
             return False
         names = columns.choices if isinstance(columns.choices, tuple) else ()
-        stems = {member["stem"] for name in names if (member := _MEMBER.fullmatch(name))}
-        others = (member for name in self.columns if name not in used and (member := _MEMBER.fullmatch(name)))
+        stems = {member.stem for member in map(_Member.of, names) if member.label}
+        others = [_Member.of(name) for name in self.columns if name not in used]
         ordered = bool(columns.fixed) or columns.labels not in _TRUTHS
-        return ordered and not any(member["stem"] in stems for member in others)
+        return ordered and not any(other.stem in stems and other.may_be_choice(len(names)) for other in others)
 
-    def pairs(self) -> Iterator[tuple[Source, Source]]:
+    def pairs(self) -> Iterator[tuple[_Choices, _Choices]]:
         """A source of the right choices and one of the wrong, where names say which is which."""
-        filled = [name for name in self.columns if self._all(name, lambda cell: _is_filled(cell) or _is_list(cell))]
-        wrong = [name for name in filled if {*_words(name)} & {*_WRONG}]
-        right = [name for name in filled if {*_words(name)} & {*_RIGHT} and name not in wrong]
+        right = []
+        wrong = []
+        for name in self.columns:
+            words = set(_words(name))
+            if not self._may_hold_choices(name) and not self._all(name, _is_list):
+                continue
+            if not words.isdisjoint(_WRONG):
+                wrong.append(name)
+            elif not words.isdisjoint(_RIGHT):
+                right.append(name)
         if right and wrong:
-            yield self._source(right[:1]), self._source(wrong)
+            yield self._pair(right[0], wrong)
+
+    def _pair(self, right: str, wrong: Sequence[str]) -> tuple[_Choices, _Choices]:
+        if self._all(right, _is_list):
+            right_choices = _Choices(right)
+        else:
+            right_choices = _Choices((right,))
+        if len(wrong) > 1:
+            return right_choices, _Choices(tuple(wrong), drop_empty=self._has_empty(wrong))
+        (name,) = wrong
+        if self._all(name, _is_list):
+            return right_choices, _Choices(name)
+        for separator in _SEPARATORS:
+            count = self._count(name, separator)
+            right_count = self._count(right, separator)
+            if 2 * count >= len(self.columns[name]) and 2 * right_count <= count:
+                if right_count:
+                    right_choices = _Choices(right)
+                return right_choices, _Choices(name, split=separator)
+        return right_choices, _Choices((name,))
+
+    def _count(self, name: str, separator: str) -> int:
+        """Count the cells that ``separator`` parts into several texts."""
+        return sum(_is_split(cell, separator) for cell in self.columns[name])
+
+    def _separator(self, name: str) -> str:
+        """Return what parts nearly every cell of a column into choices, empty for nothing."""
+        for separator in _SEPARATORS:
+            if self._count(name, separator) >= 0.9 * len(self.columns[name]):
+                return separator
+        return ""
 
     def answers(self) -> list[str]:
         return self._ranked(_ANSWER, [*self.columns])
@@ -394,19 +629,48 @@ class _Cells:
         return next((name for name in names if len({*map(str, self.columns[name])}) == len(self.columns[name])), None)
 
     def subject(self) -> str | None:
-        names = self._ranked(SUBJECT, [name for name in self.columns if self._all(name, _is_text)])
-        return next((name for name in names if 2 * len({*self.columns[name]}) < len(self.columns[name])), None)
+        """The column called subject or category, else the first by its name whose values mostly repeat."""
+        subjects = self.subjects()
+        for name in subjects:
+            if _words(name) in (["subject"], ["category"]):
+                return name
+        for name, count in subjects.items():
+            if 2 * count < len(self.columns[name]):
+                return name
+        return None
 
-    def _source(self, names: Sequence[str]) -> Source:
-        return names[0] if len(names) == 1 and self._all(names[0], _is_list) else tuple(names)
+    def subjects(self) -> dict[str, int]:
+        """Columns whose names could be a subject's, with how many values each has, the likeliest first."""
+        names = self._ranked(SUBJECT, [name for name in self.columns if self._all(name, _is_text)])
+        return {name: len(set(self.columns[name])) for name in names}
+
+    def header_is_row(self) -> bool:
+        """Whether the header looks like one more row: its last name is a letter, and so are all cells below it."""
+        *_, last = self.columns
+        return {last, *self.columns[last]} <= set(LETTERS)
+
+    def chats(self) -> list[str]:
+        """Columns that hold lists of messages."""
+        return [name for name in self.columns if self._all(name, _is_chat)]
+
+    def objects_with_answers(self) -> list[str]:
+        """Columns that hold lists of choices of which each says whether it is right."""
+        return [name for name in self.columns if self._all(name, _says_right)]
+
+    def questions_with_choices(self) -> list[str]:
+        """Columns of questions below which their choices are listed."""
+        return [name for name in self.questions() if self._all(name, _lists_choices)]
 
     def _all(self, name: str, holds: Any) -> bool:
         cells = [cell for cell in self.columns[name] if cell is not None]
         return bool(cells) and all(map(holds, cells))
 
-    def _mostly_filled(self, name: str) -> bool:
-        cells = self.columns[name]
-        return sum(map(_is_filled, cells)) >= 0.9 * len(cells)
+    def _has_empty(self, names: Iterable[str]) -> bool:
+        return any(not _is_filled(cell) for name in names for cell in self.columns[name])
+
+    def _may_hold_choices(self, name: str) -> bool:
+        """Whether all cells of a column are texts, numbers or empty."""
+        return all(_is_filled(cell) or cell is None or not str(cell).strip() for cell in self.columns[name])
 
     @staticmethod
     def _ranked(words: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -442,6 +706,31 @@ def _at(row: object, path: str) -> object:
 
 def _is_text(cell: object) -> bool:
     return isinstance(cell, str) and not _is_list(cell)
+
+
+def _is_split(cell: object, separator: str) -> bool:
+    """Whether ``separator`` parts a text into several choices; a printed list or object is none."""
+    if not _is_text(cell) or str(cell).lstrip().startswith(("[", "{")):
+        return False
+    try:
+        parts = split_choices(str(cell), separator)
+    except UnusableRow:
+        return False
+    return len(parts) > 1 and all(parts)
+
+
+def _is_chat(cell: object) -> bool:
+    return isinstance(cell, list) and bool(cell) and all(isinstance(part, Mapping) and "role" in part for part in cell)
+
+
+def _says_right(cell: object) -> bool:
+    if not isinstance(cell, list):
+        return False
+    return all(isinstance(part, Mapping) and not {*_RIGHT}.isdisjoint(part) for part in cell) and bool(cell)
+
+
+def _lists_choices(cell: object) -> bool:
+    return re.search(r"\n\s*\(?[Aa][).:].*\n\s*\(?[Bb][).:]", str(cell)) is not None
 
 
 def _is_filled(cell: object) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from choicewise.bundled import DATASETS, PREFIX, bundled_folder
 from choicewise.data.dataset import Columns, Dataset
-from choicewise.data.files import ROW_READERS
+from choicewise.data.files import ROW_READERS, json_remedy
 from choicewise.data.hub import DATASET, Download, HubName, Snapshot, hub_name, open_snapshot, refuse_page
 from choicewise.data.splits import (
     DEFAULT,
@@ -87,10 +87,19 @@ def _open(path: str | Path, place: Path, on_bad_item: str, columns: Columns | No
             + "; a dataset on the Hub is ORG/NAME, ORG/NAME:CONFIG or ORG/NAME@REVISION" * named
         )
     elif place.suffix not in ROW_READERS:
-        raise DataError(f"{path} is no dataset by its ending; files of questions end in {', '.join(ROW_READERS)}")
+        raise DataError(f"can't read {path}: files of questions end in {', '.join(ROW_READERS)}; {_conversion(place)}")
     else:
         name, files = sibling_files(place)
     return read_tabular(name, files, on_bad_item=on_bad_item, columns=columns, subjects=subjects)
+
+
+def _conversion(file: Path) -> str:
+    """Return how to make a file of questions of one with another ending."""
+    if file.suffix in (".xlsx", ".xls", ".ods"):
+        return "save it as CSV (in Excel: CSV UTF-8)"
+    if file.suffix == ".json":
+        return json_remedy(file) or "write one JSON object a line, for each question"
+    return "if it is a table, rename it to end in .csv or .tsv"
 
 
 def _open_hub_dataset(name: HubName, on_bad_item: str, columns: Columns | None, progress: Download | None) -> Dataset:

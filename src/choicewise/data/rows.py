@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -16,6 +17,7 @@ from choicewise.data.dataset import RESERVED, Columns
 from choicewise.data.files import Number, is_number, list_in, read_list, repeated, spell, text, value_at
 from choicewise.data.items import Item, Single
 from choicewise.errors import DataError, NoAnswer, UnusableRow
+from choicewise.util.jsonio import exact_json
 
 _KINDS: Final = ("label", "index", "text")
 """How an answer may be spelled; where several fit every row of a file, they mean the same."""
@@ -61,10 +63,10 @@ class Answer(NamedTuple):
         """
         if self.cell is None:
             raise NoAnswer("the answer is null")
-        # JSON's spelling, so that labels can name true and false.
-        answers = [str(cell).lower() if isinstance(cell, bool) else text(cell, "of the answer") for cell in self.cells]
+        answers = [_answer_text(cell) for cell in self.cells]
         count = len(self.choices)
         if kind == "flags":
+            answers = [_FLAGS.get(answer, answer) for answer in answers]
             if len(answers) != count or not set(answers) <= {"0", "1"} or "1" not in answers:
                 raise UnusableRow(f"the answer must be 1 or 0 for each of {count} choices, and 1 at least once")
             return tuple(index for index, flag in enumerate(answers) if flag == "1")
@@ -73,7 +75,7 @@ class Answer(NamedTuple):
         gold = sorted(self._index(answer, kind) for answer in answers)
         if (twice := repeated(gold)) is not None:
             raise UnusableRow(f"the answers name choice {twice} (counted from 0) twice")
-        if kind == "index" and 1 < count == len(gold):
+        if kind == "index" and count == len(gold) == 2:  # of more choices all can't be flags: these would repeat
             raise UnusableRow(
                 'the answers are indices of every choice; where they are a 1 or 0 for each, declare answer_is = "flags"'
             )
@@ -96,7 +98,8 @@ class Answer(NamedTuple):
             raise NoAnswer(f"the answer is {answer or 'empty'}")
         if (start := _COUNTED.get(kind)) is not None:
             if not re.fullmatch(r"-?(0|[1-9][0-9]{0,8})", answer):
-                raise UnusableRow(f"the answer {answer!r} is no {kind}, which counts the choices from {start}")
+                problem = f"the answer {answer!r} is no {kind}, which counts the choices from {start}"
+                raise UnusableRow(problem + _remedy(answer, ()))
             if not 0 <= int(answer) - start < len(self.choices):
                 last = len(self.choices) - 1 + start
                 raise UnusableRow(f"the answer is {kind} {answer}, outside {start} to {last}")
@@ -104,10 +107,52 @@ class Answer(NamedTuple):
         names = self.choices if kind == "text" else self.labels or tuple(LETTERS[: len(self.choices)])
         if answer not in names:
             known = "the texts of the choices" if kind == "text" else ", ".join(names)
-            raise UnusableRow(f"the answer {answer!r} is none of {known}")
+            raise UnusableRow(f"the answer {answer!r} is none of {known}{_remedy(answer, names)}")
         if names.count(answer) > 1:
             raise UnusableRow(f"the answer {answer!r} is the {kind} of more than one choice")
         return names.index(answer)
+
+
+_FLAGS: Final = {"true": "1", "false": "0"}
+
+
+def _answer_text(cell: object) -> str:
+    """Spell one answer, true and false as JSON does.  Raises UnusableRow for what can't be spelled in one way."""
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    if isinstance(cell, float) and cell != cell:
+        raise NoAnswer("the answer is NaN")
+    if is_number(cell) and "." in str(cell):
+        raise UnusableRow(f"the answer is {cell}, not a whole number{_remedy(str(cell), ())}")
+    return text(cell, "of the answer")
+
+
+_DECIMAL: Final = re.compile(r"([0-9]+)\.0+")
+_LETTER_FIRST: Final = re.compile(r"(option|choice|answer)?\W*(?P<letter>[A-Z])\b", re.IGNORECASE)
+
+
+def _remedy(answer: str, names: Sequence[str]) -> str:
+    """Return "; " and what to write in place of an ``answer`` that is none of ``names``, or an empty text."""
+    if decimal := _DECIMAL.fullmatch(answer):
+        return f"; write {decimal[1]}: pandas makes decimals where answers are missing, and .astype(int) undoes it"
+    trimmed = answer.strip()
+    if trimmed != answer and trimmed in names:
+        return f"; remove the white space around {trimmed!r}"
+    for name in names:
+        if trimmed.lower() == name.lower():
+            return f"; write {name!r}"
+    for character in answer[:1] if len(answer) < 4 else "":
+        if not character.isascii():
+            return f"; this {character} is {unicodedata.name(character, repr(character))}: type the letter of the label"
+    letters = [part for part in re.split(r"[\s,;/|&+]+", answer) if part]
+    if len(letters) == 1:
+        letters = list(answer)
+    if len(letters) > 1 and set(letters) <= set(names):
+        return f"; several right choices are a list in JSONL or Parquet: {exact_json(letters)}"
+    letter = _LETTER_FIRST.match(answer)
+    if letter is not None and letter["letter"] in names:
+        return f"; write the label alone: {letter['letter']}"
+    return ""
 
 
 class RowDraft(NamedTuple):
@@ -169,7 +214,8 @@ def draft(row: Mapping[str, Any], columns: Columns) -> RowDraft:
             question, _, target = target.rpartition(" ")
         choices, answer = (target,), (0,)
     elif columns.right is not None and columns.wrong is not None:
-        right, wrong = (_texts(row, source, columns.drop_empty) for source in (columns.right, columns.wrong))
+        right = _texts(row, columns.right, columns)
+        wrong = _texts(row, columns.wrong, columns)
         if not right:
             raise UnusableRow("no choice is right")
         choices, answer = right + wrong, tuple(range(len(right)))
@@ -185,7 +231,7 @@ def draft(row: Mapping[str, Any], columns: Columns) -> RowDraft:
         single = Single(text(value_at(row, columns.single), columns.single))
     elif columns.single is not None:
         name, flags = columns.single
-        texts = _texts(row, name, drop_empty=False)
+        texts = _texts(row, name, _AS_STORED)
         best = Answer(value_at(row, flags), texts).gold("flags")
         if len(best) > 1:
             raise UnusableRow(f"column {flags} has {len(best)} right choices where there must be one")
@@ -418,9 +464,13 @@ def _answer(row: Mapping[str, Any], columns: Columns) -> Answer:
         raise NoAnswer(*reason.args) from None
     if columns.choices is None:
         return Answer(answer, columns.fixed, columns.labels)
-    cells, labels, name = _cells(row, columns.choices)
+    cells, labels, name = _cells(row, columns.choices, columns)
     if labels is not None and len(labels) != len(cells):
         raise UnusableRow(f"column {name} has {len(labels)} labels for {len(cells)} choices")
+    if columns.drop_empty:
+        while cells and _is_empty(cells[-1]):
+            cells = cells[:-1]
+        labels = None if labels is None else labels[: len(cells)]
     own = columns.labels[: len(cells)] if labels is None else tuple(text(label, f"{name} (label)") for label in labels)
     if 0 < len(own) < len(cells):
         raise UnusableRow(f"{len(cells)} choices need as many labels; the mapping has {len(own)}")
@@ -428,18 +478,36 @@ def _answer(row: Mapping[str, Any], columns: Columns) -> Answer:
     return Answer(answer, choices, own, numbers=any(map(is_number, cells)))
 
 
-def _texts(row: Mapping[str, Any], source: str | tuple[str, ...], drop_empty: bool) -> tuple[str, ...]:
-    cells, _, name = _cells(row, source)
-    texts = tuple(text(cell, name) for cell in cells)
-    return tuple(filter(None, texts)) if drop_empty else texts
+_AS_STORED: Final = Columns(target="")
+"""A mapping that neither drops nor parts a text."""
 
 
-def _cells(row: Mapping[str, Any], source: str | tuple[str, ...]) -> tuple[list[object], list[object] | None, str]:
+def _texts(row: Mapping[str, Any], source: str | tuple[str, ...], columns: Columns) -> tuple[str, ...]:
+    cells, _, name = _cells(row, source, columns)
+    if columns.drop_empty:
+        cells = [cell for cell in cells if cell is not None and cell != ""]
+    return tuple(text(cell, name) for cell in cells)
+
+
+def _is_empty(cell: object) -> bool:
+    return cell is None or (isinstance(cell, str) and not cell.strip())
+
+
+def _cells(
+    row: Mapping[str, Any], source: str | tuple[str, ...], columns: Columns
+) -> tuple[list[object], list[object] | None, str]:
     """The cells of the choices, their labels where the source has some, and the columns' name for messages."""
     if isinstance(source, tuple):
-        return [value_at(row, path) for path in source], None, ", ".join(source)
+        cells: list[object] = []
+        for path in source:
+            # A row of JSONL may lack the keys of the choices that it does not have.
+            is_lacking = columns.drop_empty and not _holds(row, path)
+            cells.append(None if is_lacking else value_at(row, path))
+        return cells, None, ", ".join(source)
     cell = value_at(row, source)
     if isinstance(cell, str) and not isinstance(cell, Number):
+        if columns.choices_split:
+            return list(split_choices(cell, columns.choices_split)), None, source
         cell = list_in(cell, source)
     if isinstance(cell, Mapping) and isinstance(cell.get("text"), list):
         label = cell.get("label")
@@ -450,6 +518,41 @@ def _cells(row: Mapping[str, Any], source: str | tuple[str, ...]) -> tuple[list[
         labels = [value_at(part, "label") for part in cell] if "label" in cell[0] else None
         return [value_at(part, "text") for part in cell], labels, source
     return cell, None, source
+
+
+_LETTERED: Final = re.compile(r"\(?(?P<letter>[A-Za-z])\s?[).:]\s*")
+"""How a choice begins that has its letter in its text: ``A) ``, ``(a)``, ``b. ``, ``c ) ``."""
+
+
+def lettered(choices: Sequence[str]) -> list[str] | None:
+    """Return the ``choices`` without letters from A at their beginnings; None if not each begins with its letter."""
+    if not 1 < len(choices) <= len(LETTERS):
+        return None
+    texts = []
+    for letter, choice in zip(LETTERS, choices, strict=False):
+        beginning = _LETTERED.match(choice)
+        if beginning is None or beginning["letter"].upper() != letter:
+            return None
+        texts.append(choice[beginning.end() :])
+    return texts
+
+
+def split_choices(cell: str, separator: str) -> Sequence[str]:
+    """Return the choices of a ``cell``, without white space around them, and without the letters that number them.
+
+    Raises UnusableRow if the first part begins with the letter A, and others not with theirs: then the separator
+    stands in a choice, or is another one.
+    """
+    parts = [part.strip() for part in cell.split(separator)]
+    texts = lettered(parts)
+    if texts is not None:
+        return texts
+    first = _LETTERED.match(parts[0])
+    if len(parts) > 1 and first is not None and first["letter"].upper() == "A":
+        raise UnusableRow(
+            f"parted at {separator!r}, the choices don't begin with A, B, C, ...: {cell[:60]!r}; correct choices_split"
+        )
+    return parts
 
 
 def _fields(row: Mapping[str, Any], columns: Columns) -> Mapping[str, str]:

@@ -21,20 +21,22 @@ import numpy as np
 
 from choicewise.data.dataset import Columns, Dataset, ItemColumns, Items
 from choicewise.data.decisions import STATE, decision_drafts, is_decisions
-from choicewise.data.files import ROW_READERS, Row, RowPlace, cells
+from choicewise.data.files import ROW_READERS, Row, RowPlace, cells, json_remedy
 from choicewise.data.guess import (
     SAMPLE,
-    UnknownShape,
     guessed_columns,
     misread_shape,
     open_counting,
+    ragged_shape,
     reading_line,
+    subject_note,
+    unanswered,
     unknown_shape,
 )
 from choicewise.data.items import Item
 from choicewise.data.rows import Answer, AnswerReader, CountingOpen, RowDraft, draft, recognise
 from choicewise.data.splits import SPLITS, converted_files
-from choicewise.errors import DataError, NoAnswer, UnusableRow, UsageError
+from choicewise.errors import DataError, NoAnswer, UnknownShape, UnusableRow, UsageError
 from choicewise.records import SkippedRow
 from choicewise.util.text import listed
 
@@ -97,13 +99,19 @@ def read_tabular(
         mapping, rows = _opened(paths[0], None)
         if isinstance(error, CountingOpen):
             raise open_counting(paths[0], _sample(rows), error) from error
-        if (misread := misread_shape(paths[0], _sample(rows), mapping, error)) is None:
+        sample = _sample(rows)
+        if (ragged := ragged_shape(paths[0], sample, mapping)) is not None:
+            raise ragged from error
+        if (misread := misread_shape(paths[0], sample, mapping, error)) is None:
             raise
         if (guessed := guessed_columns(paths)) is None:
             raise misread from error
         dataset = _read(name, files, on_bad_item, guessed, subjects)
     if guessed is not None:
-        return replace(dataset, columns=guessed, guess=reading_line(paths[0], guessed))
+        notes = list(dataset.notes)
+        if note := subject_note(paths[0], guessed):
+            notes.append(note)
+        return replace(dataset, columns=guessed, guess=reading_line(paths[0], guessed), notes=tuple(notes))
     return replace(dataset, columns=columns or _opened(paths[0], None)[0])
 
 
@@ -173,7 +181,10 @@ def check_item(item: Item, fewest: int = 2) -> None:
         raise UnusableRow(f"a question with {len(item.choices)} choice{'s' * (len(item.choices) != 1)} asks nothing")
     if not all(map(str.strip, item.choices)):
         blank = next(index for index, choice in enumerate(item.choices) if not choice.strip())
-        raise UnusableRow(f"choice {blank} (counted from 0) is {item.choices[blank]!r}, nothing to score")
+        problem = f"choice {blank} (counted from 0) is {item.choices[blank]!r}, nothing to score"
+        if not any(map(str.strip, item.choices[blank:])):
+            problem += "; with drop_empty = true in a mapping a row may end in empty choices"
+        raise UnusableRow(problem)
     if not item.gold or item.gold[0] < 0 or item.gold[-1] >= len(item.choices):
         raise UnusableRow(f"the right choices {list(item.gold)} are not among the {len(item.choices)} choices")
     texts = (item.id, item.subject, item.question, *item.choices, *item.fields.values())
@@ -301,12 +312,14 @@ def _opened(file: Path, columns: Columns | None) -> tuple[Columns, Iterator[Row 
         if isinstance(row, dict):
             mapping = columns or recognise(row)
             if mapping is None:
-                raise unknown_shape(file, _sample(chain(head, rows)))
+                sample = _sample(chain(head, rows))
+                raise unanswered(file, sample) or unknown_shape(file, sample)
             return mapping, chain(head, rows)
     if not head:
         raise DataError(f"{file} holds no rows; remove it, or fetch the data again")
     if columns is None:
-        raise DataError(f"{RowPlace(file, 0)}: {head[0]}; no other row can be read either")
+        remedy = json_remedy(file) if file.suffix == ".jsonl" else ""
+        raise DataError(f"{RowPlace(file, 0)}: {head[0]}; no other row can be read either{remedy and '; '}{remedy}")
     return columns, iter(head)
 
 

@@ -131,7 +131,7 @@ def discovery_lines(finding: Finding, turned: Reversal | None, pair: StrikingPai
         )
 
 
-_ABOUT = ("answer_is", "labels", "rename", "drop_empty")
+_ABOUT = ("answer_is", "labels", "rename", "drop_empty", "choices_split")
 """Keys of a mapping that say how a column is read, and name none."""
 
 _REASON = 150  # characters of a reason that are shown

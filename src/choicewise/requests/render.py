@@ -14,6 +14,7 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.decisions import DESCRIPTIONS, kind_of
 from choicewise.data.files import read_text
 from choicewise.data.items import Item
+from choicewise.data.rows import LETTERS
 from choicewise.errors import DataError
 from choicewise.protocols.preparations import BATCHED, is_for, more_options, moves_labels, prepare, shown_order
 from choicewise.protocols.protocol import NEUTRAL, Protocol, begins, fill, names_choice, said
@@ -427,20 +428,24 @@ def _shown(protocol: Protocol, item: Item, shot: bool = False) -> tuple[Item, st
 def _check_choices(protocol: Protocol, item: Item) -> None:
     number, letters = len(item.choices), protocol.labels
     shown = number + more_options(protocol.prepare)
+    lacks_letters = shown > len(letters) and _needs_letters(protocol)
+    changes = []
     if protocol.choices not in (None, number):
         problem = f"the protocol asks for {protocol.choices}"
-        remedy = 'a protocol file with choices = "any"'
+        changes.append("choices=any")
     elif protocol.views == "full" and shown > MOST:
         problem = f"and views full shows every order of at most {MOST}"
-        remedy = "views cyclic"
-    elif shown > len(letters) and _needs_letters(protocol):
+        changes.append("views=cyclic")
+    elif lacks_letters:
         problem = f"the protocol has {len(letters)} letters"
-        remedy = f"a protocol file with more letters than {letters!r}"
     else:
         return
+    if lacks_letters and shown <= len(LETTERS):
+        changes.append(f"letters={LETTERS[:shown]}")
+    remedy = f", or add @{','.join(changes)} to the protocol's name" if changes else ""
     raise DataError(
         f"item {item.id} of subject {item.subject!r} has {number} choices, {problem}; "
-        f"correct the item, or skip bad items, or use {remedy}"
+        f"correct the item, or skip bad items{remedy}"
     )
 
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from choicewise.data.benchmarks import benchmark
 from choicewise.data.dataset import Columns, Dataset, columns_of, mapping_table, read_mapping
 from choicewise.data.files import RowPlace
-from choicewise.data.guess import UnknownShape, proposal
+from choicewise.data.guess import proposal
 from choicewise.data.open import open_dataset
 from choicewise.data.tables import read_tabular
-from choicewise.errors import DataError, ProtocolError
+from choicewise.errors import DataError, ProtocolError, UnknownShape
 from choicewise.protocols.protocol import Protocol, stop_texts
 from tests.helpers.imported_runs import write_lines as write
 

@@ -261,7 +261,7 @@ def test_gold() -> None:
         (Answer(-1, FRUIT), "index", "the answer is -1"),
         *((Answer(n, FRUIT), "number", f"the answer is number {n}, outside 1 to 3") for n in (0, 4)),
         (Answer("B", FRUIT), "number", "no number, which counts the choices from 1"),
-        (Answer(1.0, FRUIT), "index", "spelling is lost"),
+        (Answer(1.0, FRUIT), "index", "1.0, not a whole number; write 1"),
         (Answer(None, FRUIT), "label", "null"),
         *((Answer(cell, FRUIT), "label", "empty") for cell in ("", [])),
         (Answer([1, 1], FRUIT), "index", "choice 1 .* twice"),

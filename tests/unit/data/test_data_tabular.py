@@ -215,7 +215,7 @@ def test_several_right_choices_and_repeated_ones_are_read(tmp_path: Path) -> Non
 
 
 def test_unknown_columns_need_a_mapping(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"has the columns q, a, which are no known shape; declare a mapping"):
+    with pytest.raises(DataError, match=r"has the columns q, a, which are no known shape; save these lines"):
         open_dataset(jsonl(tmp_path, {"q": "Q", "a": "A"}))
     row = {"q": "Q", "good": "a", "bad": ["b", "c"], "area": "law", "question": "why"}
     columns = Columns("q", right=("good",), wrong="bad", subject="area", rename={"question": "asks"})
@@ -252,7 +252,7 @@ def test_open_dataset_says_what_it_looked_for(tmp_path: Path, monkeypatch: pytes
             open_dataset(path)
         assert "Hub" not in str(raised.value)
     Path("quiz.xlsx").touch()
-    with pytest.raises(DataError, match=r"quiz.xlsx is no dataset by its ending.*\.jsonl, \.csv, \.tsv, \.parquet"):
+    with pytest.raises(DataError, match=r"can't read quiz.xlsx: .*\.jsonl, \.csv, \.tsv, \.parquet; save it as CSV"):
         open_dataset("quiz.xlsx")
     Path("mmlu/test").mkdir(parents=True)
     with pytest.raises(DataError, match="has the MMLU layout, whose columns are fixed"):

@@ -13,10 +13,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from choicewise.data.benchmarks import open_benchmark
 from choicewise.data.dataset import Dataset
-from choicewise.data.guess import UnknownShape
 from choicewise.data.open import open_dataset
 from choicewise.data.rows import SHAPES, Shape, recognise, shape_of
-from choicewise.errors import DataError, MissingData
+from choicewise.errors import DataError, MissingData, UnknownShape
 from tests.helpers.imported_runs import write_lines
 from tests.helpers.mmlu_data import shared_mmlu
 from tests.paths import SHARED

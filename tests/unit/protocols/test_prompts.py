@@ -174,7 +174,7 @@ def test_templates_know_the_items_own_fields_and_never_read_them_again() -> None
     [
         (3, 4, "item s/0 of subject 'us_law' has 3 choices, the protocol asks for 4; correct the item, or skip bad"),
         (5, 4, "has 5 choices, the protocol asks for 4"),
-        (5, None, "has 5 choices, the protocol has 4 letters; correct the item, or skip bad items, or use"),
+        (5, None, "the protocol has 4 letters; correct the item, or skip bad items, or add @letters=ABCDE"),
     ],
 )
 def test_render_refuses_other_numbers_of_choices(choices: int, expected: int | None, message: str) -> None:

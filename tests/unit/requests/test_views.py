@@ -193,7 +193,7 @@ def test_a_view_stands_after_the_same_shots_with_the_continuation_of_each_option
 
 def test_more_than_four_options_have_too_many_orders(tmp_path: Path) -> None:
     items, recipes = (*ITEMS[:2], Item("5", "Which?", tuple("vwxyz"), (0,))), {"full": protocol("permuted-full")}
-    with pytest.raises(DataError, match=r"5 choices, and views full shows every order of at most 4.*views cyclic"):
+    with pytest.raises(DataError, match=r"5 choices, and views full shows every order of at most 4.*views=cyclic"):
         run(recipes, items, tmp_path / "refused")
     (row,) = run(recipes, items, tmp_path / "skipped", skip_bad_items=True).rows()
     assert (row.n, row.missing) == (2, 1)

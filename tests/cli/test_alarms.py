@@ -198,7 +198,7 @@ def test_what_the_first_sentence_says_is_no_alarm_below(more: list[str], data: P
     asked = ["--model", "fake:hash", "--data", data, "--protocol", TEXTS, "--out", tmp_path / "run"]
     choicewise("run", *asked, "--limit", "10", code=0)
     told = choicewise("report", tmp_path / "run", *more, code=0)
-    assert "not shown to be better than guessing" in told.stdout.lower()
+    assert "no better than guessing" in told.stdout.lower()
     assert "chance: within one standard error of guessing" in told.stdout
     assert "alarm: chance" not in told.stderr
     guesses = [made(value=0.25, warnings=("chance",)), made(value=0.25, warnings=("constant", "many-unparsed"))]

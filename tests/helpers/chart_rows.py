@@ -31,8 +31,8 @@ def row(model: str = "m", protocol: str = "mmlu/a", value: float = 0.5, **more: 
     counts |= dict.fromkeys(("merged", "noncanonical", "lossy", "unknown"), 0)
     shares = {"value": value, "se": 0.05, "low": value, "high": value, "ci_low": value - 0.05, "ci_high": value + 0.05}
     about = {"signature": f"signature of {protocol}", "id": "#P000000", "family": "letters", "interval": "wilson"}
-    lacking = [math.nan if "float" in str(each.type) else None for each in fields(Diagnosis)[14:]]
-    diagnosis = Diagnosis((), chance, *[math.nan] * 9, None, math.nan, None, *lacking)
+    unknown: dict[str, Any] = {each.name: math.nan if "float" in str(each.type) else None for each in fields(Diagnosis)}
+    diagnosis = Diagnosis(**{**unknown, "warnings": (), "chance": chance, "predictions": protocol})
     own: dict[str, Any] = {"model": model, "protocol": protocol, "n": 0 if math.isnan(value) else 100, "noise": None}
     return Row(**{**texts, **counts, **shares, **about, **own, "diagnosis": diagnosis, **more})
 

@@ -8,6 +8,7 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import family, short_signature, signature
 from choicewise.results.rows import Diagnosis, Row
 from choicewise.scoring.intervals import wilson
+from choicewise.scoring.significance import binomial_tail
 
 PROTOCOLS = resolve("mmlu")  # all of the catalogue
 
@@ -22,7 +23,10 @@ def made(protocol: str = NAMES[0], value: float = 0.5, model: str = "model", n: 
     missing = math.isnan(value)
     warnings, chance = changed.pop("warnings", ()), changed.pop("chance", 0.25)
     unknown = {field.name: math.nan for field in fields(Diagnosis) if field.name not in NO_WARNINGS}
-    diagnosis = Diagnosis(**{**unknown, **NO_WARNINGS, "warnings": warnings, "chance": math.nan if missing else chance})
+    known = {"warnings": warnings, "predictions": changed.pop("predictions", protocol)}
+    if not missing:
+        known |= {"chance": chance, "guessing_p": binomial_tail(round(value * n), n, chance)}
+    diagnosis = Diagnosis(**{**unknown, **NO_WARNINGS, **known})
     low, high = (math.nan, math.nan) if missing else wilson(value, n)
     content: Any = {"model": model, "dataset": "isles", "data": "#D123456", "selection": "", "subject": "all"}
     content |= {"protocol": protocol, "signature": signature(recipe), "family": family(recipe)}

@@ -43,6 +43,7 @@ from choicewise.page.study import file_address
 from choicewise.protocols.protocol import parse_signature
 from choicewise.report.tables import plain, shown_value
 from choicewise.results.compare import published
+from choicewise.results.guessing import guess
 from choicewise.results.rows import WARNINGS
 from choicewise.util.files import disk_errors, write_text
 from choicewise.util.text import disarmed, interval, percent, ranks, shown_line
@@ -389,5 +390,5 @@ def marks(cell: Cell) -> str:
 
 
 def guessed(cell: Cell) -> bool:
-    """Whether a number is no better than guessing: its 95 % interval reaches down to the expected value of guessing."""
-    return cell.row is not None and cell.row.share and cell.row.ci_low <= cell.row.chance
+    """Check that a number, looked at alone, is no better than guessing."""
+    return cell.row is not None and cell.row.share and guess(cell.row)

@@ -9,10 +9,11 @@ from statistics import median
 from textwrap import shorten
 
 from choicewise.protocols.metrics import METRICS
-from choicewise.report.findings import gaps, lead_sentences
+from choicewise.report.findings import gaps, guessing_sentences, lead_sentences
 from choicewise.report.tables import IN_SHORT, by_metric, described, letter_notes, plain, raised, shown_value
 from choicewise.results.compare import published
-from choicewise.results.finding import Reversal, enough, finding, guess
+from choicewise.results.finding import Reversal, finding
+from choicewise.results.guessing import guessing
 from choicewise.results.headline import Matrix, headline, matrix
 from choicewise.results.outcomes import Outcomes, ranks_among
 from choicewise.results.rows import SERIOUS, WARNINGS, Row
@@ -297,29 +298,13 @@ def _metrics(numbers: Mapping[str, Sequence[Row]], most: int) -> Iterator[str]:
 
 
 def _against_guessing(known: Sequence[Row]) -> list[str]:
-    """Whether the numbers are better than guessing, and from which accuracy on so many questions can tell."""
-    possible = [row for row in known if not math.isnan(row.chance)]
-    if not possible:
+    """Say whether the numbers are better than guessing, in one line with as much as there is room for."""
+    against = guessing(known)
+    if not against.scores:
         return []
-    guesses, chances = sum(map(guess, possible)), {percent(row.chance) for row in possible}
-    about = f"guessing ({chances.pop()} %)" if len(chances) == 1 else "guessing"
-    edges, sizes = [enough(row) for row in possible], {row.n for row in possible}
-    questions = f"{counted(max(sizes), 'question')}" if len(sizes) == 1 else "so many questions"
-    if all(edge > 1 for edge in edges):
-        return [f"{questions[:1].upper()}{questions[1:]} can't tell any number from {about}."]
-    sure = [edge for edge in edges if not math.isnan(edge)]
-    low, high = (percent(min(sure)), percent(max(sure))) if sure and max(sure) <= 1 else ("", "")
-    range_ = low if low == high else f"{low} to {high}"
-    if guesses == len(possible):
-        only = f" With {questions} only {range_} % and more would be." if low else ""
-        return [_fit(f"Not told apart from {about}.", only)]
-    which = f" in {len(possible) - guesses} of {len(possible)} ways" if guesses else ""
-    return [_fit(f"Better than {about}{which}", f"; with {questions} that takes {range_} %" if low else "") + "."]
-
-
-def _fit(start: str, end: str) -> str:
-    """With its end where there is room, a full stop included."""
-    return start + end if len(start) + len(end) < WIDTH else start
+    first, *rest = guessing_sentences(against)
+    line = " ".join([first, *rest])
+    return [line if len(line) <= WIDTH else first]
 
 
 def _range(rows: Sequence[Row]) -> str:

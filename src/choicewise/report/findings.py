@@ -9,6 +9,7 @@ from rich.console import Group
 
 from choicewise.report.tables import rank_table
 from choicewise.results.finding import NAMED, Finding, Lead, Numbers, Reversal, ReversalContest, Turn
+from choicewise.results.guessing import FEWEST, Guessing
 from choicewise.results.rows import Row
 from choicewise.util.text import NAME, REASON, SEVERAL, are, counted, percent, probability, protocols, sentence, short
 
@@ -24,12 +25,73 @@ def sentences(finding: Finding) -> list[str]:
         return other_metrics
     if not finding.count:
         return [_no_number(finding), *other_metrics]
-    if finding.guesses == finding.count:
-        few = all(each.few for each in finding.numbers if each.count)
-        return [*_all_guesses(finding, few), *([sentence(missing)] if missing else []), *other_metrics]
+    against = finding.guessing
+    if against.scores == finding.count and not against.better and (against.few or not against.beating):
+        return [*_all_guesses(finding, against), *([sentence(missing)] if missing else []), *other_metrics]
     spread = _spread(finding.numbers[0]) if len(finding.models) == 1 == len(finding.datasets) else _spreads(finding)
-    told = [*_guesses(finding), *missing]
+    told = [*_guesses(finding, against), *missing]
     return [spread, *lead_sentences(finding, "it"), *([sentence(told)] if told else []), *other_metrics]
+
+
+def guessing_sentences(against: Guessing) -> list[str]:
+    """Return whether the scores of a run are better than guessing, and from which accuracy on they would be."""
+    about = _guessing(against)
+    questions = _questions(against)
+    needed = _needed(against)
+    if against.few:
+        return [f"{_too_few(against)}.", _more_questions(against)]
+    if not against.better and not against.beating:
+        least = [f"With {questions} you would need at least {needed}."] if needed else []
+        return [f"No better than {about}.", *least]
+    if not against.better:
+        return [f"{_by_luck(against)}."]
+    ways = "" if against.better == against.scores else f" in {against.better:,} of {against.scores:,} ways"
+    least = [f"With {questions} that takes at least {needed}."] if needed else []
+    return [f"Better than {about}{ways}.", *least]
+
+
+def _guessing(against: Guessing) -> str:
+    """Name guessing, with the accuracy it is expected to have where that is the same everywhere."""
+    low, high = map(_whole, against.chances)
+    return f"guessing ({low} %)" if low == high else "guessing"
+
+
+def _questions(against: Guessing) -> str:
+    least, most = against.questions
+    return counted(most, "question") if least == most else "so many questions"
+
+
+def _needed(against: Guessing) -> str:
+    """Say which accuracy a score needs at least; nothing where that is not known, or no accuracy is enough."""
+    low, high = against.needed
+    if math.isnan(low) or high > 1:
+        return ""
+    least = _whole(low)
+    most = _whole(high)
+    return f"{least} %" if least == most else f"{least} to {most} %"
+
+
+def _too_few(against: Guessing) -> str:
+    most = against.questions[1]
+    return f"{counted(most, 'question')} {are(most)} too few to call any score better than {_guessing(against)}"
+
+
+def _more_questions(against: Guessing) -> str:
+    return f"Ask at least {FEWEST}." if against.questions[1] < FEWEST else "Ask more."
+
+
+def _by_luck(against: Guessing) -> str:
+    """Say that scores lie above guessing of which none does so after the correction for all."""
+    beat = "beats" if against.beating == 1 else "beat"
+    needed = _needed(against)
+    needs = f" (needs {needed})" if needed else ""
+    doubt = "about what chance alone gives" if against.lucky else "but none clearly enough for so many tries"
+    return f"{against.beating:,} of {counted(against.scores, 'score')} {beat} guessing{needs}, {doubt}"
+
+
+def _whole(share: float) -> str:
+    """Return a share of 1 in percent, with a decimal only where it is not 0."""
+    return percent(share).removesuffix(".0")
 
 
 def turn_text(turn: Turn) -> str:
@@ -84,21 +146,14 @@ def _under(finding: Finding, rows: int, any_: str = "") -> str:
     return f"{place} the one {noun}" if any_ and rows == 1 else f"{place} {any_}{counted(rows, noun)}"
 
 
-def _all_guesses(finding: Finding, few: bool) -> list[str]:
+def _all_guesses(finding: Finding, against: Guessing) -> list[str]:
     several = f" of {counted(len(finding.models), 'model')}" if len(finding.models) > 1 else ""
     low, high = _extremes(finding)
     between = f"{low}" if low == high else f"between {low} and {high}"
     numbers = "the only number is" if finding.count == 1 else f"all {finding.count:,} numbers{several} are"
-    values, chance = f"{numbers} {between} on {_items(finding.numbers)}", _chance(finding)
-    if few:
-        return [f"So few items can't tell any number from guessing{f' ({chance})' if chance else ''}: {values}."]
-    shown = f"Not shown to be better than guessing{f' ({chance})' if chance else ''}: {values}."
-    edges = [edge for each in finding.numbers if each.count for edge in each.enough]
-    if any(map(math.isnan, edges)) or max(edges) > 1:
-        return [shown]
-    low, high = percent(min(edges)), percent(max(edges))
-    some = "" if low == high else f", for some of them {high} %"
-    return [shown, f"With so many items only {low} % and more would be{some}."]
+    values = f"{numbers} {between} on {_items(finding.numbers)}"
+    first, *rest = guessing_sentences(against)
+    return [f"{first.removesuffix('.')}: {values}.", *rest]
 
 
 def _spread(numbers: Numbers) -> str:
@@ -141,17 +196,21 @@ def _spreads(finding: Finding) -> str:
     return f"{counted(finding.count, 'number')} of {about} on {on} lie between {low} and {high}."
 
 
-def _guesses(finding: Finding) -> list[str]:
-    """How many of the numbers are no better than guessing; nothing where nothing can be guessed."""
-    if all(math.isnan(each.chance) for each in finding.numbers):
+def _guesses(finding: Finding, against: Guessing) -> list[str]:
+    """Say how many of the numbers are no better than guessing; nothing where nothing can be guessed."""
+    if not against.scores:
         return []
-    if not finding.guesses:
-        return [f"{'the' if finding.count == 1 else 'every'} number is better than guessing"]
-    numbers, models = counted(finding.count, "number"), len(finding.models)
+    if against.few:
+        return [_too_few(against)]
+    if against.beating and not against.better:
+        return [_by_luck(against)]
+    noun = "number" if against.scores == finding.count else "accuracy"
+    if not against.guesses:
+        return [f"{'the' if against.scores == 1 else 'every'} {noun} is better than guessing"]
+    numbers = counted(against.scores, noun, "accuracies" if noun == "accuracy" else None)
+    models = len(finding.models)
     every = f"the {numbers} of the {models} models" if models > 1 else numbers
-    told = f"{finding.guesses:,} of {every} {are(finding.guesses)} not shown to be better than guessing"
-    chance = _chance(finding)
-    return [f"{told} ({chance})" if chance else told]
+    return [f"{against.guesses:,} of {every} {are(against.guesses)} no better than {_guessing(against)}"]
 
 
 def gaps(finding: Finding) -> list[str]:
@@ -184,12 +243,6 @@ def _extremes(finding: Finding) -> tuple[str, str]:
     lows = [each.lowest.value for each in finding.numbers if each.lowest]
     highs = [each.highest.value for each in finding.numbers if each.highest]
     return f"{percent(min(lows))} %", f"{percent(max(highs))} %"
-
-
-def _chance(finding: Finding) -> str:
-    """What guessing gives, where it is the same everywhere."""
-    chances = {percent(each.chance) for each in finding.numbers if each.count and not math.isnan(each.chance)}
-    return f"{chances.pop()} %" if len(chances) == 1 else ""
 
 
 def lead_sentences(finding: Finding, subject: str = "") -> list[str]:

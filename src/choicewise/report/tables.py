@@ -18,7 +18,7 @@ from rich.text import Text
 from choicewise.data.items import BLANK
 from choicewise.protocols.metrics import METRICS
 from choicewise.results.evidence import MissingReason
-from choicewise.results.finding import guess
+from choicewise.results.guessing import guess, guesses
 from choicewise.results.outcomes import measured_as
 from choicewise.results.rows import SERIOUS, WARNINGS, Row
 from choicewise.results.sweep import Average, PartValue
@@ -312,9 +312,11 @@ _RANGED, _NAMED = 13, 26
 def _one(model: str, rows: Sequence[Row], dataset: str) -> Group:
     kind = _kind(rows)
     shown = table(kind, "range in %", "median", "protocols", "no better than guessing")
+    no_better = {id(row) for row, is_guess in zip(rows, guesses(rows), strict=True) if is_guess}
     for name, chosen in _lines(rows, kind).items():
         protocols = str(len({row.protocol for row in chosen}))
-        shown.add_row(safe(name), _values(chosen), percent(_median(chosen)), protocols, str(sum(map(guess, chosen))))
+        guessed = str(sum(id(row) in no_better for row in chosen))
+        shown.add_row(safe(name), _values(chosen), percent(_median(chosen)), protocols, guessed)
     return titled(f"{model} on {dataset}, {_items(rows)}, {counted(len(_known(rows)), 'number')}", shown)
 
 

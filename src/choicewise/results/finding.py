@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,8 @@ import numpy as np
 
 from choicewise.protocols.panel import asks_changes
 from choicewise.protocols.protocol import parse_signature, signature
-from choicewise.results.measurement import of_items, shared_items
+from choicewise.results.guessing import Guessing, guess, guessing, merged
+from choicewise.results.measurement import shared_items
 from choicewise.results.outcomes import Outcome, Outcomes, distinct, left_open, measured_as
 from choicewise.results.rows import Row
 from choicewise.scoring.intervals import ranks
@@ -106,9 +106,7 @@ class Numbers:
 
     ``count`` of them are there; ``unmeasured`` are NaN, as no item was scored.  ``items``: the fewest and the most
     that one was asked about.  ``lowest`` and ``highest`` are rows (the first of several), ``median`` a share of 1.
-    ``guesses``: numbers whose 95 % interval reaches down to the expected accuracy of guessing, ``chance`` (the mean
-    over the rows).  ``enough``: the least and the greatest accuracy from which on one of them would be better than
-    guessing, NaN where that does not follow from the number of items; above 1 where there are too few of them.
+    ``guessing``: how many are better than guessing.
     """
 
     model: str
@@ -121,14 +119,7 @@ class Numbers:
     lowest: Row | None
     median: float
     highest: Row | None
-    guesses: int
-    chance: float
-    enough: tuple[float, float]
-
-    @property
-    def few(self) -> bool:
-        """Whether there are so few items that not even all of them right would be better than guessing."""
-        return self.enough[0] > 1
+    guessing: Guessing
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +192,9 @@ class Finding:
         return sum(each.count for each in self.numbers)
 
     @property
-    def guesses(self) -> int:
-        """How many of them are no better than guessing."""
-        return sum(each.guesses for each in self.numbers)
+    def guessing(self) -> Guessing:
+        """How many of them are better than guessing."""
+        return merged([numbers.guessing for numbers in self.numbers])
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -244,24 +235,6 @@ def finding(rows: Sequence[Row]) -> Finding:
 def unchanged(rows: Sequence[Row]) -> Sequence[Row]:
     """Those of questions as they are, where there are such: a panel's others are no ways to ask these."""
     return [row for row in rows if not asks_changes([parse_signature(row.signature)])] or rows
-
-
-def guess(row: Row) -> bool:
-    """Whether a number is no better than guessing: its 95 % interval reaches down to the accuracy of guessing."""
-    return row.ci_low <= row.chance
-
-
-def enough(row: Row) -> float:
-    """The least accuracy of as many items that is better than guessing; infinite where not even 1 is.
-
-    NaN where the interval follows from more than the number of right answers: from subjects, or credits of any size.
-    """
-    if row.interval not in ("wilson", "beta-binomial") or not row.n or math.isnan(row.chance):
-        return math.nan
-    if not math.isclose(of_items(row.interval, row.value * row.n, row.n)[0], row.ci_low, abs_tol=1e-9):
-        return math.nan
-    right = bisect_right(range(row.n + 1), row.chance, key=lambda right: of_items(row.interval, right, row.n)[0])
-    return right / row.n if right <= row.n else math.inf
 
 
 NAMED = 2
@@ -341,9 +314,6 @@ _INCOMPLETE = re.compile(r"(?:^|, )(incomplete(?:: [\d,]+ of [\d,]+ items)?)$")
 def _numbers(rows: Sequence[Row]) -> Numbers:
     known = [row for row in rows if not math.isnan(row.value)]
     asked = [row.n + row.missing for row in rows]
-    chances = [row.chance for row in known if not math.isnan(row.chance)]
-    edges = [enough(row) for row in known if guess(row)]
-    unknown = not edges or any(map(math.isnan, edges))
     return Numbers(
         model=rows[0].model,
         dataset=rows[0].dataset,
@@ -355,9 +325,7 @@ def _numbers(rows: Sequence[Row]) -> Numbers:
         lowest=min(known, key=lambda row: row.value, default=None),
         median=median(row.value for row in known) if known else math.nan,
         highest=max(known, key=lambda row: row.value, default=None),
-        guesses=sum(map(guess, known)),
-        chance=sum(chances) / len(chances) if chances else math.nan,
-        enough=(math.nan, math.nan) if unknown else (min(edges), max(edges)),
+        guessing=guessing(known),
     )
 
 

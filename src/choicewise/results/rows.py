@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from choicewise.protocols.between import as_accuracy
-from choicewise.protocols.metrics import METRICS
+from choicewise.protocols.metrics import METRICS, Metric
 from choicewise.protocols.protocol import Protocol, axis_differences, family, short_signature, signature
 from choicewise.protocols.readings import DRAWING, PERMUTED
 from choicewise.records import DatasetRecord, Manifest, Selection, SkippedRow
@@ -35,7 +35,7 @@ from choicewise.scoring.answers import AnswerCounts, answer_counts, is_cut
 from choicewise.scoring.calibrate import order_predictions
 from choicewise.scoring.decide import Decisions, guess
 from choicewise.scoring.intervals import GROUPS, Value, micro
-from choicewise.scoring.observed import Integers, Mask, row_of
+from choicewise.scoring.observed import Floats, Integers, Mask, row_of
 from choicewise.scoring.rounding import OPEN, Rounding
 from choicewise.scoring.sampling import unseen
 from choicewise.scoring.significance import (
@@ -46,6 +46,7 @@ from choicewise.scoring.significance import (
     low_mass_rate,
     permutation_consistency,
     position_bias,
+    positive_p,
     validity,
 )
 from choicewise.util.jsonio import json_value
@@ -55,7 +56,9 @@ from choicewise.util.jsonio import json_value
 class Diagnosis:
     """What speaks for or against one number.  Shares of 1; NaN where not known.
 
-    ``chance``: expected accuracy of guessing.  ``most_common``: the greatest share a position has among predictions.
+    ``chance``: expected accuracy of guessing.  ``guessing_p``: how likely guessing is as good as this number alone, of
+    a sample as of questions without end.  ``predictions``: a digest that protocols share which decide all items alike.
+    ``most_common``: the greatest share a position has among predictions.
     ``position_rstd``, ``position_p``: position bias.  ``length_rho``: correlation of score and length within items, and
     ``length_p``, how likely one so large is by chance.
     ``mass``: median probability of the continuations together; ``low_mass``: share of items where it is under 1/2.
@@ -67,6 +70,8 @@ class Diagnosis:
 
     warnings: tuple[str, ...]
     chance: float
+    guessing_p: float
+    predictions: str
     most_common: float
     position_rstd: float
     position_p: float
@@ -168,6 +173,11 @@ class Row:
     def share(self) -> bool:
         """Whether the value is a share of 1 that can stand beside accuracies."""
         return self.metric not in METRICS or METRICS[self.metric].share
+
+    @property
+    def counted(self) -> bool:
+        """Whether the value is a share of items that are right or wrong."""
+        return self.metric not in METRICS or (METRICS[self.metric].counted and METRICS[self.metric].share)
 
     @property
     def merit(self) -> float:
@@ -511,6 +521,8 @@ def _diagnose(
     return Diagnosis(
         warnings=tuple(name for name in WARNINGS if raised[name]),
         chance=chance,
+        guessing_p=_guessing_p(measured.metric, decisions.credit, measured.guesses[among]),
+        predictions=_digest([decisions.prediction.tobytes(), decisions.credit.tobytes()]),
         most_common=signs.most_common,
         position_rstd=position.rstd,
         position_p=position.p,
@@ -528,6 +540,14 @@ def _diagnose(
         choices_only_p=alone_p,
         choices_sibling=choices.name if choices else None,
     )
+
+
+def _guessing_p(metric: Metric, credit: Floats, chance: Floats) -> float:
+    """Return how likely guessing is as good; NaN where the metric is no share of 1."""
+    scored = ~np.isnan(credit)
+    if metric.counted and metric.share:
+        return guessing_p(credit[scored], chance[scored])
+    return positive_p((credit - chance)[scored]) if metric.share else math.nan
 
 
 def _labels(protocol: Protocol) -> bool:

@@ -70,10 +70,28 @@ def guessing_p(credit: Floats, chance: Floats) -> float:
     """
     if not len(credit) or np.isnan(chance).any():
         return math.nan
+    right = math.floor(float(credit.sum()) + 1e-9)
+    return binomial_tail(right, len(credit), float(chance.mean()))
+
+
+def binomial_tail(right: int, n: int, chance: float) -> float:
+    """Return how likely ``right`` or more of ``n`` items are right that are each right with probability ``chance``."""
     from scipy.special import bdtrc
 
-    right = math.floor(float(credit.sum()) + 1e-9)
-    return float(bdtrc(right - 1, len(credit), float(chance.mean()))) if right else 1.0
+    return float(bdtrc(right - 1, n, chance)) if right else 1.0
+
+
+def positive_p(values: Floats) -> float:
+    """Return how likely a mean of 0 or less gives as great a mean of ``values`` [items], by Student's t.
+
+    NaN for fewer than two values, or where all are the same.
+    """
+    error = standard_error(values)
+    if not error > 0:
+        return math.nan
+    from scipy.special import stdtr
+
+    return float(stdtr(len(values) - 1, -float(values.mean()) / error))
 
 
 HALF = 0.5

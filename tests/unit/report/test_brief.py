@@ -100,22 +100,48 @@ def test_numbers_under_each_other_stand_in_columns() -> None:
 
 def test_whether_numbers_are_better_than_guessing() -> None:
     names = NAMES[:2]
-    assert "Better than guessing (25.0 %); with 100 questions that takes 34.0 %." in first_lines(
+    assert "Better than guessing (25 %). With 100 questions that takes at least 34 %." in first_lines(
         [made(each, 0.9) for each in names]
     )
     half = first_lines([made(names[0], 0.2), made(names[1], 0.9)])
-    assert "Better than guessing (25.0 %) in 1 of 2 ways; with 100 questions that takes 34.0 %." in half
+    assert "Better than guessing (25 %) in 1 of 2 ways. With 100 questions that takes at least 34 %." in half
     none = first_lines([made(each, 0.2) for each in names])
-    assert "Not told apart from guessing (25.0 %). With 100 questions only 34.0 % and more would be." in none
-    assert "1 question can't tell any number from guessing (25.0 %)." in first_lines([made(value=1.0, n=1)])
+    assert "No better than guessing (25 %). With 100 questions you would need at least 34 %." in none
     assert first_lines([perplexity()])[1].startswith("  perplexity  12.50  [")
+
+
+def test_below_twenty_questions_nothing_is_called_better_than_guessing() -> None:
+    assert "No better than guessing (25 %). With 4 questions you would need at least 75 %." in first_lines(
+        [made(name, 0.5, n=4) for name in NAMES[:3]]
+    )
+    for n, count in ((4, "4 questions are"), (19, "19 questions are"), (1, "1 question is")):
+        few = f"{count} too few to call any score better than guessing (25 %). Ask at least 20."
+        assert few in first_lines([made(name, 1.0, n=n) for name in NAMES[:3]])
+    assert any(line.startswith("Better than guessing") for line in first_lines([made(value=1.0, n=20)]))
+
+
+def test_what_lies_above_guessing_by_luck_is_not_called_better() -> None:
+    """One of 49 scores, and two of three that are not clear enough for three tests."""
+    rows = [made(name, 0.36 if name == NAMES[7] else 0.25) for name in NAMES[:49]]
+    assert "1 of 49 scores beats guessing (needs 34 %), about what chance alone gives." in first_lines(rows)
+    close = [made(name, 0.34) for name in NAMES[:2]] + [made(NAMES[2], 0.2)]
+    assert "2 of 3 scores beat guessing (needs 34 %), but none clearly enough for so many tries." in first_lines(close)
+    alike = [made(name, 0.34, predictions="the same") for name in NAMES[:3]]
+    assert any(line.startswith("Better than guessing (25 %). ") for line in first_lines(alike))
+
+
+def test_shares_that_are_no_right_answers_stay_out_of_the_sentence() -> None:
+    shares = [replace(made(name, 0.9), metric="mc2") for name in NAMES[:3]]
+    assert not any("guessing" in line for line in first_lines(shares))
+    lines = first_lines([*shares, made(NAMES[3], 0.2)])
+    assert "No better than guessing (25 %). With 100 questions you would need at least 34 %." in lines
 
 
 def test_the_size_that_can_be_told_is_the_least_that_would_be_better() -> None:
     """By trying every number of right answers."""
     least = next(right for right in range(101) if made(value=right / 100).ci_low > 0.25)
-    (line,) = (line for line in first_lines([made(value=0.2)]) if line.startswith("Not told"))
-    assert f"only {least}.0 %" in line
+    (line,) = (line for line in first_lines([made(value=0.2)]) if line.startswith("No better"))
+    assert f"at least {least} %" in line
 
 
 def test_nothing_measured_is_said_and_nothing_else() -> None:

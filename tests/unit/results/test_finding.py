@@ -18,7 +18,8 @@ from choicewise.cli.terminal import print_parts
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.findings import reversal_sentence, reversal_table, sentences
 from choicewise.results.evidence import MissingReason
-from choicewise.results.finding import LEVEL, Finding, Turn, enough, finding, guess, reversal
+from choicewise.results.finding import LEVEL, Finding, Turn, finding, reversal
+from choicewise.results.guessing import FEWEST, enough, guess
 from choicewise.results.ladder import order_agreement
 from choicewise.results.measurement import interval
 from choicewise.results.outcomes import Outcomes, ranked
@@ -138,13 +139,13 @@ def test_what_else_is_found() -> None:
     assert (numbers.lowest, numbers.highest) == (rows[0], rows[2])
     assert numbers.median == median([0.2, 0.3, 0.9, 0.5])
     assert numbers.items == (100, 100)
-    assert numbers.guesses == sum(row.ci_low <= 0.25 for row in rows) == 2
+    assert numbers.guessing.guesses == sum(row.ci_low <= 0.25 for row in rows) == 2
     assert found["one model"].leads == ()
     (lead,) = found["leads equally often"].leads
     assert lead.level == (lead.models[1],)
     assert found["models that share nothing"].leads == ()
     assert [lead.models[0] for lead in found["two datasets"].leads] == ["a", "b"]
-    assert found["all near chance"].guesses == 4
+    assert found["all near chance"].guessing.guesses == 4
     missing = SCENARIOS["items missing"]
     assert (found["items missing"].missing, found["items missing"].lacking) == (missing[0], 1)
     assert found["items missing"].numbers[0].items == (322, 322)
@@ -155,7 +156,7 @@ def test_what_else_is_found() -> None:
     assert found["a model computed in two ways"].models == ("model #R123456", "model #R654321")
     assert finding([made("mmlu/original", 0.5), made("mmlu/helm", 0.6, r="#R654321")]).models == ("model",)
     few = [SCENARIOS["one item"], [made(n=2)], [made(n=3, value=1.0, chance=0.5)]]
-    assert [finding(rows).numbers[0].few for rows in few] == [True, False, True]
+    assert [finding(rows).numbers[0].guessing.few for rows in few] == [True, False, True]
 
 
 def test_equal_but_for_rounding_is_a_tie_chance_is_the_rows_own_and_a_protocol_under_two_names_counts_once() -> None:
@@ -178,8 +179,11 @@ def test_what_would_be_enough_is_where_the_same_interval_leaves_guessing(
         low, high = interval(name, (np.arange(n) < right) * 1.0, ["all"] * n, macro=False)
         return made(value=right / n, n=n, chance=chance, interval=name, ci_low=low, ci_high=high)
 
-    better = [right for right in range(n + 1) if not guess(row(right))]
-    assert enough(row(data.draw(st.integers(0, n)))) == (better[0] / n if better else math.inf)
+    above = [right for right in range(n + 1) if row(right).ci_low > chance]
+    if n >= FEWEST:  # of fewer no number is called better
+        above = [right for right in above if binomtest(right, n, chance, "greater").pvalue <= LEVEL]
+        assert above == [right for right in range(n + 1) if not guess(row(right))]
+    assert enough(row(data.draw(st.integers(0, n)))) == (above[0] / n if above else math.inf)
 
 
 HOSTILE = "m\x1b]0;owned\x07\u202e\n\u2028" + "x" * 10_000

@@ -21,7 +21,8 @@ from choicewise.protocols.protocol import axis_differences
 from choicewise.report.data import discovery_lines
 from choicewise.report.findings import reversal_sentence
 from choicewise.results.compare import StrikingPair, striking_pair
-from choicewise.results.finding import finding, guess, reversal
+from choicewise.results.finding import finding, reversal
+from choicewise.results.guessing import guess
 from choicewise.results.outcomes import Axis, ranked
 from choicewise.results.summary import keep_summary
 from choicewise.util.text import size

@@ -146,21 +146,20 @@ def json_remedy(path: Path) -> str:
     """Return the command that makes JSON Lines of a file with other JSON; empty if it holds no list of objects."""
     with path.open(encoding="utf-8", errors="replace") as file:
         beginning = file.read(_PEEKED).lstrip("\ufeff \t\r\n")
-    stream = f"open({str(path)!r}, encoding='utf-8')"
+    content = f"pathlib.Path({str(path)!r}).read_text(encoding='utf-8')"
+    rows = f"json.loads({content})"
     inside = _FIRST_LIST.search(beginning)
-    if beginning.startswith("["):
-        rows = f"json.load({stream})"
-    elif isinstance(_row(beginning.partition("\n")[0]), dict) and "\n" in beginning:
+    if isinstance(_row(beginning.partition("\n")[0]), dict) and "\n" in beginning:
         return f"it holds JSON Lines: rename it to {path.stem}.jsonl"
     elif beginning.startswith("{") and re.search(r"\}\r?\n\{", beginning):
         # A text in JSON holds no line break, so that only the ends of objects match.
-        rows = f"json.loads('[' + re.sub(r'}}\\s*\\n{{', '}},{{', {stream}.read()) + ']')"
-    elif inside is not None:
-        rows = f"json.load({stream})[{inside[1]!r}]"
-    else:
+        rows = f"json.loads('[' + re.sub(r'}}\\s*\\n{{', '}},{{', {content}) + ']')"
+    elif inside is not None and not beginning.startswith("["):
+        rows += f"[{inside[1]!r}]"
+    elif not beginning.startswith("["):
         return ""
     target = f"{path.stem}.jsonl" if path.suffix != ".jsonl" else f"{path.stem}-lines.jsonl"
-    program = f"import json{', re' * ('re.sub' in rows)}; [print(json.dumps(row)) for row in {rows}]"
+    program = f"import json, pathlib, re; [print(json.dumps(row)) for row in {rows}]"
     return f'write a line for each question: python -c "{program}" > {target}'
 
 

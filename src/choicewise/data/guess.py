@@ -100,8 +100,8 @@ def misread_shape(
     file: Path, rows: Sequence[Mapping[str, Any]], columns: Columns, error: DataError
 ) -> UnknownShape | None:
     """The error about a file of a known shape none of whose ``rows`` fit, where another mapping does fit them."""
-    drafts, unanswered = _read(rows, columns)
-    if drafts or unanswered or not (lines := proposal(rows))[0].startswith("# fits"):
+    drafts, _ = _read(rows, columns)
+    if drafts or not (lines := proposal(rows))[0].startswith("# fits"):
         return None
     why = f"{file} has the columns of {shape_of_columns(columns)}, and no row can be read so: {error.parts[0]}"
     return UnknownShape(f"{why}; {_COPY}", lines)

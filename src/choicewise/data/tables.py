@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
@@ -21,7 +21,7 @@ import numpy as np
 
 from choicewise.data.dataset import Columns, Dataset, ItemColumns, Items
 from choicewise.data.decisions import STATE, decision_drafts, is_decisions
-from choicewise.data.files import ROW_READERS, Row, RowPlace, cells, json_remedy
+from choicewise.data.files import ROW_READERS, Row, RowPlace, cells, json_remedy, value_at
 from choicewise.data.guess import (
     SAMPLE,
     guessed_columns,
@@ -34,7 +34,7 @@ from choicewise.data.guess import (
     unknown_shape,
 )
 from choicewise.data.items import Item
-from choicewise.data.rows import Answer, AnswerReader, CountingOpen, RowDraft, draft, recognise
+from choicewise.data.rows import Answer, AnswerReader, CountingOpen, RowDraft, draft, lettered, recognise
 from choicewise.data.splits import SPLITS, converted_files
 from choicewise.errors import DataError, NoAnswer, UnknownShape, UnusableRow, UsageError
 from choicewise.records import SkippedRow
@@ -87,7 +87,7 @@ def read_tabular(
     guessed, head = None, _head(paths[0]) if columns is None else None
     if head is not None and is_decisions(head):
         return build_dataset(name, _decision_rows(files), on_bad_item)
-    if head is not None and recognise(head) is None:
+    if head is not None and not _is_recognised(head):
         guessed = guessed_columns(paths)
     try:
         dataset = _read(name, files, on_bad_item, columns or guessed, subjects)
@@ -113,6 +113,12 @@ def read_tabular(
             notes.append(note)
         return replace(dataset, columns=guessed, guess=reading_line(paths[0], guessed), notes=tuple(notes))
     return replace(dataset, columns=columns or _opened(paths[0], None)[0])
+
+
+def _is_recognised(row: Row) -> bool:
+    """Whether a row is of a known shape with its answer; that of a test split without answers is not."""
+    columns = recognise(row)
+    return columns is not None and (columns.answer is None or _has_column(row, columns.answer))
 
 
 def _read(
@@ -171,7 +177,10 @@ def build_dataset(name: str, rows: Iterable[_IntakeRow], on_bad_item: str = "err
     if not splits:
         why = f"; every row was skipped, the first because {bad[0][1].reason}" if bad else ""
         raise DataError(f"{name} holds no questions that can be used{why}")
-    skipped, notes = tuple(each for _, each in bad), [line for taken in splits.values() for line in taken.twice()]
+    skipped = tuple(row for _, row in bad)
+    notes = []
+    for taken in splits.values():
+        notes += [*taken.twice(), *taken.telling_choices()]
     return Dataset(name, {split: taken.items for split, taken in splits.items()}, skipped, notes=tuple(notes))
 
 
@@ -244,6 +253,7 @@ def _raise(error: UnusableRow) -> Item:
 def _table_rows(
     files: Mapping[str, list[Path]], columns: Columns | None, answers: AnswerReader, subjects: Mapping[Path, str] | None
 ) -> Iterator[_IntakeRow]:
+    lacking = _columns_that_rows_may_lack(columns)
     for split, paths in files.items():
         counts: Counter[str] = Counter()
         for file in paths:
@@ -251,6 +261,7 @@ def _table_rows(
             mapping = mapping.of_subject((subjects or {}).get(file, ""))
             draws = None if mapping.shuffled is None else Random(mapping.shuffled)
             for number, row in enumerate(rows):
+                lacking = [path for path in lacking if not _has_column(row, path)]
                 subject, drafted = _draft(row, mapping)
                 if draws is not None and isinstance(drafted, RowDraft):
                     drafted = drafted.shuffled(draws)
@@ -266,7 +277,26 @@ def _table_rows(
                 else:
                     yield place, split, partial(_raise, drafted)
                 counts[prefix] += 1
+    if lacking:
+        raise DataError(f"no row has the column {lacking[0]!r}, which the mapping names among the choices; correct it")
     answers.check_counting()
+
+
+def _columns_that_rows_may_lack(columns: Columns | None) -> Sequence[str]:
+    """Return the columns of choices that a row may lack; one that all rows lack is misspelled in the mapping."""
+    if columns is None or not columns.drop_empty or not isinstance(columns.choices, tuple):
+        return ()
+    return columns.choices
+
+
+def _has_column(row: Row | UnusableRow, path: str) -> bool:
+    if isinstance(row, UnusableRow):
+        return False
+    try:
+        value_at(row, path)
+    except UnusableRow:
+        return False
+    return True
 
 
 def _decision_rows(files: Mapping[str, list[Path]]) -> Iterator[_IntakeRow]:
@@ -348,6 +378,8 @@ class _Split:
         self._columns = ItemColumns()
         self._hashes, self._rows, self._contents = array("q"), array("q"), array("q")
         self._files: list[tuple[int, Path, int]] = []
+        self._lettered = 0
+        self._spaced = 0
 
     def add(self, place: RowPlace, item: Item) -> None:
         if not self._files or self._files[-1][1] != place.file:
@@ -355,6 +387,8 @@ class _Split:
         self._rows.append(place.row)
         self._hashes.append(hash(item.id))
         self._contents.append(hash(_content(item)))
+        self._lettered += lettered(item.choices) is not None
+        self._spaced += _is_told_by_space(item)
         self._columns.add(item)
 
     @property
@@ -388,10 +422,34 @@ class _Split:
         more = f", and {len(alike) - _NAMED} more questions" if len(alike) > _NAMED else ""
         yield f"{first.file.name}: {noun} {', '.join(told)}{more} have the same question and choices; each counts"
 
+    def telling_choices(self) -> Iterator[str]:
+        """A line for what most choices of a file have beside their text: their letters, or a space at the right one."""
+        count = len(self._rows)
+        file = self._files[0][1].name
+        if 2 * self._lettered > count:
+            yield (
+                f"{file}: choices begin with their letters ({self.items[0].choices[0]!r}); prompts that show letters"
+                " show both. Remove them from the file."
+            )
+        if 2 * self._spaced > count:
+            yield (
+                f"{file}: white space at an edge tells the right choice in {self._spaced:,} of {count:,} questions;"
+                " remove it from the file"
+            )
+
     def _place(self, position: int) -> RowPlace:
         number = bisect_right(self._files, position, key=lambda start: start[0]) - 1
         _, file, header = self._files[number]
         return RowPlace(file, self._rows[position], header)
+
+
+def _is_told_by_space(item: Item) -> bool:
+    """Whether the right choices begin or end with white space and the wrong ones do not, or the other way round."""
+    is_spaced = [choice != choice.strip() for choice in item.choices]
+    if not any(is_spaced):
+        return False
+    is_right = [index in item.gold for index in range(len(item.choices))]
+    return is_spaced == is_right or is_spaced == [not right for right in is_right]
 
 
 def _content(item: Item) -> tuple[object, ...]:

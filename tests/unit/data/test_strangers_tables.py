@@ -1,0 +1,388 @@
+"""Tables of strangers are read with all options and the right answers, or refused with a line that helps."""
+
+import io
+import json
+import re
+import runpy
+import tomllib
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from choicewise.data.dataset import Dataset, columns_of
+from choicewise.data.open import open_dataset
+from choicewise.errors import DataError, UnknownShape
+from tests.helpers.imported_runs import write_lines
+from tests.paths import SHARED
+
+CASES = SHARED / "cases"
+FOLDERS = [*range(4, 32), 34, 52, 60, 63]
+"""Numbers of the folders that hold tables of questions; the others hold runs, models and servers."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """A file that is read: how many options its rows have, and a word of the note that comes with it, if any."""
+
+    options: frozenset[int]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A file that is refused: a word of the line that helps, and what comes of the mapping in that line.
+
+    ``then`` is empty where no mapping is proposed, ``read`` where it reads the right answers, and else a word of the
+    error with which it is refused again.
+    """
+
+    word: str
+    then: str = ""
+
+
+def read(*options: int, note: str = "") -> Read:
+    return Read(frozenset(options), note)
+
+
+EXPECTED: dict[str, Read | Refused] = {
+    "05-passage-options-label/quiz.jsonl": read(2),
+    "06-passage-true-false/quiz.jsonl": read(2),
+    "07-arabic-ragged-options/quiz.csv": Refused("drop_empty = true", then="read"),
+    "07-arabic-ragged-options/quiz.jsonl": Refused("drop_empty = true", then="read"),
+    "10-medical-cop/hub.jsonl": read(4),
+    "10-medical-cop/original.jsonl": read(4),
+    "10-medical-cop/test.jsonl": Refused("cop is -1"),
+    "11-options-that-are-letters/quiz.jsonl": Refused('answer_is = "label"'),
+    "12-odd-letters/brackets.csv": read(4),
+    "12-odd-letters/cyrillic.csv": Refused("CYRILLIC CAPITAL LETTER A"),
+    "12-odd-letters/dot.csv": read(4),
+    "12-odd-letters/fullwidth.csv": Refused("FULLWIDTH LATIN CAPITAL LETTER A"),
+    "12-odd-letters/letter-text.csv": Refused("label alone: A"),
+    "12-odd-letters/lower.csv": read(4),
+    "12-odd-letters/one-cyrillic.csv": Refused("CYRILLIC CAPITAL LETTER A"),
+    "12-odd-letters/space.csv": Refused("white space"),
+    "12-odd-letters/word.csv": Refused("label alone: A"),
+    "13-several-right/commas.jsonl": Refused('["A", "B", "C"]'),
+    "13-several-right/glued.jsonl": Refused('["A", "B", "C"]'),
+    "13-several-right/indices.jsonl": read(4),
+    "13-several-right/lists.jsonl": read(4),
+    "14-answer-not-among/quiz.jsonl": Refused("'hoot'"),
+    "15-labels-are-texts/quiz.jsonl": read(4),
+    "17-space-tells-the-answer/quiz.jsonl": read(10, note="white space"),
+    "18-na-filled/quiz.jsonl": read(10),
+    "20-unsorted-flags/quiz.jsonl": read(4),
+    "22-no-answers/empty.jsonl": Refused("no answers"),
+    "22-no-answers/minus.jsonl": Refused("no answers"),
+    "22-no-answers/minus_int.jsonl": Refused("no answers"),
+    "22-no-answers/none.jsonl": Refused("no answers"),
+    "23-forty-options/quiz.jsonl": read(40),
+    "25-letters-in-options/brackets.jsonl": read(4, note="letters"),
+    "25-letters-in-options/dots.jsonl": read(4, note="letters"),
+    "25-letters-in-options/seven.jsonl": read(4, 7, note="letters"),
+    "26-excel/bom-semicolon.csv": read(4),
+    "26-excel/german.csv": Refused('"Antwort"', then="read"),
+    "26-excel/sep.csv": read(4),
+    "26-excel/spaces.csv": read(4),
+    "26-excel/title-row.csv": Refused("'Animals quiz, spring'"),
+    "26-excel/trailing-columns.csv": read(4),
+    "26-excel/trailing-rows.csv": read(4),
+    "26-excel/utf16.csv": Refused("iconv -f utf-16"),
+    "26-excel/utf16.txt": Refused(".csv"),
+    "27-json/data.json": Refused("python -c"),
+    "27-json/dict.jsonl": read(4),
+    "27-json/list.json": Refused("python -c"),
+    "27-json/list.jsonl": Refused("python -c"),
+    "27-json/parenthesised.jsonl": read(4, note="letters"),
+    "27-json/pretty.jsonl": Refused("python -c"),
+    "27-json/string.jsonl": Refused('choices_split = " , "', then="read"),
+    "30-no-header/animals_test.csv": Refused("header", then="column ... is missing"),
+    "31-identical-pairs/quiz.jsonl": read(2),
+    "34-ten-numbered-options/ten-numbered.jsonl": Refused('"option_10"', then="answer_is is '...'"),
+    "52-tables-from-pandas/arcnumpy.csv": Refused("df.to_json"),
+    "52-tables-from-pandas/arcrepr.csv": Refused("df.to_json"),
+    "52-tables-from-pandas/bool-lists.jsonl": read(4),
+    "52-tables-from-pandas/chat.jsonl": Refused("messages holds chats", then="column ... is missing"),
+    "52-tables-from-pandas/correct-in-choice.jsonl": Refused("answers holds objects", then="column ... is missing"),
+    "52-tables-from-pandas/float.csv": Refused("write 0"),
+    "52-tables-from-pandas/float.parquet": Refused("write 0"),
+    "52-tables-from-pandas/harness-gold.jsonl": read(4),
+    "52-tables-from-pandas/in-question.jsonl": Refused("columns A, B, C", then="column ... is missing"),
+    "52-tables-from-pandas/index-column.csv": read(4),
+    "52-tables-from-pandas/nfd.jsonl": read(4),
+    "52-tables-from-pandas/numpy.csv": Refused("df.to_json"),
+    "52-tables-from-pandas/onestring.jsonl": Refused('choices_split = "\\n"', then="read"),
+    "52-tables-from-pandas/pyrepr.csv": read(4),
+    "52-tables-from-pandas/typed.parquet": read(4),
+    "52-tables-from-pandas/unnamed.csv": read(4),
+    "60-five-options-everywhere/quiz.csv": read(5),
+    "60-five-options-everywhere/some-four.csv": Refused("drop_empty = true", then="read"),
+    "63-all-answers-first/quiz.jsonl": read(3),
+}
+
+Right = Callable[[dict[str, Any]], list[str]]
+RIGHT: dict[str, Right] = {
+    "13-several-right/indices.jsonl": lambda row: [row["choices"][index] for index in row["answer"]],
+    "13-several-right/lists.jsonl": lambda row: [row["choices"]["ABCD".index(letter)] for letter in row["answer"]],
+    "20-unsorted-flags/quiz.jsonl": lambda row: [
+        text for text in row["mc2_targets"]["choices"] if text.startswith("right")
+    ],
+    "25-letters-in-options/dots.jsonl": lambda row: [row["choices"]["ABCD".index(row["answer"])]],
+    "27-json/parenthesised.jsonl": lambda row: [row["options"]["ABCD".index(row["correct"])]],
+    "34-ten-numbered-options/ten-numbered.jsonl": lambda row: [row[f"option_{row['answer']}"]],
+    "52-tables-from-pandas/nfd.jsonl": lambda row: [row["answer"]],
+}
+"""What is right in a row, for files whose rows say it and whose folder's texts do not."""
+
+
+def meant(name: str) -> list[list[str]]:
+    """The right texts of a case's rows, sorted."""
+    path = CASES / name
+    if name in RIGHT:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [sorted(RIGHT[name](row)) for row in rows]
+    return [[text] for text in json.loads((path.parent / "expected.json").read_text(encoding="utf-8"))["right"]]
+
+
+def right_texts(data: Dataset) -> list[list[str]]:
+    return [sorted(item.choices[index] for index in item.gold) for item in data.splits["test"]]
+
+
+@pytest.fixture(params=EXPECTED)
+def case(request: pytest.FixtureRequest) -> str:
+    if not CASES.is_dir():
+        pytest.skip(f"no strangers' tables at {CASES}")
+    return str(request.param)
+
+
+def test_a_table_is_read_right_or_refused_with_a_line_that_helps(case: str) -> None:
+    expected = EXPECTED[case]
+    if isinstance(expected, Refused):
+        with pytest.raises(DataError, match=re.escape(expected.word)) as refused:
+            open_dataset(CASES / case)
+        assert Path(case).name in str(refused.value)
+        assert isinstance(refused.value, UnknownShape) == bool(expected.then)
+        return
+    data = open_dataset(CASES / case)
+    assert right_texts(data) == meant(case)
+    assert {len(item.choices) for item in data.splits["test"]} == expected.options
+    told = [note for note in data.notes if "same question" not in note]
+    assert [expected.note in note for note in told] == ([True] if expected.note else [])
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, expected in EXPECTED.items() if isinstance(expected, Refused) and expected.then]
+)
+def test_a_proposed_mapping_reads_right_or_is_refused(name: str) -> None:
+    """It is copied as it is printed."""
+    if not CASES.is_dir():
+        pytest.skip(f"no strangers' tables at {CASES}")
+    expected = EXPECTED[name]
+    assert isinstance(expected, Refused)
+    with pytest.raises(UnknownShape) as refused:
+        open_dataset(CASES / name)
+    lines = "\n".join(refused.value.problems)
+    if expected.then == "read":
+        columns = columns_of(tomllib.loads(lines), "mapping")
+        assert right_texts(open_dataset(CASES / name, columns=columns)) == meant(name)
+        return
+    with pytest.raises(DataError, match=re.escape(expected.then)):
+        open_dataset(CASES / name, columns=columns_of(tomllib.loads(lines), "mapping"))
+
+
+def test_every_table_has_its_line() -> None:
+    if not CASES.is_dir():
+        pytest.skip(f"no strangers' tables at {CASES}")
+    tables = set()
+    for folder in CASES.iterdir():
+        if folder.is_dir() and int(folder.name[:2]) in FOLDERS:
+            tables |= {f"{folder.name}/{file.name}" for file in folder.iterdir()}
+    besides = {name for name in tables if name.endswith(("/expected.json", "/run.sh"))}
+    assert tables - besides == set(EXPECTED)
+
+
+def asked(path: Path, mapping: str = "") -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
+    """The choices and the right ones of each question of a file, under a mapping in TOML if there is one."""
+    columns = columns_of(tomllib.loads(mapping), "mapping") if mapping else None
+    return [(item.choices, item.gold) for item in open_dataset(path, columns=columns).splits["test"]]
+
+
+def proposed(path: Path) -> str:
+    """The mapping that is proposed for a file."""
+    with pytest.raises(UnknownShape) as refused:
+        open_dataset(path)
+    return "\n".join(refused.value.problems)
+
+
+ANIMALS = ("moo", "woof", "meow", "quack", "croak", "hoot", "buzz", "oink", "baa", "roar", "hiss", "neigh")
+
+
+@pytest.mark.parametrize("names", [[f"option_{n}" for n in range(1, 13)], [f"Option{n:02}" for n in range(12)]])
+def test_options_beyond_the_ninth_number_are_options(tmp_path: Path, names: list[str]) -> None:
+    rows = [{"stem": f"Q{n}", **dict(zip(names, ANIMALS, strict=True)), "key": ANIMALS[n]} for n in (0, 9, 11)]
+    path = write_lines(tmp_path / "quiz.jsonl", rows)
+    assert asked(path) == [(ANIMALS, (0,)), (ANIMALS, (9,)), (ANIMALS, (11,))]
+
+
+def test_options_beyond_the_tenth_letter_are_options(tmp_path: Path) -> None:
+    letters = "ABCDEFGHIJKL"
+    options = {f"Option {letter}": text for letter, text in zip(letters, ANIMALS, strict=True)}
+    rows = [{"stem": f"Q{n}", **options, "N": n, "key": letters[n].lower()} for n in (0, 9, 11)]
+    assert asked(write_lines(tmp_path / "quiz.jsonl", rows)) == [(ANIMALS, (0,)), (ANIMALS, (9,)), (ANIMALS, (11,))]
+    for row in rows:
+        del row["Option K"]
+    assert "Option L" not in proposed(write_lines(tmp_path / "gap.jsonl", rows)).partition("question =")[2]
+
+
+def test_a_letter_far_from_those_of_the_options_is_another_column(tmp_path: Path) -> None:
+    rows = [{"N": n, "stem": f"Q{n}", "A": "x", "B": "y", "key": "AB"[n]} for n in range(2)]
+    assert asked(write_lines(tmp_path / "quiz.jsonl", rows)) == [(("x", "y"), (0,)), (("x", "y"), (1,))]
+
+
+RAGGED = 'choices = ["A", "B", "C", "D"]\nanswer = "key"\nanswer_is = "label"\ndrop_empty = true\n'
+
+
+@pytest.mark.parametrize("lacking", [{"C": "", "D": " "}, {"C": None, "D": None}, {}], ids=["empty", "null", "no key"])
+def test_a_row_may_end_in_empty_choices(tmp_path: Path, lacking: dict[str, Any]) -> None:
+    full = {"question": "Q1", "A": "w", "B": "x", "C": "y", "D": "z", "key": "D"}
+    short = {"question": "Q2", "A": "w", "B": "x", **lacking, "key": "B"}
+    path = write_lines(tmp_path / "quiz.jsonl", [full, short])
+    assert asked(path, RAGGED) == [(("w", "x", "y", "z"), (3,)), (("w", "x"), (1,))]
+    write_lines(path, [full, {**short, "key": "C"}])
+    with pytest.raises(DataError, match="line 2 .*the answer 'C' is none of A, B"):
+        asked(path, RAGGED)
+    write_lines(path, [full, {**full, "B": ""}])
+    with pytest.raises(DataError, match=r"line 2 .*choice 1 .counted from 0. is ''"):
+        asked(path, RAGGED)
+    with pytest.raises(DataError, match="no row has the column 'DD'"):
+        asked(write_lines(path, [full, short]), RAGGED.replace('"D"', '"DD"'))
+
+
+def test_a_lost_text_is_no_shorter_row_without_a_mapping(tmp_path: Path) -> None:
+    row = {"question": "Q", "A": "w", "B": "x", "C": "y", "key": "A"}
+    path = write_lines(tmp_path / "quiz.jsonl", [row, row, {**row, "C": ""}])
+    lines = proposed(path)
+    assert "check that no text was lost" in lines
+    assert [len(choices) for choices, _ in asked(path, lines)] == [3, 3, 2]
+    long = write_lines(tmp_path / "long.jsonl", [{**row, "question": f"Q{n}"} for n in range(300)] + [{**row, "C": ""}])
+    with pytest.raises(DataError, match="line 301 .*drop_empty = true"):
+        asked(long, proposed(long))
+
+
+def test_a_list_in_one_cell_is_no_choice(tmp_path: Path) -> None:
+    wrong = ["television | refrigerator | airplane", "hen|owl"]
+    rows = [{"q": f"Which {n}?", "correct": "hammer", "wrong": cell} for n, cell in enumerate(wrong)]
+    path = write_lines(tmp_path / "quiz.jsonl", rows)
+    lines = proposed(path)
+    assert 'choices_split = "|"' in lines
+    choices = [("hammer", "television", "refrigerator", "airplane"), ("hammer", "hen", "owl")]
+    assert asked(path, lines) == [(texts, (0,)) for texts in choices]
+    minimal = [{"good": f"Yes, {n} are.", "bad": f"Yes, {n} is."} for n in range(3)]
+    assert asked(write_lines(tmp_path / "pairs.jsonl", minimal))[0] == (("Yes, 0 are.", "Yes, 0 is."), (0,))
+
+
+@pytest.mark.parametrize(
+    ("cell", "separator", "texts"),
+    [
+        ("red|green", "|", ("red", "green")),
+        ("A) red\nB) green", "\n", ("red", "green")),
+        ("a ) 3,000 , b ) 4,000", " , ", ("3,000", "4,000")),
+        ("A. Lincoln", "|", ("A. Lincoln",)),
+        ("(B) red; (C) green", ";", ("(B) red", "(C) green")),
+    ],
+)
+def test_choices_in_one_cell(tmp_path: Path, cell: str, separator: str, texts: tuple[str, ...]) -> None:
+    row = {"question": "Q", "right": "blue", "wrong": cell}
+    mapping = f'right = ["right"]\nwrong = "wrong"\nchoices_split = {json.dumps(separator)}\n'
+    assert asked(write_lines(tmp_path / "quiz.jsonl", [row]), mapping) == [(("blue", *texts), (0,))]
+
+
+def test_a_separator_inside_a_choice_stops(tmp_path: Path) -> None:
+    row = {"question": "Q", "options": "a ) 3,000 , b ) 4,000", "answer": "b"}
+    path = write_lines(tmp_path / "quiz.jsonl", [row])
+    with pytest.raises(DataError, match="don't begin with A, B, C.*correct choices_split"):
+        asked(path, 'choices = "options"\nanswer = "answer"\nchoices_split = ","\nlabels = ["a", "b", "c"]\n')
+    with pytest.raises(DataError, match="choices_split parts the text of one column"):
+        columns_of({"choices": ["a", "b"], "answer": "c", "choices_split": "|"}, "mapping")
+
+
+def test_a_column_named_q_is_the_question_of_pairs(tmp_path: Path) -> None:
+    rows = [{"q": f"Which {n}?", "correct_qs": ["x", "y"], "wrong": ["z", "w"]} for n in range(2)]
+    (first, _) = open_dataset(write_lines(tmp_path / "quiz.jsonl", rows)).splits["test"]
+    assert (first.question, first.choices) == ("Which 0?", ("x", "y", "z", "w"))
+
+
+def test_answers_under_another_name_are_found(tmp_path: Path) -> None:
+    rows = [{"question": f"Q{n}", "A": "x", "B": "y", "key": key} for n, key in enumerate("AB")]
+    assert asked(write_lines(tmp_path / "quiz.jsonl", rows)) == [(("x", "y"), (0,)), (("x", "y"), (1,))]
+    rows = [{"question": f"Q{n}", "A": "x", "B": "y", "key": 1} for n in range(9)]
+    assert 'answer = "key"' in proposed(write_lines(tmp_path / "open.jsonl", rows))
+
+
+@pytest.mark.parametrize(("name", "is_subject"), [("Subject", True), ("category", True), ("Topic", False)])
+def test_a_column_called_subject_is_the_subject(tmp_path: Path, name: str, is_subject: bool) -> None:
+    topics = ("geography", "science", "science", "history")
+    rows = [{name: topic, "Question": f"Q{n}", "A": "x", "B": "y", "Correct": "A"} for n, topic in enumerate(topics)]
+    data = open_dataset(write_lines(tmp_path / "quiz.jsonl", rows))
+    assert data.subjects("test") == (("geography", "science", "history") if is_subject else ("",))
+    told = [note for note in data.notes if f"{name} (3 values in 4 rows)" in note]
+    assert len(told) == (not is_subject)
+
+
+def run_printed(message: str, folder: Path) -> Path:
+    """Do what the command ``python -c`` in a message does, and return the file that it writes."""
+    command = re.search(r'python -c "([^"]+)" > (\S+)', message)
+    assert command is not None
+    script = folder / "printed.py"
+    script.write_text(command[1], encoding="utf-8")
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        runpy.run_path(str(script))
+    path = folder / command[2]
+    path.write_text(printed.getvalue(), encoding="utf-8")
+    return path
+
+
+JSON_FORMS = {
+    "list.json": lambda rows: json.dumps(rows, indent=1),
+    "keyed.json": lambda rows: json.dumps({"version": 1, "rows": rows}),
+    "list.jsonl": json.dumps,
+    "pretty.jsonl": lambda rows: "\n".join(json.dumps(row, indent=2) for row in rows),
+}
+
+
+@pytest.mark.parametrize("name", JSON_FORMS)
+def test_the_command_that_is_printed_makes_json_lines(tmp_path: Path, name: str) -> None:
+    rows = [{"question": f"Ø }} {{ {n}?", "choices": ["x", "y"], "answer": n} for n in range(2)]
+    path = tmp_path / name
+    path.write_text(JSON_FORMS[name](rows), encoding="utf-8")
+    with pytest.raises(DataError) as refused:
+        open_dataset(path)
+    lines = run_printed(str(refused.value), tmp_path.parent)
+    assert [json.loads(line) for line in lines.read_text().splitlines()] == rows
+    assert asked(lines) == [(("x", "y"), (0,)), (("x", "y"), (1,))]
+
+
+def test_json_lines_under_another_ending_are_renamed(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "quiz.json", [{"question": "Q"}, {"question": "R"}])
+    with pytest.raises(DataError, match=r"can't read .*quiz.json: .*rename it to quiz.jsonl"):
+        open_dataset(path)
+    path.write_text('"no rows"')
+    with pytest.raises(DataError, match="one JSON object a line"):
+        open_dataset(path)
+
+
+def test_empty_cells_around_a_table_hold_nothing(tmp_path: Path) -> None:
+    """Those that a spreadsheet leaves at its right and below; a text there is a fault."""
+    path = tmp_path / "quiz.csv"
+    path.write_text("sep=;\nquestion;A;B;answer;;\nQ;x;y;A;;\n;;;;;\nR;x;y;B;;\n;;;;;\n;;;;;\n")
+    with pytest.raises(DataError, match="row 3 .the header is row 1.: the question in column question is"):
+        open_dataset(path)
+    data = open_dataset(path, on_bad_item="skip")
+    assert [item.id for item in data.splits["test"]] == ["test/0", "test/2"]
+    path.write_text("question,A,B,answer,,\nQ,x,y,A,,\nR,x,y,B,,note\n")
+    with pytest.raises(DataError, match="row 3 .*6 cells under a header of 4"):
+        open_dataset(path)

@@ -15,7 +15,7 @@ import numpy as np
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import BLANK, Item
-from choicewise.errors import ChoicewiseError, DataError, ProtocolError
+from choicewise.errors import ChoicewiseError, DataError, ModelError, ProtocolError
 from choicewise.protocols.between import change_axes
 from choicewise.protocols.catalogue import entries
 from choicewise.protocols.preparations import change_of, fields_shown
@@ -29,6 +29,8 @@ from choicewise.requests.generated import inside_thought
 from choicewise.requests.render import Refusal, RenderedRequests, TemplateSource, is_asked
 from choicewise.requests.request import Answerer, PreparedBlock, Request
 from choicewise.tokens.chat_template import ChatTemplate, ServedChat
+from choicewise.tokens.encode import Encodings
+from choicewise.tokens.tokenizer import Tokenizer
 
 TRIED: Final = 10  # items by which a protocol is found to fit a dataset
 _EXAMPLES = 3  # items that are named where many are wrong in the same way
@@ -425,6 +427,17 @@ def open_thought(protocol: Protocol, model: str, template: ChatTemplate | None) 
         template.closing(told)
     elif opened and not reading.text:
         return f"the chat template of {model} {inside_thought(opened)}"
+    return None
+
+
+def no_empty_context(protocol: Protocol, tokenizer: Tokenizer) -> str | None:
+    """Return why nothing is scored after the empty text as ``protocol`` asks; None if it does not ask, or one can."""
+    if protocol.null != "":
+        return None
+    try:
+        Encodings(tokenizer, protocol.bos, READINGS[protocol.reading].enclosed).context("")
+    except ModelError as error:
+        return error.message
     return None
 
 

@@ -29,6 +29,7 @@ from choicewise.requests.blocks import (
     list_asks,
     list_sections,
     no_chat,
+    no_empty_context,
     open_thought,
     prepare_block,
     refuse_problems,
@@ -239,6 +240,8 @@ def refusals(
 def lacking(model: Model, protocol: Protocol) -> str | None:
     """What ``model`` lacks for every question under ``protocol``; None where it lacks nothing."""
     reason = unsupported(protocol, model.name, model.supports)
+    if reason is None:
+        reason = no_empty_context(protocol, model.tokenizer)
     if reason is None and protocol.chat != "none":
         reason = no_chat(protocol, model.name, model.tokenizer.chat)
     if reason is None and protocol.chat != "none":

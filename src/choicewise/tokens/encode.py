@@ -173,8 +173,8 @@ class Encodings:
         if token is None:
             raise ModelError(
                 "the context is empty and the tokenizer names neither a BOS nor an EOS to score after; "
-                'name one in tokenizer_config.json ("bos_token"; an id in config.json that is a word does not count), '
-                "or ask with a context"
+                'name one in tokenizer_config.json ("bos_token") or ask with a context; '
+                "a word that config.json names does not count"
             )
         return np.asarray([token], dtype=np.int32)
 

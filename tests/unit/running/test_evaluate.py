@@ -405,3 +405,15 @@ def test_half_a_character_is_no_text() -> None:
     for context, choices in (("The \ud83d", [" sat"]), ("The cat", [" sat", " \ude00"])):
         with pytest.raises(UsageError, match="lone surrogate"):
             score("fake:hash", context, choices)
+
+
+def test_without_bos_and_eos_nothing_is_scored_after_an_empty_context_and_the_rest_is_asked(
+    evaluated: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = HashModel()
+    monkeypatch.setattr(model.tokenizer, "bos_id", None)
+    plain, after_nothing, after_answer = (f"mmlu/cloze:{score}" for score in ("sum", "pmi-empty", "pmi-answer"))
+    with pytest.warns(UserWarning, match="names neither a BOS nor an EOS"):
+        run = evaluated(plain, after_nothing, after_answer, model=model, limit=1)
+    assert set(run.protocols) == {plain, after_answer}
+    assert run.manifest.refused.keys() == {after_nothing}

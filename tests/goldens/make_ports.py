@@ -5,14 +5,16 @@
         > scenario.py
     git -C helm archive cab5d89fadbff86190f29ddfa497301958eaf2ec src/helm/benchmark/adaptation | tar -x -C old
     git -C helm show cab5d89fadbff86190f29ddfa497301958eaf2ec:src/helm/benchmark/scenarios/scenario.py > types.py
-    python tests/goldens/make_ports.py prompts.py scenario.py old types.py
+    git -C lighteval archive 7c1cd62716b0a198a630c26d781430c54726cd02 src/lighteval/tasks | tar -x -C today
+    python tests/goldens/make_ports.py prompts.py scenario.py old types.py today
 
-All files run as they are, with stand-ins for what else they import of their own packages.  Shots are HELM's alone, with
-listed options.
+The first file is of lighteval 0.9.2, ``today`` of 0.13.0.  All files run as they are, with stand-ins for what
+else they import of their own packages.  Shots are those of HELM, with listed options, and of lighteval 0.13.
 """
 
 import importlib.util
 import json
+import random
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +25,12 @@ HERE = Path(__file__).parent / "harness"
 LIGHTEVAL = {"arc-challenge": "arc", "hellaswag": "hellaswag_harness", "commonsenseqa": "commonsense_qa"}
 LIGHTEVAL |= {name: name for name in ("winogrande", "race", "sciq", "siqa")}
 """Benchmark → its prompt function."""
+
+SHOTS_OF_LIGHTEVAL = {"mmlu": 5, "winogrande": 3, "arc-challenge": 3}
+"""Benchmark → how many shots lighteval 0.13 shows; of the others none."""
+
+FILES_OF_LIGHTEVAL = {"arc-challenge": "arc", "race": "race_high"}
+"""Benchmark → the file of its task in lighteval 0.13, where that has another name."""
 
 HELM = ("hellaswag", "piqa", "siqa")
 """Benchmarks whose rows HELM reads with the Hub's field names, but for labels as numbers."""
@@ -62,6 +70,54 @@ def lighteval(file: str) -> dict[str, Any]:
     prompts = load(file, "prompts")
     docs = {name: [getattr(prompts, function)(row) for row in rows(name)] for name, function in LIGHTEVAL.items()}
     return {name: [[doc.query, doc.choices] for doc in each] for name, each in docs.items()}
+
+
+class Anything(ModuleType):
+    """A module in which every name stands for a value with which nothing is done."""
+
+    def __getattr__(self, name: str) -> Any:
+        return Anything(name)
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        return self
+
+
+def lighteval_today(folder: str) -> dict[str, Any]:
+    """Prompt and choices of every row as lighteval 0.13 asks."""
+    tasks = Path(folder) / "src" / "lighteval" / "tasks"
+    stand_in("lighteval.utils.utils", as_list=lambda value: value if isinstance(value, list) else [value])
+    load(str(tasks / "requests.py"), "lighteval.tasks.requests")
+    manager = load(str(tasks / "prompt_manager.py"), "prompt_manager")
+    for name in ("inspect_ai", "inspect_ai.dataset", "inspect_ai.scorer", "inspect_ai.solver"):
+        sys.modules[name] = Anything(name)
+    for name in ("lighteval.metrics", "lighteval.metrics.metrics"):
+        sys.modules[name] = Anything(name)
+    stand_in("lighteval.tasks.lighteval_task", LightevalTaskConfig=SimpleNamespace)
+
+    golden = {}
+    for name in ("mmlu", *LIGHTEVAL):
+        file = FILES_OF_LIGHTEVAL.get(name, name)
+        task = load(str(tasks / "tasks" / f"{file}.py"), f"task_{file}").TASKS_TABLE[0]
+        golden[name] = lighteval_prompts(manager, task, name)
+    return golden
+
+
+def lighteval_prompts(manager: Any, task: Any, name: str) -> list[list[Any]]:
+    """Prompt and choices of every row of a benchmark, in the order of the rows."""
+    tested = [task.prompt_function(row) for row in rows(name)]
+    count = SHOTS_OF_LIGHTEVAL.get(name, 0)
+    pool = [task.prompt_function(row) for row in rows(name, ("dev", "train"))] if count else []
+    known = SimpleNamespace(
+        fewshot_docs=lambda: list(pool), fewshot_selection=task.few_shots_select, fewshot_split=task.few_shots_split
+    )
+    # As LightevalTask.get_docs does, which needs the data sets of the Hub.
+    sampler, drawn = manager.FewShotSampler(known), random.Random()
+    drawn.seed(42)
+    shuffled = list(tested)
+    drawn.shuffle(shuffled)
+    for doc in shuffled:
+        doc.fewshot_samples = sampler.sample_fewshot_examples(count, 0, formatted_doc=doc, sampler=drawn)
+    return [[manager.PromptManager().prepare_prompt(doc), doc.choices] for doc in tested]
 
 
 def helm_scenario(file: str) -> Any:
@@ -125,11 +181,12 @@ def helm_joint(old: str, types: str, scenario: Any) -> dict[str, Any]:
     return golden
 
 
-def main(prompts: str, scenario: str, old: str, types: str) -> None:
+def main(prompts: str, scenario: str, old: str, types: str, today: str) -> None:
     """Write all."""
     read = helm_scenario(scenario)
     golden = {
         "lighteval": lighteval(prompts),
+        "lighteval-v0.13": lighteval_today(today),
         "helm": {name: [helm(read, name, row) for row in rows(name)] for name in HELM},
         "helm-joint": helm_joint(old, types, read),
     }

@@ -128,15 +128,29 @@ def test_every_log_likelihood_comes_out(name: str, tmp_path: Path) -> None:
 PORTS: dict[str, Any] = GOLDEN["ports"]
 
 
-def sent(selector: str) -> list[list[Any]]:
-    """Context and continuations of every request of an entry without shots."""
-    recipe = replace(one(selector).protocol, shots=0)
-    return [[each.context(), list(each.continuations)] for each in requests(recipe, data(recipe.benchmark), "")]
+def sent(selector: str, shots: int = 0) -> list[list[Any]]:
+    """Context and continuations of every request of an entry with so many shots."""
+    recipe = replace(one(selector).protocol, shots=shots)
+    rows = data(recipe.benchmark)
+    (subject,) = rows.subjects(recipe.split or "")
+    return [[each.context(), list(each.continuations)] for each in requests(recipe, rows, subject)]
 
 
 @pytest.mark.parametrize("name", PORTS["lighteval"])
 def test_lighteval_asks_this(name: str) -> None:
     assert sent(f"{name}/lighteval") == PORTS["lighteval"][name]
+
+
+TODAY_AT_LIGHTEVAL = {"mmlu": ("mmlu-lighteval/v0.13", 5), "winogrande": ("winogrande/lighteval-v0.13", 3)}
+TODAY_AT_LIGHTEVAL |= {"arc-challenge": ("arc-challenge/lighteval", 3)}
+TODAY_AT_LIGHTEVAL |= {name: (f"{name}/lighteval-v0.13", 0) for name in ("hellaswag", "commonsenseqa", "siqa")}
+TODAY_AT_LIGHTEVAL |= {name: (f"{name}/lighteval", 0) for name in ("race", "sciq")}
+"""Benchmark → what asks as version 0.13, and how many shots are in the golden."""
+
+
+@pytest.mark.parametrize("name", PORTS["lighteval-v0.13"])
+def test_lighteval_asks_this_today(name: str) -> None:
+    assert sent(*TODAY_AT_LIGHTEVAL[name]) == PORTS["lighteval-v0.13"][name]
 
 
 @pytest.mark.parametrize("name", PORTS["helm"])

@@ -238,6 +238,8 @@ PREPARATIONS: Mapping[str, Preparation] = {
     "hellaswag": partial(_hellaswag, question=_stripped, ending=_stripped),
     # nothing is stripped, the question ends with a space: lighteval@8d9ecd6, src/lighteval/tasks/default_prompts.py
     "hellaswag-lighteval": partial(_hellaswag, question=lambda text: _cleaned(f"{text} "), ending=_cleaned, alone=" "),
+    # nothing is cleaned: lighteval@7c1cd62, src/lighteval/tasks/tasks/hellaswag.py
+    "hellaswag-raw": partial(_hellaswag, question=str, ending=str),
     # one letter in upper case, the rest as it is: stanford-crfm/helm@cab5d89, scenarios/commonsense_scenario.py
     "hellaswag-helm": partial(_hellaswag, question=str, ending=str, second=lambda text: text[:1].upper() + text[1:]),
     "copa": copa,
@@ -431,7 +433,10 @@ def _parts(name: str) -> tuple[str, str]:
 
 SHOWS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(
-        ("hellaswag", "hellaswag-lighteval", "hellaswag-helm", "hellaswag-olmes", "hellaswag-olmes-listed"),
+        (
+            *("hellaswag", "hellaswag-raw", "hellaswag-lighteval"),
+            *("hellaswag-helm", "hellaswag-olmes", "hellaswag-olmes-listed"),
+        ),
         ("activity_label", "ctx_a", "ctx_b"),
     ),
     "copa": ("asks_for",),

@@ -72,8 +72,8 @@ def told(line: dict[str, Any]) -> list[tuple[str, str, int]]:
 
 
 ASKING = (
-    *("fit", "limit", "bos", "boundary", "reading", "new_tokens", "score", "null", "outside", "decision", "ties"),
-    *("letters", "metric"),
+    *("fit", "limit", "bos", "boundary", "reading", "new_tokens", "stop", "score", "null", "outside", "decision"),
+    *("ties", "letters", "metric"),
 )
 
 

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise import open_run
+from choicewise.protocols.catalogue import one
 from choicewise.report.tables import average_tables
 from choicewise.results import sweep
 from choicewise.results.summary import summarize
 from choicewise.scoring.intervals import stratified, wilson
 from tests.helpers.commands import choicewise
 from tests.helpers.outcomes import drawn_average
-from tests.helpers.suite_data import TRIO, UNSCORED, known_suites, write_benchmarks
+from tests.helpers.suite_data import TRIO, UNSCORED, known_suites, write_benchmarks, write_rows
 
 SHARES = st.floats(0, 1)
 ERRORS = st.floats(0, 0.3)
@@ -203,3 +204,56 @@ def test_normalised_values_go_from_guessing_to_all_right(
     assert row["normalised"] is True
     assert row["complete"] is False
     assert row["mean_of_parts"] == pytest.approx(np.mean([value["value"] for value in row["parts"][:3]]))
+
+
+GPQA = """
+name = "tests/gpqa"
+title = "GPQA beside another"
+citation = "Nobody 2026"
+source = "nowhere"
+about = "For tests."
+average = "mean"
+normalised = true
+
+[[parts]]
+protocols = ["gpqa/leaderboard"]
+
+[[parts]]
+protocols = ["winogrande/harness"]
+"""
+
+
+def test_gpqa_of_the_leaderboard_is_normalised_once_over_all_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Subsets of unlike sizes, one of them below guessing; those of BBH and MuSR are normalised each."""
+    for subject, count in (("diamond", 4), ("extended", 16), ("main", 9)):
+        questions = [f"Why is {subject} {number}?" for number in range(count)]
+        rows: list[dict[str, object]] = [
+            {
+                **{"Question": question, "Correct Answer": "a fir", "Incorrect Answer 1": "a bee"},
+                **{"Incorrect Answer 2": "a cup", "Incorrect Answer 3": "a tin"},
+            }
+            for question in questions
+        ]
+        write_rows(tmp_path / "data" / "gpqa" / subject, "test", rows)
+    write_benchmarks(tmp_path / "data", monkeypatch)
+    out = tmp_path / "out"
+    with known_suites(tmp_path, monkeypatch, gpqa=GPQA):
+        choicewise("run", "--model", "fake:hash", "--protocol", "tests/gpqa", "--out", out, code=0)
+        printed = json.loads(choicewise("report", "--json", out, code=0).stdout)
+    (row,) = [row for row in printed if row["metric"] == "average"]
+    ((part,),) = [part["protocols"] for part in row["parts"] if part["benchmark"] == "gpqa"]
+    folders = sweep.run_folders([out])
+    measured = [row for folder in folders for row in open_run(folder).rows("subjects")]
+    subsets = [row for row in measured if row.protocol == "gpqa/leaderboard"]
+    right = sum(subset.value * subset.n for subset in subsets)
+    assert [subset.n for subset in subsets] == [4, 16, 9]
+    assert part["raw"] == pytest.approx(right / 29)
+    assert part["value"] == pytest.approx((right / 29 - 0.25) / 0.75)
+    of_each = np.mean([max(0.0, (subset.value - 0.25) / 0.75) for subset in subsets])
+    assert part["value"] != pytest.approx(of_each)
+    published = {331: 3.69, 332: 3.80, 340: 4.7}
+    assert {count: (count / 1192 - 0.25) / 0.0075 for count in published} == pytest.approx(published, abs=0.005)
+    averaged = {name: one(name).protocol.aggregation for name in ("gpqa/leaderboard", "bbh/harness", "musr/harness")}
+    assert averaged == {"gpqa/leaderboard": "micro", "bbh/harness": "macro", "musr/harness": "macro"}

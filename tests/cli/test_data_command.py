@@ -69,7 +69,7 @@ def test_what_is_recognised_and_what_is_suspicious(name: str, tmp_path: Path, sn
     ("name", "sure", "read"),
     [
         ("answers that may count from 1", "number", "answer    answer (read as number from 1)"),
-        ("columns that fit in two ways", "...", "answer    gold (read as label, labels a, b)"),
+        ("columns that fit in two ways", "gold", "answer    gold (read as label, labels a, b)"),
     ],
 )
 def test_a_mapping_that_is_printed_can_be_passed_on(name: str, sure: str, read: str) -> None:

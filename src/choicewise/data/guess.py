@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, product
 from pathlib import Path
@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from choicewise.data.dataset import RESERVED, Columns, Items, mapping_table
 from choicewise.data.files import ROW_READERS, RowPlace, list_in, text
 from choicewise.data.rows import (
-    DOUBTFUL,
     LETTERS,
     Answer,
     CountingOpen,
@@ -35,6 +34,7 @@ from choicewise.util.jsonio import exact_json
 _COPY = "save these lines as mapping.toml, and check them:"
 _TRIED: Final = 200  # combinations of columns that are tried
 _Ints = npt.NDArray[np.int64]
+_LONGEST_LABEL: Final = 3  # characters of a label such as (A)
 _FEW: Final = 10  # choices up to which a letter after a name is that of a choice, whatever other letters there are
 _LOWER: Final = tuple(LETTERS.lower())
 _ENCLOSED: Final = tuple(f"({letter})" for letter in LETTERS)
@@ -93,7 +93,7 @@ _FEWER: Final = "# drop_empty: rows have fewer choices where their last cells ar
 
 def open_counting(file: Path, rows: Sequence[Mapping[str, Any]], error: CountingOpen) -> UnknownShape:
     """The error about answers of a known shape that may count from 0 or from 1."""
-    return UnknownShape(f"{file}: {error.message}; {_COPY}", proposal(rows, doubtful=1))
+    return UnknownShape(f"{file}: {error.message}; {_COPY}", proposal(rows))
 
 
 def misread_shape(
@@ -107,43 +107,103 @@ def misread_shape(
     return UnknownShape(f"{why}; {_COPY}", lines)
 
 
-def proposal(rows: Sequence[Mapping[str, Any]], doubtful: int = DOUBTFUL, file: Path | None = None) -> list[str]:
+def proposal(rows: Sequence[Mapping[str, Any]], file: Path | None = None) -> list[str]:
     """The lines of a mapping in TOML that fits nine of ten ``rows``, or of one with gaps where none does.
 
     ``rows``: the first ones of a file, at least one; where the ``file`` is given, a row that does not fit is named.
-    The lines begin with what is to be checked, as comments.  From ``doubtful`` digits up of which none is 0, the
-    mapping leaves open whether they count from 0 or from 1.
+    The lines begin with what is to be checked, as comments.  What the rows leave open stands as ``...``, with which no
+    mapping can be used: so none reads other answers than are meant.
     """
     cells = _Cells(rows)
-    by_name = islice(_candidates(cells), _TRIED)
+    by_name = list(islice(_candidates(cells), _TRIED))
     by_cells = islice(_unnamed_candidates(cells), _TRIED)
     for columns in chain(by_name, by_cells):
         drafts, unanswered = _read(rows, columns)
-        if len(drafts) + unanswered >= 0.9 * len(rows) and drafts:
-            fits = f"# fits {len(drafts) + unanswered} of the first {len(rows)} rows; check it before you use it"
-            answers = [each.answer for each in drafts if isinstance(each.answer, Answer)]
-            no_zero = columns.answer_is == "index" and not any("0" in map(str, each.cells) for each in answers)
-            counting_open = no_zero and len(answers) >= doubtful
-            lines = [fits, *([f"# {unanswered} of them have no answer"] if unanswered else [])]
-            if file is not None and (misfit := _first_misfit(file, rows, columns)):
-                lines.append(f"# it does not fit {misfit}")
-            if counting_open:
-                lines.append('# no answer is 0: put "number" in place of ... if they count from 1, "index" if from 0')
-            elif no_zero:
-                lines.append('# no answer is 0: if they count from 1, answer_is = "number"')
-            if columns.drop_empty:
-                lines.append(_FEWER)
-            if columns.choices_split:
-                lines.append(f"# choices_split: each cell holds several choices, parted by {columns.choices_split!r}")
-            if columns.labels in _TRUTHS and not columns.fixed:
-                lines.append(f"# check that {columns.labels[0]} means the first choice")
-            if columns.answer_is == "number" and len({str(each.cell) for each in answers}) == 1:
-                lines.append("# all answers are the same: check that they count from 1")
-            most = max(len(drafted.choices) for drafted in drafts)
-            if isinstance(columns.choices, tuple):
-                most = len(columns.choices)
-            return [*lines, *mapping_lines(replace(columns, labels=columns.labels[:most]), counting_open)]
+        count = len(drafts) + unanswered
+        if not drafts or count < _MOSTLY * len(rows):
+            continue
+        lines = [f"# fits {count} of the first {len(rows)} rows; check it before you use it"]
+        if unanswered:
+            lines.append(f"# {unanswered} of them have no answer")
+        if file is not None and (misfit := _first_misfit(file, rows, columns)):
+            lines.append(f"# it does not fit {misfit}")
+        if columns.drop_empty:
+            lines.append(_FEWER)
+        if columns.choices_split:
+            lines.append(f"# choices_split: each cell holds several choices, parted by {columns.choices_split!r}")
+        answers = {str(drafted.answer.cell) for drafted in drafts if isinstance(drafted.answer, Answer)}
+        if columns.answer_is == "number" and len(answers) == 1:
+            lines.append("# all answers are the same: check that they count from 1")
+        opened, comments = _opened_where_rivals_fit(columns, by_name, rows)
+        most = max(len(drafted.choices) for drafted in drafts)
+        if isinstance(columns.choices, tuple):
+            most = len(columns.choices)
+        return [*lines, *comments, *_lines({"labels": columns.labels[:most], **opened}, columns)]
     return [*_gaps(cells, file)]
+
+
+_MOSTLY: Final = 0.9  # share of the rows that a proposal fits
+
+
+def _opened_where_rivals_fit(
+    columns: Columns, candidates: Sequence[Columns], rows: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, object], list[str]]:
+    """Return the keys of a mapping that the ``rows`` leave open, with ..., and a comment on each.
+
+    They do so where another of the ``candidates`` fits as well, and other choices are right by it.
+    """
+    opened: dict[str, object] = {}
+    comments = []
+    if columns.labels in _TRUTHS and not columns.fixed:
+        opened["labels"] = ["...", "..."]
+        comments.append(f"# put {' and '.join(columns.labels)} in place of ..., in the order of the choices they mean")
+    golds = _golds(rows, columns)
+    kinds = {columns.answer_is: None}
+    names = {columns.answer: None}
+    for rival in candidates:
+        is_alike = rival.question == columns.question and rival.choices == columns.choices
+        if not is_alike or not _differ(golds, _golds(rows, rival)):
+            continue
+        if rival.answer == columns.answer:
+            kinds[rival.answer_is] = None
+        else:
+            names[rival.answer] = None
+    if set(kinds) == {"index", "number"}:
+        opened["answer_is"] = "..."
+        comments.append('# no answer is 0: put "number" in place of ... if they count from 1, "index" if from 0')
+    elif len(kinds) > 1:
+        opened["answer_is"] = "..."
+        comments.append(f"# answers can be read as {' or '.join(kinds)}: put what is meant in place of ...")
+    if len(names) > 1:
+        opened["answer"] = "..."
+        comments.append(f"# {' or '.join(map(str, names))} can be the answer: put one in place of ...")
+    return opened, comments
+
+
+_Golds = list[tuple[int, ...] | None]
+
+
+def _golds(rows: Sequence[Mapping[str, Any]], columns: Columns) -> _Golds | None:
+    """Return the right choices of each row, None for one that can't be read; None if more than a tenth can't be."""
+    golds: _Golds = []
+    misfits = 0
+    for row in rows:
+        try:
+            golds.append(_meant(row, columns)[2])
+        except UnusableRow as error:
+            golds.append(None)
+            misfits += not isinstance(error, NoAnswer)
+        if misfits > (1 - _MOSTLY) * len(rows):
+            return None
+    return golds
+
+
+def _differ(golds: _Golds | None, other: _Golds | None) -> bool:
+    """Whether two readings of the same rows name other right choices in one of them."""
+    if golds is None or other is None:
+        return False
+    pairs = zip(golds, other, strict=True)
+    return any(None not in (gold, rival) and gold != rival for gold, rival in pairs)
 
 
 def _gaps(cells: _Cells, file: Path | None) -> Iterator[str]:
@@ -164,7 +224,7 @@ def _gaps(cells: _Cells, file: Path | None) -> Iterator[str]:
         yield 'choices = ["...", "..."]'
     else:
         yield f"choices = {_toml(choices.columns)}"
-    yield f"answer = {_toml(next(iter(cells.answers()), '...'))}"
+    yield 'answer = "..."'
 
 
 def guessed_columns(files: Sequence[Path]) -> Columns | None:
@@ -366,15 +426,17 @@ def _candidates(cells: _Cells) -> Iterator[Columns]:
 def _unnamed_candidates(cells: _Cells) -> Iterator[Columns]:
     """Yield mappings by the cells of columns whose names say nothing, such as those of another language.
 
-    Answers are letters or texts: digits of a column without a name could mean anything.
+    Only where a single column can be the answer, and holds letters: digits could mean anything.
     """
-    questions = cells.longest_texts()
     for choices in cells.choices():
-        for kind, labels in (("label", ()), ("text", ()), ("label", _LOWER), ("label", _ENCLOSED)):
-            for question, answer in product(questions, cells.columns):
-                if len({question, answer, *choices.names}) == len(choices.names) + 2:
-                    common = choices.mapping(question, answer, None, None)
-                    yield _renamed(cells, **common, answer_is=kind, labels=labels)
+        for question in cells.longest_texts():
+            most = max(len(choices.names), 2) if isinstance(choices.columns, tuple) else _FEW
+            answers = cells.possible_answers({question, *choices.names}, most)
+            if question in choices.names or len(answers) != 1:
+                continue
+            common = choices.mapping(question, answers[0], None, None)
+            for labels in ((), _LOWER, _ENCLOSED):
+                yield _renamed(cells, **common, answer_is="label", labels=labels)
 
 
 def _renamed(cells: _Cells, **named: Any) -> Columns:
@@ -405,11 +467,17 @@ def _read(rows: Sequence[Mapping[str, Any]], columns: Columns) -> tuple[list[Row
     return drafts, unanswered
 
 
-def mapping_lines(columns: Columns, counting_open: bool = False) -> Iterator[str]:
-    """The lines of the mapping ``columns`` in TOML; ``counting_open`` leaves open whether answers count from 0 or 1."""
+def mapping_lines(columns: Columns) -> Iterator[str]:
+    """The lines of the mapping ``columns`` in TOML."""
+    yield from _lines({}, columns)
+
+
+def _lines(opened: Mapping[str, object], columns: Columns) -> Iterator[str]:
+    """Yield the lines of the mapping ``columns`` in TOML, with the values of the keys ``opened`` in place of its."""
     values = mapping_table(columns)
     if columns.answer is not None:
-        values = {**values, "answer_is": "..." if counting_open else columns.answer_is}
+        values["answer_is"] = columns.answer_is
+    values.update((key, value) for key, value in opened.items() if value)
     rename = values.pop("rename", {})
     yield from (f"{name} = {_toml(value)}" for name, value in values.items())
     if rename:
@@ -518,6 +586,16 @@ class _Cells:
             if self._all(name, _is_text):
                 lengths[name] = sum(len(str(cell)) for cell in self.columns[name])
         return sorted(lengths, key=lambda name: lengths[name], reverse=True)[:2]
+
+    def possible_answers(self, used: Collection[str], most: int) -> list[str]:
+        """The columns beside those ``used`` that have few values, as answers do: short ones, ``most`` at most."""
+        answers = []
+        for name, cells in self.columns.items():
+            values = {str(cell) for cell in cells}
+            is_short = max(map(len, values)) <= _LONGEST_LABEL
+            if name not in used and is_short and 1 < len(values) <= most:
+                answers.append(name)
+        return answers
 
     def choices(self) -> Iterator[_Choices]:
         """Columns that hold lists, and groups of columns named alike, the likeliest first."""

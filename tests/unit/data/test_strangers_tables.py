@@ -6,12 +6,14 @@ import re
 import runpy
 import tomllib
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from choicewise.data.dataset import Dataset, columns_of
 from choicewise.data.open import open_dataset
@@ -330,6 +332,61 @@ def test_a_column_called_subject_is_the_subject(tmp_path: Path, name: str, is_su
     assert data.subjects("test") == (("geography", "science", "history") if is_subject else ("",))
     told = [note for note in data.notes if f"{name} (3 values in 4 rows)" in note]
     assert len(told) == (not is_subject)
+
+
+LETTERS = "ABCDEFGHIJKLM"
+ANSWERS: dict[str, Callable[[int, str], object]] = {
+    "letter": lambda gold, text: LETTERS[gold],
+    "small letter": lambda gold, text: LETTERS[gold].lower(),
+    "letter in brackets": lambda gold, text: f"({LETTERS[gold]})",
+    "letter with a dot": lambda gold, text: f"{LETTERS[gold]}.",
+    "number from 0": lambda gold, text: gold,
+    "number from 1": lambda gold, text: str(gold + 1),
+    "text": lambda gold, text: text,
+}
+NAMES: list[Callable[[int], str]] = [
+    lambda index: LETTERS[index],
+    lambda index: f"Option {LETTERS[index]}",
+    lambda index: f"op{LETTERS[index].lower()}",
+    lambda index: f"option_{index + 1}",
+    lambda index: f"choice{index}",
+]
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.integers(2, 13), st.integers(0, 12)), min_size=1, max_size=9),
+    st.sampled_from(NAMES),
+    st.sampled_from([*ANSWERS]),
+    st.sampled_from(["stem", "Frage"]),
+    st.sampled_from(["Correct", "key", "Antwort"]),
+)
+def test_no_table_is_read_wrongly(
+    tmp_path_factory: pytest.TempPathFactory,
+    drawn: list[tuple[int, int]],
+    name: Callable[[int], str],
+    spelling: str,
+    question: str,
+    answer: str,
+) -> None:
+    """Rows of any number of options are read as meant or refused, and so they are by the mapping that is proposed."""
+    width = max(count for count, _ in drawn)
+    rows = []
+    right = []
+    for number, (count, place) in enumerate(drawn):
+        texts = [f"{ANIMALS[index % 12]} {number}.{index}" for index in range(count)]
+        gold = place % count
+        cells = {name(index): text for index, text in enumerate(texts + [""] * (width - count))}
+        rows.append({question: f"What is number {number}?", **cells, answer: ANSWERS[spelling](gold, texts[gold])})
+        right.append((tuple(texts), (gold,)))
+    path = write_lines(tmp_path_factory.mktemp("drawn") / "quiz.jsonl", rows)
+    read_as = right
+    try:
+        read_as = asked(path)
+    except UnknownShape as refused:
+        with suppress(DataError):
+            read_as = asked(path, "\n".join(refused.problems))
+    assert read_as == right
 
 
 def run_printed(message: str, folder: Path) -> Path:

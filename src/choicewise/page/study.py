@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from choicewise.protocols.between import Applied, refuse_metrics
+from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.records import Manifest
 from choicewise.results.measurement import same_items, shared_items
@@ -26,13 +27,12 @@ from choicewise.results.rows import Row, chosen_part, run_id
 from choicewise.results.run import Run
 from choicewise.results.summary import read_summary, summarize
 from choicewise.results.sweep import Average, averages, run_folders, sweeps
-from choicewise.scoring.intervals import FEWEST
-from choicewise.scoring.observed import Floats, Integers
+from choicewise.scoring.observed import Integers
 from choicewise.scoring.significance import (
     Difference,
     SignFlip,
+    detectable_difference,
     holm,
-    minimum_detectable_effect,
     paired_difference,
     sign_flip,
 )
@@ -277,29 +277,22 @@ def make_study(summaries: Sequence[Summary], damages: Mapping[Path, Sequence[Dam
 
 @dataclass
 class _Credits:
-    """Compares outcomes; which items are shared, and their subjects, is worked out once for all protocols."""
+    """Compares outcomes; which items are shared is worked out once for all protocols."""
 
-    _aligned: dict[tuple[int, int], tuple[list[Integers], Integers | None]] = field(default_factory=dict)
+    _aligned: dict[tuple[int, int], list[Integers]] = field(default_factory=dict)
 
     def compare(self, one: Outcome, other: Outcome) -> tuple[Difference, SignFlip, float]:
         key = id(one.items), id(other.items)
         if key not in self._aligned:
-            self._aligned[key] = self._align(one, other)
-        places, clusters = self._aligned[key]
+            self._aligned[key] = shared_items((one, other))[1]
+        places = self._aligned[key]
         left, right = (
             each.credit if len(place) == len(each.ids) and same_items(one, other) else each.credit[place]
             for each, place in zip((one, other), places, strict=True)
         )
-        difference = paired_difference(left, right, clusters)
-        detectable = math.nan if math.isnan(difference.se) else _detectable(left - right)
-        return difference, sign_flip(left, right), detectable
-
-    @staticmethod
-    def _align(one: Outcome, other: Outcome) -> tuple[list[Integers], Integers | None]:
-        _, places = shared_items((one, other))
-        subjects: Sequence[str] = one.subjects
-        names, codes = np.unique(np.array(subjects, dtype=str)[places[0]], return_inverse=True)
-        return places, codes.astype(np.int64) if len(names) >= FEWEST else None
+        counted = METRICS[one.protocol.metric].counted
+        difference = paired_difference(left, right, counted)
+        return difference, sign_flip(left, right), detectable_difference(left, right, counted)
 
 
 _ADDITIONS: Sequence[Callable[[Summary], str]] = (
@@ -437,11 +430,6 @@ def _incomparable(one: ShownRun, other: ShownRun) -> str:
         return ""
     names = (f"{each.name} #D{each.digest[:6]}" for each in (mine, theirs))
     return "the data differ, A: {}, B: {}".format(*names)
-
-
-def _detectable(differences: Floats) -> float:
-    known = differences[~np.isnan(differences)]
-    return minimum_detectable_effect(float(known.std(ddof=1)), len(known))
 
 
 def _damages(summary: Summary) -> list[Damage]:

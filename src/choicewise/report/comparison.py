@@ -452,10 +452,9 @@ def _difference(compared: Comparison) -> Iterator[str]:
         return
     unit, what = _unit(compared.left)
     line = f"A - B = {unit * difference.value:+.2f} {what} over {counted(difference.n, 'item')}"
-    if not math.isnan(difference.se):
+    is_same = compared.verdict == "same measurement"
+    if not math.isnan(difference.ci_low) and not is_same:
         line += f", 95 % interval {unit * difference.ci_low:+.2f} to {unit * difference.ci_high:+.2f}"
-    if compared.clusters and not math.isnan(difference.se):
-        line += f", clustered by {compared.clusters} subjects"
     yield from _wrapped(line + (f" ({difference.missing} missing on a side excluded)" if difference.missing else ""))
     if any(compared.cut):
         low, high = unit * compared.low, unit * compared.high
@@ -464,13 +463,13 @@ def _difference(compared: Comparison) -> Iterator[str]:
         yield from _wrapped(f"{cut}: they are in no test, and {bounds}")
     if compared.test.differing:
         yield from _wrapped(_test(compared.test))
-    line = f"these items would show a difference of {unit * compared.detectable:.2f} {what} with probability 0.8"
-    if math.isnan(compared.detectable):
-        alike = "all items differ by the same" if compared.test.differing else "no item differs in its credit"
-        line = f"{alike}, so nothing can be said about what difference these items would show"
-    yield from _wrapped(line)
-    if compared.verdict == "same measurement":
+    if is_same:
         yield from _wrapped(_repetition(compared))
+    elif math.isnan(compared.detectable):
+        yield "all items differ by the same, so nothing can be said about what difference these items would show"
+    else:
+        size = f"{unit * compared.detectable:.2f} {what}"
+        yield from _wrapped(f"these items would show a difference of {size} with probability 0.8")
 
 
 def _repetition(compared: Comparison) -> str:

@@ -191,7 +191,7 @@ def legend(rows: Sequence[Row], ids: bool = False) -> list[str]:
         lines.append(f"95 % interval: none where there are fewer than {FEWEST} subjects: it would come out too small")
     if any(row.rank_low is not None for row in rows):
         lines.append("rank: in brackets, the ranks in 95 % of 2000 draws of items")
-    if any(row.population is not None for row in rows):
+    if any(row.population is not None and row.interval != "clustered" for row in rows):
         lines.append("sample: errors and intervals are for all questions that it was drawn from, √(1 - n / all) wide")
     lines += [*map(safe, letter_notes(rows)), *reasons(rows), *_sources(rows), *([IDS] if ids else [])]
     return [part for line in lines for part in wrapped(line, console().width)]

@@ -26,13 +26,12 @@ from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion, row_bytes, row_digests
 from choicewise.results.twins import Twins, read_likelihoods, twins
 from choicewise.scoring.answers import is_cut
-from choicewise.scoring.intervals import FEWEST
 from choicewise.scoring.observed import Floats, Integers
 from choicewise.scoring.rounding import require_number
 from choicewise.scoring.significance import (
     Difference,
     SignFlip,
-    minimum_detectable_effect,
+    detectable_difference,
     paired_difference,
     sign_flip,
 )
@@ -127,10 +126,10 @@ class Comparison:
     """Two numbers compared.
 
     ``agree``: what the ``verdict`` follows from.  ``parting``: the first text that differs.  ``difference``: left minus
-    right over the shared items, its standard error clustered by the ``clusters`` subjects where there are enough of
-    them; ``test``: of the credits, item by item; ``detectable``: the difference that this many items would show with
-    probability 0.8, NaN where they do not vary; ``furthest``: the largest difference of a score, where both protocols
-    are the same and have scores, and ``moved``: the shared items of which any score differs.
+    right over the shared items; ``test``: of the credits; ``detectable``: the difference that this many items would
+    show with probability 0.8.  All three take the items one by one and subjects as given.
+    ``furthest``: the largest difference of a score, where both protocols are the same and have scores, and ``moved``:
+    the shared items of which any score differs.
     ``cut``: how many of the shared items have an answer in text that was cut, left and right; they are in no test, and
     ``low`` and ``high`` bound the difference over all shared items, whatever stands behind them; NaN where none was.
     ``twins``: how far the models part, where both were asked the same tokens under one protocol; else None.
@@ -143,7 +142,6 @@ class Comparison:
     axes: tuple[Axis, ...]
     parting: FirstDifference | None
     difference: Difference
-    clusters: int | None
     test: SignFlip
     detectable: float
     flips: Flips
@@ -366,7 +364,7 @@ def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: 
     for each in pair:
         require_number(each.name, each.protocol.metric, each.step)
     _, places = shared_items(pair)
-    subjects, credits = paired_credits(pair)
+    _, credits = paired_credits(pair)
     credits, cut, low, high = _without_cut(pair, places, credits)
     scored = credits[:, ~np.isnan(credits).any(axis=0)]
     paired = [float(own.mean()) if len(own) else math.nan for own in scored]
@@ -377,12 +375,10 @@ def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: 
             f"{left_measured.protocol.metric} and {right_measured.protocol.metric}; compare two of one kind"
         )
     sides = _side(left, left_measured, paired[0]), _side(right, right_measured, paired[1])
-    clusters = len(set(subjects)) if len(set(subjects)) >= FEWEST else None
     most = 1.0 if left_measured.metric.share else left_measured.metric.high - left_measured.metric.low
-    difference = paired_difference(credits[0], credits[1], subjects if clusters else None, most)
-    detectable = math.nan
-    if not math.isnan(difference.se):
-        detectable = minimum_detectable_effect(float((scored[0] - scored[1]).std(ddof=1)), difference.n)
+    counted = left_measured.metric.counted and right_measured.metric.counted
+    difference = paired_difference(credits[0], credits[1], counted, most)
+    detectable = detectable_difference(credits[0], credits[1], counted)
     axes = [Axis(*axis) for axis in axis_differences(left_measured.protocol, right_measured.protocol)]
     axes += _identity(left, right)
     texts, tokens = (
@@ -395,7 +391,7 @@ def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: 
         agree = replace(agree, p=True, i=True)
     parting = None if agree.i else _first_difference((left.evidence, right.evidence), pair)
     return Comparison(
-        *(_verdict(agree, len(places[0])), agree, *sides, tuple(axes), parting, difference, clusters),
+        *(_verdict(agree, len(places[0])), agree, *sides, tuple(axes), parting, difference),
         *(sign_flip(*credits), detectable, flips(pair), *movement(pair)),
         cut=cut,
         low=low,

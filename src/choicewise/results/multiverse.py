@@ -257,7 +257,7 @@ def _duel(
     pairs = [(measured[first], others[first]) for first, *_ in groups]
     credits = [paired_credits(pair) for pair in pairs]
     ps = np.array([sign_flip(*both).p for _, both in credits])
-    differences = [paired_difference(both[0], both[1], subjects) for subjects, both in credits]
+    differences = [paired_difference(both[0], both[1]) for _, both in credits]
     adjusted, known = np.full_like(ps, np.nan), ~np.isnan(ps)
     adjusted[known] = holm(ps[known])
     contests = [

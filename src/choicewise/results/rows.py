@@ -115,9 +115,10 @@ class Row:
     ``missing_reasons`` and ``_skipped_reasons`` say why, with a count and one example each, the most common first.
     ``model_source`` and ``dataset_source`` name repository and commit where they came from the Hub.
     ``rank`` is 1 for the best of the models measured on the same; ``rank_low`` and ``rank_high`` bound it over draws of
-    items.  ``population``: of a sample, how many items it was drawn from: error and interval are those for the value of
-    all of them; None for others.  ``rounding``: of an endpoint that rounds its probabilities; ``low`` and ``high`` then
-    hold all that rounds to what it told, and stand in the place of the value, NaN, where it is :attr:`open`.
+    items.  ``population``: of a sample, how many items it was drawn from: error and interval, unless it is clustered,
+    are those for the value of all of them; None for others.  ``rounding``: of an endpoint that rounds its
+    probabilities; ``low`` and ``high`` then hold all that rounds to what it told, and stand in the place of the value,
+    NaN, where it is :attr:`open`.
     """
 
     model: str
@@ -252,7 +253,7 @@ def rows(
         among = np.asarray(groups == group, dtype=np.bool_)
         interval_name, value = _interval(measured, among, mean, aggregation == "macro", intervals)
         population = _population(manifest.selection, measured, aggregation, group)
-        if population is not None:
+        if population is not None and interval_name != "clustered":
             value = _of_sample(value, population)
         row = Row(
             model=manifest.model.name,
@@ -426,7 +427,7 @@ def _skipped_reasons(skipped: tuple[SkippedRow, ...]) -> tuple[MissingReason, ..
 
 def _interval(measured: Measurement, among: Mask, value: Value, macro: bool, name: str | None) -> tuple[str, Value]:
     if not measured.metric.counted:
-        return "normal", value
+        return "normal" if measured.metric.pooled else "t", value
     if name is None:
         return "wilson", value
     scored = among & ~measured.decisions.missing
@@ -445,7 +446,8 @@ def _population(chosen: Selection, measured: Measurement, aggregation: str, grou
 def _of_sample(value: Value, population: int) -> Value:
     """The value with the error and the interval of a sample for the number of all items that it was drawn from.
 
-    Every subject has its share of a sample, so that one factor holds for means over subjects as well.
+    Every subject has its share of a sample, so that one factor holds for means over subjects as well.  A clustered
+    interval is about further subjects and their questions, for which a sample is just fewer questions.
     """
     left, mean = unseen(value.n, population), value.value
     low, high = mean - left * (mean - value.ci_low), mean + left * (value.ci_high - mean)

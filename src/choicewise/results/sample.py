@@ -37,7 +37,7 @@ class SampleEstimate:
         """A row of a report whose metric is called ``...-estimate``, with the ``population`` it is about."""
         content = asdict(self)
         estimate = content.pop("estimate")
-        about = {"subject": "all", "missing": 0, "interval": "normal", "metric": f"{self.metric}-estimate"}
+        about = {"subject": "all", "missing": 0, "interval": "t", "metric": f"{self.metric}-estimate"}
         return json_value({**content, **estimate, **about})
 
 
@@ -96,7 +96,7 @@ def _estimates(run: Summary, outcome: Outcome, same: Sequence[Summary], notes: l
         return []
     weights = _weights(items, sizes) if protocol.aggregation == "macro" else None
     places = pc.index_in(outcome.ids, items["item"].combine_chunks()).to_numpy().astype(np.int64)
-    estimate = aipw(outcome.credit, places, np.array(others), weights)
+    estimate = aipw(outcome.credit, places, np.array(others), weights, low=metric.low, high=metric.high)
     where = run.manifest.model.name, run.manifest.dataset.name, data_id(run.manifest.dataset)
     about = outcome.selection, outcome.name, signature(protocol), protocol.metric
     return [SampleEstimate(*where, *about, tuple(names), estimate)]

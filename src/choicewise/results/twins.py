@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from choicewise.errors import UsageError
 from choicewise.protocols.between import MARK
@@ -24,7 +23,6 @@ from choicewise.records import EndpointRecord
 from choicewise.results.evidence import Reductions, RunEvidence
 from choicewise.results.measurement import (
     Measurement,
-    interval,
     links,
     paired_credits,
     paired_predictions,
@@ -33,18 +31,17 @@ from choicewise.results.measurement import (
 )
 from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.combine import LEAST
-from choicewise.scoring.intervals import FEWEST
+from choicewise.scoring.intervals import wilson
 from choicewise.scoring.observed import Floats, Integers, Mask, reduce_rows, row_of
-from choicewise.scoring.significance import Difference, paired_difference
+from choicewise.scoring.significance import Difference, mean_of_items
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
     """The ``n`` items that both sides predict, of which so many are ``changed``: predicted differently.
 
-    ``share`` with its 95 % interval: Wilson's given the subjects, clustered by them where there are enough.  Of the
-    changed ones ``right_to_wrong`` lose credit from left to right and ``wrong_to_right`` gain some; the others are from
-    one wrong answer to another.
+    ``share`` with its 95 % interval, Wilson's.  Of the changed ones ``right_to_wrong`` lose credit from left to right
+    and ``wrong_to_right`` gain some; the others are from one wrong answer to another.
     """
 
     n: int
@@ -95,9 +92,9 @@ class ServedMinusOwn:
     ``n`` items have probabilities on both sides; ``missing`` of the shared ones have none on at least one.  ``flips``:
     another option is likeliest, with a 95 % interval of their share; ``open``: those of them whose likeliest option
     rounding leaves open.  ``mean`` and ``most``: of the difference of an option's probability.  ``tv``: mean total
-    variation distance; ``kl``: mean KL(served ‖ own) in nats; intervals (95 %) clustered by subject where there are
-    enough.  ``step``: to which the endpoint rounds, None where it does not.  ``repeats``: what was found of questions
-    that were sent twice.  ``noise``: of our computation, in nats; None where it was not measured.
+    variation distance; ``kl``: mean KL(served ‖ own) in nats; intervals (95 %) of Student's t.  ``step``: to
+    which the endpoint rounds, None where it does not.  ``repeats``: what was found of questions that were sent twice.
+    ``noise``: of our computation, in nats; None where it was not measured.
     ``allowed``: the greatest difference of a probability that these explain; beyond it the ``verdict`` is
     ``unexplained``.  ``items``: all ``n``, the furthest first.
     """
@@ -132,16 +129,14 @@ def read_likelihoods(run: RunEvidence, measured: Iterable[Measurement]) -> None:
 def twins(runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measurement]) -> Twins:
     """Of the shared items of two measurements under one protocol, every one of which was asked in the same tokens."""
     _, places = shared_items(pair)
-    subjects, credits = paired_credits(pair)
+    _, credits = paired_credits(pair)
     hits = [credits[side] if each.judged is None else each.judged.hit[places[side]] for side, each in enumerate(pair)]
     offsets = [each.evidence.item_offsets for each in pair]
     counts = np.diff(offsets[0])[places[0]]
     shared = np.concatenate([[0], np.cumsum(counts)])
     rows = [rows_of_items(own[:-1][place], counts) for own, place in zip(offsets, places, strict=True)]
     several = counts > 1
-    changed = _changed(paired_predictions(pair)[:, several], np.stack(hits)[:, several], np.asarray(subjects)[several])
-    numbers = np.unique(np.asarray(subjects), return_inverse=True)[1]
-    clusters = numbers if len(set(subjects)) >= FEWEST else None
+    changed = _changed(paired_predictions(pair)[:, several], np.stack(hits)[:, several])
     divergence = lost_right = lost_all = None
     scores = [each.known_scores for each in pair]
     if scores[0] is not None and scores[1] is not None and several.any():
@@ -150,15 +145,13 @@ def twins(runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measur
             for own, row in zip(scores, rows, strict=True)
             if own is not None
         ]
-        each = np.where(several, divergences(scaled[0], scaled[1], shared), np.nan)
-        divergence = _mean(each, clusters, several)
+        divergence = _mean(divergences(scaled[0], scaled[1], shared)[several], low=0.0)
     if READINGS[pair[0].protocol.reading].one_likelihood:
         sums, tokens = zip(*(_tokens(run, own) for run, own in zip(runs, pair, strict=True)), strict=True)
         left, right = (own[row] for own, row in zip(sums, rows, strict=True))
         gold = pair[0].evidence.right[rows[0]]
         lost_right, lost_all = (
-            lost_per_token(left, right, tokens[0][rows[0]], shared, among, clusters)
-            for among in (gold, np.ones_like(gold))
+            lost_per_token(left, right, tokens[0][rows[0]], shared, among) for among in (gold, np.ones_like(gold))
         )
     return Twins(changed, divergence, lost_right, lost_all)
 
@@ -188,15 +181,9 @@ def minus_own_computation(
         kl = divergences(np.log(given), np.log(own), shared)
     served, ours = paired_predictions(pair)
     flipped = (served != ours) & known
-    subjects = [pair[0].subjects[place] for place in places[0].tolist()]
-    clusters = subjects if len(set(subjects)) >= FEWEST else None
-    name = "wilson" if clusters is None else "clustered"
-    own_subjects = [subjects[place] for place in np.flatnonzero(known)]
-    low, high = interval(name, flipped[known].astype(np.float64), own_subjects, macro=False)
-    tv, divergence = (
-        paired_difference(each, np.zeros(len(each)), clusters, most)
-        for each, most in ((reduce_rows(np.add, gaps, shared) / 2, 1.0), (kl, math.inf))
-    )
+    low, high = wilson(float(flipped[known].mean()), int(known.sum()))
+    tv = mean_of_items(reduce_rows(np.add, gaps, shared) / 2, low=0.0, high=1.0)
+    divergence = mean_of_items(kl, low=0.0)
     step, most = pair[0].step, float(furthest[known].max())
     # log-probabilities that are off by so many nats move a probability by half of it at most; both sides' may be
     allowed = record.most + (step or 0.0) / 2 + (noise or 0.0) + EXACT
@@ -262,7 +249,6 @@ def lost_per_token(
     tokens: Integers,
     item_offsets: Integers,
     among: Mask,
-    clusters: Integers | None = None,
 ) -> Difference | None:
     """Σ (left - right) / Σ tokens over the rows ``among``, in nats a token; None where they have none.
 
@@ -279,7 +265,7 @@ def lost_per_token(
             return None
         ratio = lost[scored].sum() / weight[scored].sum()
         each = np.where(scored, ratio + (lost - ratio * weight) / weight[scored].mean(), np.nan)
-    return _mean(each, clusters, np.ones(len(each), dtype=np.bool_))
+    return _mean(each)
 
 
 def _tokens(run: RunEvidence, measured: Measurement) -> tuple[Floats, Integers]:
@@ -299,24 +285,21 @@ _LIKELIHOODS: Reductions = {_SUMS: _token_sums, _COUNTS: lambda portion: portion
 """Columns of the evidence: log-likelihood and tokens of every choice after the request's own context."""
 
 
-def _changed(predictions: Integers, hits: Floats, subjects: npt.NDArray[np.str_]) -> Changed | None:
+def _changed(predictions: Integers, hits: Floats) -> Changed | None:
     both = (predictions >= 0).all(axis=0)
     if not both.any():
         return None
     changed = (predictions[0] != predictions[1])[both]
     left, right = hits[:, both]
-    name = "clustered" if len(set(subjects[both].tolist())) >= FEWEST else "wilson"
-    low, high = interval(name, changed.astype(np.float64), subjects[both].tolist(), macro=False)
+    share = float(changed.mean())
+    low, high = wilson(share, len(changed))
     worse, better = int((changed & (left > right)).sum()), int((changed & (left < right)).sum())
-    return Changed(int(both.sum()), int(changed.sum()), float(changed.mean()), low, high, worse, better)
+    return Changed(int(both.sum()), int(changed.sum()), share, low, high, worse, better)
 
 
-def _mean(values: Floats, clusters: Integers | None, among: Mask) -> Difference | None:
-    """The mean of ``values`` [items] ``among`` the items, NaN for missing; None where all are."""
-    own = values[among]
-    if np.isnan(own).all():
+def _mean(values: Floats, low: float = -math.inf) -> Difference | None:
+    """Return the mean of ``values`` [items], NaN for missing, none of which is below ``low``; None where all are."""
+    if np.isnan(values).all():
         return None
-    with np.errstate(invalid="ignore"):
-        return paired_difference(
-            own, np.zeros(len(own)), None if clusters is None else clusters[among].tolist(), math.inf
-        )
+    with np.errstate(invalid="ignore"):  # infinite values have no spread
+        return mean_of_items(values, low)

@@ -94,6 +94,17 @@ def normal(mean: float, error: float, level: float = 0.95) -> tuple[float, float
     return mean - half, mean + half
 
 
+def student(mean: float, error: float, freedom: float, level: float = 0.95) -> tuple[float, float]:
+    """(low, high): Student's t interval for a mean of values of any size; NaN where the ``error`` is not known.
+
+    ``freedom``: the degrees of freedom of the ``error``, one less than there are values.
+    """
+    if math.isnan(error) or not freedom > 0:
+        return math.nan, math.nan
+    half = two_sided(level, freedom) * error
+    return mean - half, mean + half
+
+
 def standard_error(values: Floats) -> float:
     """sd / √n with sd over n - 1; NaN for fewer than two values."""
     return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
@@ -302,7 +313,7 @@ class Value:
 def micro(decisions: Decisions, among: Mask | None = None, counted: bool = True) -> Value:
     """Mean over the items that are ``among``, else all; standard error sd / √n with sd over n - 1; Wilson interval.
 
-    Of credits that are not ``counted`` as right or wrong the interval is mean ± 1.96 standard errors.
+    Of credits that are not ``counted`` as right or wrong the interval is Student's t.
     """
     if among is None:
         return _mean_of(decisions.credit, decisions.tied, counted)
@@ -313,7 +324,7 @@ def _mean_of(credits: Floats, tied: Mask, counted: bool) -> Value:
     scored = ~np.isnan(credits)
     credit, n = credits[scored], int(scored.sum())
     mean, error = float(credit.mean()) if n else math.nan, standard_error(credit)
-    interval = wilson(mean, n) if counted else normal(mean, error)
+    interval = wilson(mean, n) if counted else student(mean, error, n - 1)
     return Value(mean, error, *interval, n, len(credits) - n, int(tied[scored].sum()))
 
 
@@ -331,7 +342,10 @@ def macro(decisions: Decisions, subjects: Sequence[str], counted: bool = True) -
     se = math.sqrt(math.fsum(value.se**2 for value in scored)) / len(scored)
     sizes = np.array([value.n for value in scored])
     if not counted:
-        return Value(mean, se, *normal(mean, se), over_items.n, over_items.missing, over_items.ties)
+        # Satterthwaite's degrees of freedom of a sum of variances.
+        parts = math.fsum((value.se / len(scored)) ** 4 / max(value.n - 1, 1) for value in scored)
+        interval = student(mean, se, se**4 / parts if parts else math.inf)
+        return Value(mean, se, *interval, over_items.n, over_items.missing, over_items.ties)
     interval = stratified(np.array([value.value for value in scored]) * sizes, sizes)
     return Value(mean, se, *interval, over_items.n, over_items.missing, over_items.ties)
 
@@ -360,6 +374,7 @@ def number(value: Value, metric: Metric) -> Value:
         return value if metric.counted else replace(value, ci_low=low, ci_high=high)
     with np.errstate(over="ignore"):
         result, high, low = np.exp(np.negative([value.value, value.ci_low, value.ci_high])).tolist()
+    low = max(low, metric.low)
     return replace(value, value=result, se=result * value.se, ci_low=low, ci_high=high)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from choicewise.scoring.intervals import normal, standard_error
+from choicewise.scoring.intervals import standard_error, student
 from choicewise.scoring.observed import Floats, Integers
 
 FOLDS, PENALTY = 10, 10.0
@@ -52,18 +52,28 @@ class Estimate:
         return 1 / (share * (1 - self.n / self.population) + self.n / self.population) if share > 0 else math.nan
 
 
-def aipw(credits: Floats, places: Integers, others: Floats, weights: Floats | None = None, seed: int = 0) -> Estimate:
+def aipw(
+    credits: Floats,
+    places: Integers,
+    others: Floats,
+    weights: Floats | None = None,
+    seed: int = 0,
+    low: float = 0.0,
+    high: float = 1.0,
+) -> Estimate:
     """The mean credit over all items, from a random sample and what other models have for every item.
 
     ``credits``: of the sample, float64 [n], NaN for missing; ``places``: its items among all, int64 [n]; ``others``:
-    float64 [models, items].  ``weights``: of each item in the mean, float64 [items] with mean 1.
+    float64 [models, items].  ``weights``: of each item in the mean, float64 [items] with mean 1.  ``low``, ``high``:
+    between which every credit lies.
 
     θ = mean over all of ŷ + mean over the sample of (y - ŷ), SE² = (1 - n/N) s²(y - ŷ) / n (augmented inverse
     probability weighting; prediction-powered inference).  A ridge regression on the others' credits gives ŷ, of a part
     of the sample from the other parts: fitted on the same items the second term would be 0 and θ only the regression.
     Items that a fit has seen count with what they are, all others by prediction and correction, so that θ is unbiased
     over draws of the sample and of its parts (by ``seed``), however bad the predictions are.  Where they are constant
-    it is the mean of the sample.
+    it is the mean of the sample.  The value and its interval, Student's t, end where the items that were seen and the
+    range of the others end.
     """
     known = ~np.isnan(credits)
     target, places = credits[known], places[known]
@@ -85,7 +95,14 @@ def aipw(credits: Floats, places: Integers, others: Floats, weights: Floats | No
         total = own[~held].sum() + predicted.sum() - predicted[seen].sum() + unseen_items * residuals[held].mean()
         value += held.mean() * total / population
     error = _error(residuals, population)
-    return Estimate(float(value), error, *normal(float(value), error), n, population, plain, plain_se)
+    if n < population:
+        rest = population - float(weights[places].sum())
+        lowest = (own.sum() + rest * low) / population
+        highest = (own.sum() + rest * high) / population
+    else:
+        lowest = highest = plain
+    value, ci_low, ci_high = np.clip([value, *student(value, error, n - 1)], lowest, highest).tolist()
+    return Estimate(value, error, ci_low, ci_high, n, population, plain, plain_se)
 
 
 def _error(credits: Floats, population: int) -> float:

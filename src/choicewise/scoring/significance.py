@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 from statistics import NormalDist
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from choicewise.scoring.decide import Decisions, guess
-from choicewise.scoring.intervals import ALIKE, clustered_error, standard_error, two_sided
+from choicewise.scoring.intervals import ALIKE, standard_error, student, two_sided
 from choicewise.scoring.observed import Floats, Integers, Mask, by_length, reduce_rows, row_of
 
 
@@ -234,7 +234,8 @@ def sign_agreement(left: Floats, right: Floats) -> Agreement:
 class Difference:
     """Left mean minus right mean over the ``n`` items both scored; ``missing``: items that at least one did not score.
 
-    ``se`` and the interval are NaN where all items have the same difference, which says nothing about how it varies.
+    ``se`` is NaN where all items have the same difference, which says nothing about how it varies, and so is the
+    interval (95 %) unless credits are right or wrong.
     """
 
     value: float
@@ -245,36 +246,61 @@ class Difference:
     missing: int
 
 
-def paired_difference(
-    left: Floats, right: Floats, clusters: Sequence[str] | Integers | None = None, most: float = 1.0
-) -> Difference:
-    """left - right item by item, credits [items] with NaN for missing; normal 95 % interval (Miller 2024).
+def paired_difference(left: Floats, right: Floats, counted: bool = True, most: float = 1.0) -> Difference:
+    """Compare credits item by item, float64 [items] each with NaN for missing.
 
-    Pairing removes what makes an item hard for both.  With ``clusters`` the standard error is clustered, and the
-    interval is that of Student's t (:func:`~.clustered.clustered_error`).  ``most``: no two credits differ by more.
+    Pairing removes what makes an item hard for both.  ``counted``: credits are right, wrong or a part of a tie; then
+    the interval is that of Agresti & Min (2005), which exists however few items differ.  Else it is Student's t.
+    ``most``: no two credits differ by more.
     """
-    both = ~(np.isnan(left) | np.isnan(right))
-    differences = (left - right)[both]
-    n, freedom = len(differences), math.inf
-    if n and np.ptp(differences) < 1e-9:  # 1/3 - 0 and 2/3 - 1/3 are equal but for rounding
-        se = math.nan
-    elif clusters is None:
-        se = standard_error(differences)
-    else:
-        error = clustered_error(differences, np.asarray(clusters)[both])
-        se, freedom = error.se, error.freedom
-    value = float(differences.mean()) if n else math.nan
-    half = two_sided(0.95, freedom) * se
-    low, high = np.clip([value - half, value + half], -most, most).tolist()
-    return Difference(value, se, low, high, n, len(left) - n)
+    difference = mean_of_items(left - right, -most, most)
+    if not counted or not difference.n:
+        return difference
+    centre, error = _with_halves(left - right)
+    half = two_sided(0.95) * error
+    return replace(difference, ci_low=max(-1.0, centre - half), ci_high=min(1.0, centre + half))
 
 
-def minimum_detectable_effect(sd: float, n: int, level: float = 0.95, power: float = 0.8) -> float:
-    """(z_{α/2} + z_β) sd / √n: the difference of means that is significant with probability ``power``.
+def mean_of_items(values: Floats, low: float = -math.inf, high: float = math.inf) -> Difference:
+    """Return the mean of ``values`` [items], NaN for missing, with the interval of Student's t.
 
-    ``sd``: standard deviation over the ``n`` items of what is averaged, for two models of their paired difference.
+    ``low`` and ``high``: between which every value lies; the interval ends there.
     """
-    return (two_sided(level) + NormalDist().inv_cdf(power)) * sd / math.sqrt(n)
+    known = values[~np.isnan(values)]
+    n = len(known)
+    value = float(known.mean()) if n else math.nan
+    varies = n > 1 and np.ptp(known) >= 1e-9  # 1/3 - 0 and 2/3 - 1/3 are equal but for rounding
+    se = standard_error(known) if varies else math.nan
+    ci_low, ci_high = np.clip(student(value, se, n - 1), low, high).tolist()
+    return Difference(value, se, ci_low, ci_high, n, len(values) - n)
+
+
+def detectable_difference(left: Floats, right: Floats, counted: bool = True) -> float:
+    """Return the difference of means that is significant with probability 0.8 (95 %) on so many items.
+
+    Arguments as of :func:`paired_difference`, with whose interval it shares the error; NaN where that has none.
+    """
+    error = _with_halves(left - right)[1] if counted else mean_of_items(left - right).se
+    return minimum_detectable_effect(error)
+
+
+def minimum_detectable_effect(error: float, level: float = 0.95, power: float = 0.8) -> float:
+    """(z_{α/2} + z_β) · ``error``: the difference of means that is significant with probability ``power``.
+
+    ``error``: the standard error, for two models that of their paired difference.
+    """
+    return (two_sided(level) + NormalDist().inv_cdf(power)) * error
+
+
+def _with_halves(differences: Floats) -> tuple[float, float]:
+    """Return mean and standard error with half an item more in each of the four cells: both, left, right, neither."""
+    known = differences[~np.isnan(differences)]
+    if not len(known):
+        return math.nan, math.nan
+    size = len(known) + 2
+    mean = float(known.sum()) / size  # of the halves one is +1, one is -1
+    variance = (float(np.square(known).sum()) + 1) / size - mean**2
+    return mean, math.sqrt(variance / size)
 
 
 @dataclass(frozen=True, slots=True)

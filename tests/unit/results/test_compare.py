@@ -81,9 +81,9 @@ def test_a_repetition_is_the_same_measurement_with_or_without_noise(run: Run, ev
         assert (found.difference.value, found.flips.predicted_differently, found.furthest) == (0, 0, 0)
         words, content = in_words(found), json_value(found)
         assert "deterministic here: the scores of all 30 items agree exactly" in words
-        assert "A - B = +0.00 points over 30 items no item differs in its credit, so nothing can be said" in words
+        assert "A - B = +0.00 points over 30 items deterministic here" in words
         assert not any(word in words for word in ("interval", "McNemar", "probability"))
-        assert content["difference"]["ci_low"] is content["difference"]["ci_high"] is content["detectable"] is None
+        assert content["difference"]["ci_high"] == -content["difference"]["ci_low"] > 0
     found = one(run, evaluated(Shaken(), protocols=NAMES[2:], limit=2), "mmlu/cloze:sum")
     assert found.verdict == "same measurement"
     assert (found.furthest, found.moved) == (pytest.approx(0.38, abs=0.01), 20)
@@ -104,12 +104,9 @@ def test_two_models_are_compared_item_by_item(run: Run, weights: Run, evaluated:
     assert (found.flips.left_better, found.flips.right_better) == only
     differently = sum(x != y for x, y in zip(left.decisions.prediction, right.decisions.prediction, strict=True))
     assert found.flips.predicted_differently == differently
-    assert found.detectable == pytest.approx((1.959964 + 0.841621) * np.std(a - b, ddof=1) / math.sqrt(30), rel=1e-5)
-    by_subject = (a - b - np.mean(a - b)).reshape(10, 3)
-    assert found.clusters == 10
-    assert found.difference.se == pytest.approx(math.sqrt((by_subject.sum(axis=1) ** 2).sum() / 30**2 * 10 / 9))
-    half = scipy.stats.t.ppf(0.975, 9) * found.difference.se
-    assert found.difference.ci_high - found.difference.value == pytest.approx(half)
+    half = (found.difference.ci_high - found.difference.ci_low) / 2
+    assert found.detectable == pytest.approx((1.959964 + 0.841621) * half / 1.959964, rel=1e-5)
+    assert found.difference.se == pytest.approx(np.std(a - b, ddof=1) / math.sqrt(30))
     fewer = evaluated(HashModel(1), protocols=NAMES[:2], limit=1)
     assert [each.left.protocol for each in comparisons(run, fewer, [])] == NAMES[:2]
 
@@ -119,8 +116,9 @@ def test_a_lead_on_every_item_is_no_certainty_and_the_test_is_called_what_it_is(
     oracle, anti = (evaluated(f"fake:{name}", protocols=NAMES[:1], limit=1) for name in ("oracle", "anti-oracle"))
     found = one(oracle, anti)
     words = in_words(found)
-    assert "A - B = +100.00 points over 10 items McNemar's exact test: only A right 10, only B right 0" in words
-    assert "all items differ by the same, so nothing can be said" in words
+    assert "A - B = +100.00 points over 10 items, 95 % interval +56.66 to +100.00 McNemar's exact test" in words
+    assert "only A right 10, only B right 0" in words
+    assert "these items would show a difference of 38.12 points" in words
     only = "only A right 56, only B right 19"
     for flips, said in (
         (

@@ -10,6 +10,7 @@ import pytest
 
 from choicewise import evaluate
 from choicewise.models.fake import HashModel
+from choicewise.results.measurement import interval
 from choicewise.results.outcomes import OutcomeKeeper, Summary, bounded, ranked
 from choicewise.results.run import Run
 from choicewise.results.sample import sample_estimates
@@ -74,6 +75,19 @@ def test_errors_and_intervals_are_those_for_all_items(sampled: Run) -> None:
     of_subject = {row.subject: row for row in sampled.rows(by="subjects") if row.protocol == NAMES[0]}
     assert {row.population for row in of_subject.values()} == {QUESTIONS}
     assert sum(row.n for row in of_subject.values()) == SAMPLE
+
+
+def test_a_clustered_interval_of_a_sample_is_no_narrower_for_that(tmp_path: Path) -> None:
+    """It is about further subjects, of whose questions these are no larger part than all would be."""
+    data = write_mmlu(tmp_path / "data", subjects=tuple("abcdefghij"), questions=6)
+    asked = {"model": HashModel(), "data": data, "protocols": NAMES[1:]}
+    run = evaluate(**asked, out=tmp_path / "run", sample=50)
+    (row,) = run.rows(by="micro", interval="clustered")
+    measured = run.measurements[NAMES[1]]
+    subjects = [measured.subjects[place] for place in range(len(measured.credit))]
+    assert row.population == 60
+    assert (row.ci_low, row.ci_high) == interval("clustered", measured.credit, subjects, macro=False)
+    assert row.ci_high - row.ci_low > 2 * (run.rows(by="micro")[0].ci_high - run.rows(by="micro")[0].ci_low)
 
 
 def test_a_run_of_all_items_has_no_population(wholes: list[Run]) -> None:

@@ -5,6 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,7 +86,11 @@ def test_the_estimate_is_that_of_plain_sums() -> None:
     estimate = aipw(CREDITS[sample], sample, OTHERS)
     value, se = reference(CREDITS[sample], sample, OTHERS)
     assert (estimate.value, estimate.se) == (pytest.approx(value), pytest.approx(se))
-    assert (estimate.ci_low + estimate.ci_high) / 2 == pytest.approx(value)
+    half = scipy.stats.t.ppf(0.975, len(sample) - 1) * se
+    seen = CREDITS[sample].sum()
+    possible = seen / POPULATION, (seen + POPULATION - len(sample)) / POPULATION
+    assert estimate.ci_low == pytest.approx(max(value - half, possible[0]))
+    assert estimate.ci_high == pytest.approx(min(value + half, possible[1]))
 
 
 def test_good_predictions_make_the_error_smaller_and_it_holds() -> None:
@@ -101,6 +106,19 @@ def test_good_predictions_make_the_error_smaller_and_it_holds() -> None:
     assert np.mean([each.se for each in drawn]) == pytest.approx(spread, rel=0.15)
     assert np.mean([each.se for each in drawn]) < 0.95 * np.mean([each.plain_se for each in drawn])
     assert 1.0 < np.median([each.worth for each in drawn]) < 3
+
+
+def test_estimates_stay_within_what_the_seen_items_leave_possible() -> None:
+    """Other models that are all wrong or all right about the rest take a prediction beyond 0 and 1."""
+    credits = np.array([1.0, 1, 1, 1, 1, 0])
+    others = np.array([[0.9, 0.9, 1, 1, 1, 0.5, *[3.0] * 6]] * 40)
+    estimate = aipw(credits, np.arange(6), others)
+    assert 5 / 12 <= estimate.ci_low <= estimate.value <= estimate.ci_high <= 11 / 12
+    assert estimate.value == pytest.approx(11 / 12)
+    every = aipw(CREDITS, np.arange(POPULATION), OTHERS)
+    assert every.value == every.ci_low == every.ci_high == pytest.approx(CREDITS.mean())
+    unbounded = aipw(-credits, np.arange(6), others, low=-math.inf, high=0.0)
+    assert unbounded.ci_low < unbounded.value < -11 / 12
 
 
 def test_a_fit_on_the_same_items_is_not_made() -> None:

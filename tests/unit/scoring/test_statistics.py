@@ -24,12 +24,15 @@ from choicewise.scoring.intervals import (
     wilson,
 )
 from choicewise.scoring.significance import (
+    detectable_difference,
     exact_tail,
     holm,
     integer_differences,
+    mean_of_items,
     minimum_detectable_effect,
     normal_tail,
     paired_difference,
+    positive_p,
     sign_flip,
 )
 
@@ -101,12 +104,12 @@ def test_repeating_every_item_adds_nothing_once_the_repeats_are_one_cluster() ->
     assert clustered_error(repeated, clusters).se == pytest.approx(standard_error(credits))
 
 
-@given(pairs=st.lists(st.tuples(CREDIT, CREDIT, st.sampled_from("abc")), max_size=20))
-def test_paired_difference_equals_a_one_sample_computation(pairs: list[tuple[float, float, str]]) -> None:
+@given(pairs=st.lists(st.tuples(CREDIT, CREDIT), max_size=20))
+def test_paired_difference_equals_a_one_sample_computation(pairs: list[tuple[float, float]]) -> None:
     left, right = (np.array([pair[side] for pair in pairs], dtype=np.float64) for side in (0, 1))
     both = ~np.isnan(left + right)
-    differences, clusters = (left - right)[both], [pair[2] for pair, known in zip(pairs, both, strict=True) if known]
-    result = paired_difference(left, right)
+    differences = (left - right)[both]
+    result = paired_difference(left, right, counted=False)
     assert (result.n, result.missing) == (both.sum(), (~both).sum())
     if len(differences) > 1:
         assert result.value == pytest.approx(differences.mean())
@@ -114,21 +117,69 @@ def test_paired_difference_equals_a_one_sample_computation(pairs: list[tuple[flo
         assert all(map(math.isnan, (result.se, result.ci_low, result.ci_high)))
         return
     assert result.se == pytest.approx(scipy.stats.sem(differences))
-    assert result.ci_high == pytest.approx(min(1, result.value + 1.959963984540054 * result.se))
-    grouped = paired_difference(left, right, [pair[2] for pair in pairs])
-    error = clustered_error(differences, clusters)
-    assert grouped.se == pytest.approx(error.se, nan_ok=True)
-    half = scipy.stats.t.ppf(0.975, error.freedom) * error.se
-    assert grouped.ci_high == pytest.approx(half if math.isnan(half) else min(1, grouped.value + half), nan_ok=True)
+    expected = scipy.stats.ttest_1samp(differences, 0).confidence_interval()
+    assert (result.ci_low, result.ci_high) == pytest.approx((max(-1, expected.low), min(1, expected.high)))
 
 
-def test_items_that_all_differ_alike_have_no_interval_and_others_one_among_differences() -> None:
-    thirds = paired_difference(np.array([1 / 3, 1.0]), np.array([0.0, 2 / 3]), ["a", "b"])
-    assert thirds.value == pytest.approx(1 / 3)
-    assert all(map(math.isnan, (thirds.se, thirds.ci_low, thirds.ci_high)))
-    left, right = np.array([1.0, 1.0, 1.0, 0.5]), np.zeros(4)
-    assert (paired_difference(left, right).ci_high, paired_difference(right, left).ci_low) == (1, -1)
-    assert math.isnan(paired_difference(left[:2], right[:2]).ci_high)
+@given(pairs=st.lists(st.tuples(CREDIT, CREDIT), max_size=20))
+def test_proportions_have_the_interval_of_agresti_and_min(pairs: list[tuple[float, float]]) -> None:
+    """As they write it, where credits are 0 or 1: 1/2 more in each cell of the table (2005, equation 3)."""
+    left, right = (np.array([pair[side] for pair in pairs], dtype=np.float64) for side in (0, 1))
+    result = paired_difference(left, right)
+    if not result.n:
+        assert math.isnan(result.ci_low)
+        return
+    assert -1 <= result.ci_low <= result.value <= result.ci_high <= 1
+    assert result.ci_low < result.ci_high
+    other = paired_difference(right, left)
+    assert (other.ci_low, other.ci_high) == pytest.approx((-result.ci_high, -result.ci_low))
+    known = ~np.isnan(left + right)
+    if np.isin(np.append(left[known], right[known]), (0, 1)).all():
+        only = (left > right).sum() + 0.5, (left < right).sum() + 0.5
+        n = known.sum() + 2
+        se = math.sqrt(sum(only) - (only[0] - only[1]) ** 2 / n) / n
+        low, high = ((only[0] - only[1]) / n + side * 1.959963984540054 * se for side in (-1, 1))
+        assert (result.ci_low, result.ci_high) == pytest.approx((max(-1, low), min(1, high)))
+        assert detectable_difference(left, right) == pytest.approx((1.959964 + 0.841621) * se, rel=1e-5)
+
+
+def test_items_that_all_differ_alike_have_an_interval_where_they_are_right_or_wrong() -> None:
+    thirds = np.array([1 / 3, 1.0]), np.array([0.0, 2 / 3])
+    assert paired_difference(*thirds).value == pytest.approx(1 / 3)
+    alike = paired_difference(*thirds, counted=False)
+    assert all(map(math.isnan, (alike.se, alike.ci_low, alike.ci_high)))
+    assert math.isnan(detectable_difference(*thirds, counted=False))
+    equal = paired_difference(np.ones(4), np.ones(4))
+    assert equal.value == 0
+    assert equal.ci_high == -equal.ci_low == pytest.approx(1.959964 / 6)
+
+
+@pytest.mark.parametrize(("n", "least"), [(5, 0.95), (10, 0.94), (40, 0.94)])
+def test_paired_intervals_hold_of_few_items(n: int, least: float) -> None:
+    """Exactly, over all outcomes; mean ± 1.96 standard errors holds in 60 % of five items of which 20 % differ."""
+    for only_left, only_right in ((0.1, 0.1), (0.3, 0.1), (0.5, 0.02)):
+        held = 0.0
+        for left in range(n + 1):
+            for right in range(n + 1 - left):
+                chance = scipy.stats.multinomial.pmf(
+                    [left, right, n - left - right], n, [only_left, only_right, 1 - only_left - only_right]
+                )
+                credits = np.zeros((2, n))
+                credits[0, :left] = credits[1, left : left + right] = 1
+                found = paired_difference(*credits)
+                held += chance * (found.ci_low <= only_left - only_right <= found.ci_high)
+        assert held >= least
+
+
+def test_a_mean_of_five_numbers_has_the_interval_of_student_within_what_is_possible() -> None:
+    values = np.array([0.1, 0.2, 0.9, 0.4, 0.0])
+    expected = scipy.stats.ttest_1samp(values, 0).confidence_interval()
+    found = mean_of_items(np.append(values, NAN))
+    assert (found.ci_low, found.ci_high) == pytest.approx((expected.low, expected.high))
+    assert (found.n, found.missing) == (5, 1)
+    assert mean_of_items(values, low=0.0).ci_low == 0
+    assert positive_p(values) == pytest.approx(scipy.stats.ttest_1samp(values, 0, alternative="greater").pvalue)
+    assert math.isnan(positive_p(np.ones(3)))
 
 
 @given(pairs=st.lists(st.tuples(*[st.sampled_from([0.0, 1.0, NAN])] * 2), max_size=40))
@@ -208,7 +259,8 @@ def test_holm_rejects_what_the_step_down_procedure_rejects(p: list[float]) -> No
 
 
 def test_minimum_detectable_effect_is_found_with_the_power_it_promises() -> None:
-    effect, se = minimum_detectable_effect(sd=0.5, n=400), 0.5 / math.sqrt(400)
+    se = 0.5 / math.sqrt(400)
+    effect = minimum_detectable_effect(se)
     assert scipy.stats.norm.sf(1.959963984540054 - effect / se) == pytest.approx(0.8)
 
 

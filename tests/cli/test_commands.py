@@ -204,6 +204,18 @@ def test_a_chart_that_fails_leaves_the_old_file(study: Study, tmp_path: Path, mo
     assert list(tmp_path.iterdir()) == [out]
 
 
+@pytest.mark.parametrize("library", ["vl_convert", "jinja2"])
+def test_pages_and_boards_without_the_extra_name_it(
+    study: Study, library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    for out in ("page.html", "board"):
+        result = choicewise("page", study.hash, "--out", tmp_path / out, code=UsageError.exit_code)
+        assert f"pages need {library.replace('vl_', 'vl-')}" in result.stderr
+        assert "pip install --constraint constraints.txt '.[page]'" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.costly("five charts")
 def test_options_choose_what_a_chart_shows(study: Study, tmp_path: Path) -> None:
     oracle = "--model", "fake:oracle"

@@ -60,7 +60,7 @@ def test_the_demo_takes_nine_lines_and_everything_stands_behind_an_option(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(bundled, "MODELS", [Path("fake:hash"), Path("fake:oracle")])
     monkeypatch.setattr(bundled, "BENCHMARK", write_mmlu(tmp_path / "data"))
-    monkeypatch.setattr("choicewise.cli.demo.find_spec", lambda name: None)  # the page takes longer than all the rest
+    monkeypatch.setattr("choicewise.page.embed.find_spec", lambda name: None)  # the page takes longer than all the rest
     told = choicewise("demo", "--out", "demo", code=0)
     head, llama, *models, order, page = told.stdout.splitlines()
     columns = ["mmlu/helm", "mmlu/harness-v0:char_mean_bare", "mmlu/original-pr13"]
@@ -69,7 +69,7 @@ def test_the_demo_takes_nine_lines_and_everything_stands_behind_an_option(
     assert [line.split()[0] for line in models] == ["fake:hash", "fake:oracle"]
     assert models[1].split()[1:] == ["100.0"] * 3
     assert order == "The order of the models is the same in every column."
-    assert "jinja2 and vl_convert must be installed" in page
+    assert "jinja2 and vl-convert-python must be installed" in page
     assert "`choicewise page demo --out demo/page.html`" in page
     assert not (tmp_path / "demo" / "page.html").exists()
     assert told.stderr.splitlines()[-1] == "next  choicewise report demo --all  |  choicewise demo --out demo --all"

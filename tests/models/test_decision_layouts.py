@@ -10,6 +10,8 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+pytest.importorskip("transformers.decision", reason="transformers decides since 5.22")
 from transformers.decision.configuration_utils import DecisionConfig
 from transformers.decision.template_utils import DECISION_PROMPT, Question
 from transformers.utils.chat_template_utils import _compile_jinja_template

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from choicewise.models.fake import HashModel
 from choicewise.models.local import causal_lm as sampling
@@ -19,7 +20,7 @@ from choicewise.models.local.local_model import answer_tokens
 from choicewise.models.local.paths import LADDER, PlainPath, TreePath
 from choicewise.questions import Generation, Sampling, Span, TokenScores
 from tests.helpers.answers import assert_same_scores, ids, in_order
-from tests.helpers.tiny_models import VOCABULARY, network, tiny
+from tests.helpers.tiny_models import COMMON, VOCABULARY, network, tiny
 
 RANDOM = np.random.default_rng(7)
 TABLE = [b"%d," % token for token in range(VOCABULARY)]
@@ -148,12 +149,24 @@ def test_a_cache_that_is_wrong_is_not_used() -> None:
 
     class Forgetful(type(model)):  # type: ignore[misc]
         def forward(self, input_ids: Any, past_key_values: Any = None, **rest: Any) -> Any:
-            return forward(self, input_ids, past_key_values=None, **rest)
+            return forward(self, input_ids, **rest)
 
     torch.manual_seed(0)
     model.__class__ = Forgetful
     asked = model, VOCABULARY, Generation(ids(*range(3, 23)), 10, (b"x",), Sampling.of(0, "item", 0)), [2], TABLE
     assert sampling.sample(*asked).tokens.tolist() == plain.generate(*asked).tokens.tolist()
+
+
+def test_a_model_that_fails_with_a_cache_is_asked_without_one() -> None:
+    """xLSTM's, in transformers 5.21 to 5.24."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING["xlstm"](**COMMON, num_heads=4, chunk_size=16)).eval()
+    chain = Generation(ids(*range(3, 23)), 5, (b"zz",), Sampling.of(0, "item", 0))
+    asked = model, VOCABULARY, chain, [], TABLE
+    assert_same_scores([sampling.sample(*asked)], [plain.generate(*asked)])
+    span = Span(ids(*range(3, 13)), ids(5, 7, 9))
+    answers = in_order(LADDER["sequence"](CausalLM(model, 512, VOCABULARY), 64).score([span]))
+    assert_same_scores(answers, [plain.score(model, VOCABULARY, span)])
 
 
 def test_generating_computes_contexts_once_and_then_one_token_a_step_and_so_do_chains(

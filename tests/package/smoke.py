@@ -68,6 +68,12 @@ def base(shell: Shell) -> None:
     shell.run("choicewise", "run", "--model", "fake:hash", "--data", data, *ASKED, "--out", "fake")
     rows = json.loads(shell.run("choicewise", "report", "fake", "--json"))
     _expect(rows and all(row["n"] > 0 for row in rows), "a report of a run has no rows")
+    shell.run("choicewise", "export", "fake", "--format", "items-csv", "--out", "items.csv")
+    shell.run("choicewise", "export", "fake", "--format", "scores-csv", "--out", "scores.csv")
+    head = (shell.home / "items.csv").read_text(encoding="utf-8").partition("\n")[0]
+    _expect(head.startswith('"model","task","item"'), "an export has no head")
+    told = shell.run("choicewise", "page", "fake", "--out", "page.html", code=2)
+    _expect("'.[page]'" in told, "no advice where the libraries of pages are missing")
     shell.run("choicewise", "protocols")
     _expect("'.[hf]'" in shell.run("choicewise", "demo", code=5), "no advice where torch is missing")
     told = shell.run("choicewise", "check", "--model", NOWHERE, code=5)

@@ -160,9 +160,9 @@ def test_the_demo_begins_with_the_finding_and_ends_with_what_was_discovered_and_
 
 
 def test_a_demo_without_the_extra_says_what_installs_it(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("choicewise.cli.demo.find_spec", lambda name: None)
+    monkeypatch.setattr("choicewise.page.embed.find_spec", lambda name: None)
     last = choicewise("demo", "--out", small, code=0).stdout.splitlines()[-1]
-    assert "jinja2 and vl_convert must be installed" in last
+    assert "jinja2 and vl-convert-python must be installed" in last
     assert "`pip install --constraint constraints.txt '.[page]'`, then `choicewise page " in last
     assert not (small / "page.html").exists()
 

@@ -17,7 +17,7 @@ from choicewise import load_model, open_dataset
 from choicewise.bundled import BENCHMARK, MODELS
 from choicewise.engine import build, next_pack, next_path
 from choicewise.errors import ModelError
-from choicewise.models.local import attention, paths, plain, selfcheck
+from choicewise.models.local import attention, causal_lm, paths, plain, selfcheck
 from choicewise.models.local.attention import DecodePass
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.folder_model import FolderModel
@@ -100,7 +100,7 @@ BROKEN: dict[str, tuple[str, str, Any, str, Any]] = {
     "mask": ("falcon", "mask", paths, "visible", blind),
     "additive mask": ("gptj", "additive mask", paths, "visible", blind),
     "copied state": ("mamba2", "prefix", paths.copy, "deepcopy", lambda state: state),
-    "needed state": ("bloom", "prefix", paths, "STATES", ()),
+    "needed state": ("bloom", "prefix", causal_lm, "STATES", ()),
 }
 
 

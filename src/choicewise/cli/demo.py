@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -111,7 +110,10 @@ def _discovered(shown: Finding, summaries: Sequence[Summary], turned: Reversal |
 def _write_page(out: Path, folders: Sequence[Path]) -> str:
     """Write the page of the runs in ``out``; the line that says where it is, or what it lacks."""
     page = out / "page.html"
-    if lacking := [name for name in ("jinja2", "vl_convert") if find_spec(name) is None]:
+    from choicewise.page.embed import lacking_libraries
+
+    lacking = lacking_libraries()
+    if lacking:
         steps = f"`{install_line('page')}`, then `{command_line('page', out, '--out', page)}`"
         return f"For a page that shows why the numbers differ, {' and '.join(lacking)} must be installed: {steps}"
     from choicewise.page.document import write_page

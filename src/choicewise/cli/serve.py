@@ -110,7 +110,6 @@ def serve(
             "it with --token-file, or put it into the variable CHOICEWISE_TOKEN"
         )
     try:
-        import jinja2  # noqa: F401
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
@@ -118,7 +117,9 @@ def serve(
 
     from choicewise.board.library import Library
     from choicewise.board.server import BoardServer, address, listen
+    from choicewise.page.embed import check_libraries
 
+    check_libraries("serve")
     service = submit = None
     if submissions:
         service, submit = open_submissions(folders[0], is_loopback(host), asked)

@@ -26,6 +26,7 @@ from choicewise.page.embed import (
     Record,
     Spec,
     Specifications,
+    check_libraries,
     drawing,
     embedded,
     environment,
@@ -80,6 +81,7 @@ def write_page(runs: Iterable[str | Path], out: Path, items: int | None = None, 
     that can't be written, before anything is computed, and UsageError for a metric that no protocol can have.
     """
     beside = out.with_suffix(".items")
+    check_libraries()
     _check(out, beside)
     content = Content(read_study(runs, metrics, needed=True))
     inside = inside_items(content, items)

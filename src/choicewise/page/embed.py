@@ -9,9 +9,11 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from choicewise.errors import UsageError, install_line
 from choicewise.page.charts.chart import Chart
 from choicewise.report.tables import plain
 from choicewise.util import text
@@ -24,6 +26,19 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 _STATIC = Path(__file__).parent / "static"
+
+
+def lacking_libraries() -> list[str]:
+    """Return the packages of the extra ``page`` that are not installed."""
+    packages = {"jinja2": "jinja2", "vl_convert": "vl-convert-python"}
+    return [package for module, package in packages.items() if find_spec(module) is None]
+
+
+def check_libraries(extra: str = "page") -> None:
+    """Check that what pages need is installed.  Raises UsageError with the line that installs ``extra``."""
+    lacking = lacking_libraries()
+    if lacking:
+        raise UsageError(f"pages need {' and '.join(lacking)}; {install_line(extra)}")
 
 
 @cache

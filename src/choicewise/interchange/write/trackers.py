@@ -24,6 +24,7 @@ from choicewise.errors import StoreError, UsageError
 from choicewise.interchange.export import Export, Filled, Write, Writer, library, own_store
 from choicewise.interchange.write.common import shown_runs
 from choicewise.interchange.write.tables import row_table
+from choicewise.page.embed import check_libraries
 from choicewise.page.study import ShownRun, Study, table_csv
 from choicewise.results.rows import Row, chosen_part, data_id, run_id
 
@@ -33,7 +34,7 @@ NAME = "choicewise"
 
 def _wandb_write(export: Export, out: Path) -> Sequence[str]:
     library("wandb", "wandb")
-    library("vl_convert", "wandb")
+    check_libraries("wandb")
     out.mkdir(parents=True, exist_ok=True)
     return [f"{run.name}: `wandb sync {_wandb_log(run, out)}` sends it" for run in tracked_runs(export)]
 
@@ -140,7 +141,7 @@ ALLOW = "MLFLOW_ALLOW_FILE_STORE"
 
 def _mlflow_write(export: Export, out: Path) -> Sequence[str]:
     library("mlflow", "mlflow")
-    library("vl_convert", "mlflow")
+    check_libraries("mlflow")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient

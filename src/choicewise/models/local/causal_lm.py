@@ -9,7 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,10 @@ from choicewise.questions import Answers, Generation, Ids, Mass, Span, TokenScor
 Reads = tuple[Tensor, Tensor, Tensor]  # tokens (int32), log-probabilities (nats, float32), ranks (int32): [reads]
 GREEDY = -1  # a target that stands for the token with the greatest logit
 LIKELIEST = np.asarray([GREEDY], dtype=np.int32)  # asks for the token with the greatest logit
+
+STATES = ("cache", "past_key_values", "cache_params", "state")
+"""The names under which models return, and take back, their state after the tokens so far: that of transformers since
+5.24, and the older ones, which models with code of their own keep."""
 
 
 class CausalLM:
@@ -60,11 +65,20 @@ class CausalLM:
         """How many layers the configuration declares."""
         return int(self.model.config.get_text_config().num_hidden_layers)
 
-    def body(self, **inputs: Any) -> Any:
-        """The output before the head; its first entry holds what ``logits`` takes, shape [batch, tokens, width]."""
+    def body(self, state: Any = None, **inputs: Any) -> Any:
+        """Return the output before the head; its first entry holds what ``logits`` takes, shape [batch, tokens, width].
+
+        ``state``: the cache or recurrent state to continue from, as :func:`state_of` reads it.
+        """
+        if state is not None:
+            inputs[self._state_argument] = state
         self._output = self._body(**inputs)
         self.work.computed += inputs["input_ids"].numel()
         return self._output
+
+    @cached_property
+    def _state_argument(self) -> str:
+        return state_argument(self._body)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits over the true vocabulary from hidden states, shapes [rows, width] and [rows, vocabulary].
@@ -420,30 +434,53 @@ def _body(model: PreTrainedModel) -> torch.nn.Module:
     candidates = [model.base_model, model.get_decoder()]
     hooks = [part.register_forward_hook(lambda module, *_: called.append(module)) for part in candidates]
     try:
-        model(input_ids=torch.ones((1, 2), dtype=torch.long, device=model.get_input_embeddings().weight.device))
+        two_tokens = torch.ones((1, 2), dtype=torch.long, device=model.get_input_embeddings().weight.device)
+        model(input_ids=two_tokens, use_cache=False)  # with a cache some models fail, as xLSTM does
     finally:
         for hook in hooks:
             hook.remove()
     return next((part for part in candidates if part in called), model)
 
 
+def state_of(output: Any) -> Any:
+    """Return the cache or recurrent state in the ``output`` of a model, or None if it returned none."""
+    fields = dict(output)  # of an output itself transformers would warn when it is asked for an old name
+    for name in STATES:
+        if fields.get(name) is not None:
+            return fields[name]
+    return None
+
+
+def state_argument(model: Any) -> str:
+    """Return the name under which ``model`` takes back the state that it returned."""
+    parameters = signature(type(model).forward).parameters
+    for name in STATES:
+        if name in parameters:
+            return name
+    raise ValueError(f"{type(model).__name__} takes no state to continue from")
+
+
 @torch.inference_mode()
 def sample(
     model: Any, vocabulary: int, generation: Generation, ends: Collection[int], token_bytes: Sequence[bytes]
 ) -> TokenScores:
-    """The tokens of a sampled ``generation``; the plain way where the model keeps no keys and values, or wrong ones.
+    """Draw the tokens of a sampled ``generation``; the plain way if the model keeps no state, or a wrong one.
 
     That shows in one more pass over all tokens, which costs little beside a pass for each of them.
     """
     assert generation.sampling is not None
-    inputs = torch.from_numpy(generation.context.astype(np.int64))[None].to(model.device)
+    input_ids = torch.from_numpy(generation.context.astype(np.int64))[None].to(model.device)
+    inputs = {"input_ids": input_ids, "use_cache": True, **plain.last_rows(model, 1)}
     tokens: list[int] = []
     parts = [TokenScores.of()]
-    past, last = None, plain.last_rows(model, 1)
     while len(tokens) < generation.limit:
-        output = model(input_ids=inputs, past_key_values=past, use_cache=True, **last)
-        past = getattr(output, "past_key_values", None)
-        if past is None:
+        try:
+            output = model(**inputs)
+            state = state_of(output)
+            argument = state_argument(model)
+        except (RuntimeError, ValueError, TypeError):  # models refuse a cache in many ways
+            state = None
+        if state is None:
             return plain.generate(model, vocabulary, generation, ends, token_bytes)
         row = output.logits[0, -1:, :vocabulary].float().cpu()
         token = generation.sampling.draw(row[0, : len(token_bytes)].double().softmax(0).numpy(), len(tokens))
@@ -451,7 +488,8 @@ def sample(
             break
         tokens.append(token)
         parts.append(plain.scores(row, np.asarray([token], dtype=np.int32)))
-        inputs = inputs.new_tensor([[token]])
+        inputs["input_ids"] = input_ids.new_tensor([[token]])
+        inputs[argument] = state
     scores = TokenScores.joined(parts)
     if tokens:
         reference = plain.score(model, vocabulary, Span(generation.context, scores.tokens)).logprobs

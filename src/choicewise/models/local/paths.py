@@ -26,7 +26,16 @@ from choicewise.engine import Pack, Tree, build, next_pack, next_path
 from choicewise.errors import ModelError
 from choicewise.models.local import attention, plain
 from choicewise.models.local.attention import AttentionOptions, DecodePass, KeysValues, Reach, TreePass, visible
-from choicewise.models.local.causal_lm import LIKELIEST, CausalLM, ComputePath, Draft, PlainPath, Readout, Rung
+from choicewise.models.local.causal_lm import (
+    LIKELIEST,
+    CausalLM,
+    ComputePath,
+    Draft,
+    PlainPath,
+    Readout,
+    Rung,
+    state_of,
+)
 from choicewise.models.local.devices import PACKS, TOGETHER, ranks, to_device
 from choicewise.models.local.parallel import refuse_memory
 from choicewise.questions import Answers, Generation, Ids, Mass, SetSpan, Span, TokenScores
@@ -38,9 +47,6 @@ PAIRS = 2**24  # pack times path at most: after a very long path packs are short
 
 _LESS = "use a smaller model, a narrower dtype, or a device with more memory"
 _UNABLE = "this model can't read options as a set: "
-
-# The names under which models return, and take back, their state after the tokens so far.
-STATES = ("past_key_values", "cache_params", "state")
 
 
 class PackedPath(ComputePath):
@@ -223,7 +229,7 @@ class MaskPath(PackedPath):
         masks = {kind: self._mask(tree, pack, reach) for kind, reach in self._reach.items()}
         mask = masks.get("", masks)
         inputs = self.inputs(tree, pack)
-        hidden = self.lm.body(**inputs, attention_mask=mask, past_key_values=cache, use_cache=True)[0][0]
+        hidden = self.lm.body(**inputs, attention_mask=mask, state=cache, use_cache=True)[0][0]
         keep = {device: to_device(pack.keep, device) for device in {layer.keys.device for layer in cache.layers}}
         return hidden, [
             (layer.keys.index_select(2, keep[layer.keys.device]), layer.values.index_select(2, keep[layer.keys.device]))
@@ -253,7 +259,7 @@ class PrefixPath(ComputePath):
         tree = build(questions)
         readout = Readout(self.lm, tree)
         path = np.empty(tree.depth.max(initial=-1) + 1, dtype=np.int32)
-        states: list[tuple[int, dict[str, Any]]] = [(0, {})]
+        states: list[tuple[int, Any]] = [(0, None)]
         runs = branches(tree)
         begins = tree.depth[np.asarray([start for start, _ in runs], dtype=np.int64)]
         self.lm.work.planned += len(tree) + (int(begins.sum()) if self.worth == math.inf else 0)
@@ -276,10 +282,10 @@ class PrefixPath(ComputePath):
                     states.append((end, copy.deepcopy(state)))
         yield from readout.finish()
 
-    def _continue(self, tokens: Ids, state: dict[str, Any]) -> tuple[torch.Tensor, dict[str, Any]]:
-        output = self.lm.body(input_ids=self.lm.tensor(tokens)[None], use_cache=True, **state)
-        after = {name: output[name] for name in STATES if output.get(name) is not None}
-        if not after:
+    def _continue(self, tokens: Ids, state: Any) -> tuple[torch.Tensor, Any]:
+        output = self.lm.body(input_ids=self.lm.tensor(tokens)[None], state=state, use_cache=True)
+        after = state_of(output)
+        if after is None:
             raise ValueError("the model returns no state to continue from")
         return output[0][0], after
 
@@ -291,7 +297,7 @@ class SequencePath(PrefixPath):
     cost = "every distinct sequence in full, one at a time"
     worth = math.inf
 
-    def _continue(self, tokens: Ids, state: dict[str, Any]) -> tuple[torch.Tensor, dict[str, Any]]:
+    def _continue(self, tokens: Ids, state: Any) -> tuple[torch.Tensor, Any]:
         return self.lm.body(input_ids=self.lm.tensor(tokens)[None], use_cache=False)[0][0], state
 
 

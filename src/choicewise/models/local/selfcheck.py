@@ -17,7 +17,7 @@ from torch import Tensor
 
 from choicewise.errors import ModelError
 from choicewise.models.local import plain
-from choicewise.models.local.causal_lm import CausalLM, ComputePath, PlainPath, Rung
+from choicewise.models.local.causal_lm import CausalLM, ComputePath, PlainPath, Rung, state_argument, state_of
 from choicewise.models.local.plain import (
     SIGMAS,
     Sums,
@@ -434,10 +434,11 @@ def _cached(lm: CausalLM, spans: list[Span]) -> Sums:
         before = lm.model(input_ids=lm.tensor(span.context)[None], use_cache=True)
         logits = before.logits[0, -1:]
         if len(span.continuation) > 1:
-            if getattr(before, "past_key_values", None) is None:
-                raise ValueError(f"{type(lm.model).__name__} returns no past_key_values")
+            state = state_of(before)
+            if state is None:
+                raise ValueError(f"{type(lm.model).__name__} returns no cache")
             after = lm.tensor(span.continuation[:-1])[None]
-            rest = lm.model(input_ids=after, past_key_values=before.past_key_values, use_cache=True)
+            rest = lm.model(input_ids=after, **{state_argument(lm.model): state}, use_cache=True)
             logits = torch.cat([logits, rest.logits[0]])
         sums.append(_sums(logits[:, : lm.vocabulary], span.continuation))
     return sums

@@ -198,3 +198,19 @@ def test_a_call_says_what_it_guesses(quiz: Path) -> None:
     assert [*named.protocols] == ["mine"]
     zero = evaluate(model="fake:hash", data=data, protocols=["mmlu/original"], shots=0, out="z")
     assert [*zero.protocols] == ["mmlu/original@shots=0"]
+
+
+def test_a_mapping_is_copied_from_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of three to five options, of which a line more is needed than was typed."""
+    monkeypatch.chdir(tmp_path)
+    rows = [("Which?", "A", "x", "y", "z", "", ""), ("Who?", "E", "v", "w", "x", "y", "z")]
+    with Path("quiz.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("Question", "Answer Key", *(f"Option {n}" for n in range(1, 6))), *rows])
+    start = ("run", "--model", "fake:oracle", "--data", "quiz.csv", "--protocol", "options/cloze:sum", "--out", "q")
+    first, *lines, advice = choicewise(*start, code=3).stderr.splitlines()
+    assert "quiz.csv has the columns Question, Answer Key, Option 1" in first
+    assert "--mapping mapping.toml" in advice
+    Path("mapping.toml").write_text("\n".join(lines))
+    assert "2 questions" in choicewise(*start, "--mapping", "mapping.toml", code=0).stdout
+    shown = choicewise("prompts", *start[3:7], "--mapping", "mapping.toml").stdout.splitlines()
+    assert [len(json.loads(line)["continuations"]) for line in shown] == [3, 5]

@@ -86,10 +86,17 @@ def test_the_page_about_data_has_every_key_of_a_mapping_and_its_examples_run(tmp
         (tmp_path / "mapping.toml").write_text(text, encoding="utf-8")
         columns = read_mapping(tmp_path / "mapping.toml")
         items += open_dataset(tmp_path / "quiz.jsonl", columns=columns).splits["test"]
+    for table, text in re.findall(r"```csv\n(.*?)```.*?```toml\n(.*?)```", page, flags=re.S):
+        (tmp_path / "sheet.csv").write_text(table, encoding="utf-8")
+        (tmp_path / "mapping.toml").write_text(text, encoding="utf-8")
+        columns = read_mapping(tmp_path / "mapping.toml")
+        items += open_dataset(tmp_path / "sheet.csv", columns=columns).splits["test"]
     story = {"story": "Ada found a key.", "asks_for": "who"}
     assert items == [
         Item("7", "What was lost?", ("a key", "a coin"), (1,), "finds", story),
         Item("test/0", "", ("The keys are here.", "The keys is here."), (0,)),
+        Item("test/0", "Which is a tool?", ("a hammer", "a hen"), (0,)),
+        Item("test/0", "Which is a tool?", ("a hammer", "a hen", "an owl", "a cow"), (0,)),
     ]
 
 

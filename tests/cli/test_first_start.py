@@ -159,8 +159,8 @@ def test_data_shows_what_was_guessed(quiz: Path) -> None:
         ("https://huggingface.co/EleutherAI/pythia-70m", "the model is called EleutherAI/pythia-70m: name it so"),
         ("https://huggingface.co/EleutherAI/pythia-70m/tree/step1", "called EleutherAI/pythia-70m@step1"),
         ("https://huggingface.co/datasets/cais/mmlu", "cais/mmlu is a dataset on the Hub, and no model"),
-        ("packed", "packed holds a.gguf and no config.json; a GGUF file is for llama.cpp"),
-        ("packed/a.gguf", "a GGUF file is for llama.cpp"),
+        ("packed", "packed/a.gguf has only 0 bytes"),
+        ("packed/a.gguf", "packed/a.gguf has only 0 bytes"),
     ],
 )
 def test_a_model_that_is_named_otherwise(quiz: Path, model: str, says: str) -> None:

@@ -331,7 +331,7 @@ def test_load_refuses_impossible_options(shared_data: Path, options: dict[str, A
         ("my-model", "pass a folder"),
         ("org/model-7B", "no folder of that name here, and it is not"),
         (__file__, "it is a file; pass the folder"),
-        ("tiny-q4.GGUF", "a GGUF file is for llama.cpp: serve it.*server:http://127.0.0.1:8000/v1#NAME"),
+        ("tiny-q4.GGUF", "tiny-q4.GGUF; check the path.*ORG/NAME:FILE.gguf"),
     ],
 )
 def test_load_model_says_what_to_do(name: str, message: str) -> None:

@@ -1,9 +1,10 @@
-"""A bundled model as a GGUF file, which llama.cpp reads; needs numpy and gguf only (the environment of the servers)."""
+"""Write a bundled model as a GGUF file, which llama.cpp reads; needs numpy and gguf only."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,21 @@ def main() -> None:
     write(choice.folder, choice.out)
 
 
-def write(folder: Path, out: Path) -> None:
-    """The model of ``folder`` in float32, whose tokenizer begins texts with BOS where that of the folder does."""
+def write(
+    folder: Path,
+    out: Path,
+    kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
+    edit: Callable[[gguf.GGUFWriter], None] | None = None,
+) -> None:
+    """Write the model of ``folder`` with its matrices as ``kind``; texts begin with BOS if those of the folder do.
+
+    ``edit`` changes what was added to the writer before it is written.
+    """
     config = json.loads((folder / "config.json").read_text())
     writer = gguf.GGUFWriter(str(out), "llama")
     writer.add_name(folder.name)
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    files = {gguf.GGMLQuantizationType.F32: "ALL_F32"}
+    writer.add_file_type(gguf.LlamaFileType[files.get(kind, f"MOSTLY_{kind.name}")])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
@@ -51,7 +61,13 @@ def write(folder: Path, out: Path) -> None:
     writer.add_vocab_size(config["vocab_size"])
     _add_tokenizer(writer, json.loads((folder / "tokenizer.json").read_text()), config)
     for name, values in tensors(folder / "model.safetensors").items():
-        writer.add_tensor(*renamed(name, values, config["head_dim"]))
+        name, values = renamed(name, values, config["head_dim"])
+        if values.ndim == 1:  # norms stay as they are
+            writer.add_tensor(name, values)
+        else:
+            writer.add_tensor(name, gguf.quantize(values, kind), raw_dtype=kind)
+    if edit is not None:
+        edit(writer)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

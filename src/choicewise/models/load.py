@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from choicewise.bundled import MODELS, PREFIX, bundled_folder
 from choicewise.data.hub import MODEL, Download, HubName, Snapshot, hub_name, open_snapshot, refuse_page
@@ -20,7 +20,8 @@ from choicewise.models.decisions.endpoint_name import EndpointName
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.models.local import parallel
 from choicewise.models.local.devices import is_follower, ranks
-from choicewise.models.local.files import CONFIG, FILES, indexed_files
+from choicewise.models.local.files import CONFIG, FILES, indexed_files, readable
+from choicewise.models.local.gguf_file import is_gguf, named_gguf
 from choicewise.models.model import Model, Recipe
 from choicewise.models.server.address import PREFIX as SERVED
 from choicewise.models.server.address import ServerAddress
@@ -28,13 +29,12 @@ from choicewise.models.vllm.engine_name import PREFIX as ENGINE
 from choicewise.models.vllm.engine_name import EngineName
 from choicewise.util.text import refuse_secret
 
+if TYPE_CHECKING:
+    from choicewise.models.local.folder_model import FolderModel
+
 FAKES = {"fake:hash": HashModel, "fake:oracle": Oracle, "fake:anti-oracle": AntiOracle}
 _WEIGHTS: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
-_GGUF: Final = (
-    "a GGUF file is for llama.cpp: serve it with llama-cpp-python (its command stands in docs/servers.md), and name the"
-    f" server as the model: {SERVED}http://127.0.0.1:8000/v1#NAME"
-)
 _ALONE: Final = {
     "openai-community": ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "openai-gpt"),
     "distilbert": ("distilgpt2", "distilbert-base-cased", "distilbert-base-uncased", "distilroberta-base"),
@@ -66,6 +66,8 @@ def load_model(
 
     ``server:URL#NAME`` is what a server at that address calls ``NAME``; ``tokenizer`` names the tokenizer of that
     (:mod:`choicewise.models.server.server_model`), and ``window`` counts input tokens as of any model.
+    ``FILE.gguf``, a folder with one such file and no other weights, and ``ORG/NAME:FILE.gguf`` on the Hub are models of
+    llama.cpp's format (:mod:`choicewise.models.local.gguf_model`).
     ``vllm:MODEL,OPTION=VALUE,...`` is a folder or a name on the Hub that vLLM computes here, with options of its engine
     (:mod:`choicewise.models.vllm.engine_model`); of the arguments it takes dtype, window and batch_tokens.
     ``decisions:URL#NAME,OPTION=VALUE,...`` is a decision endpoint
@@ -136,17 +138,19 @@ def load_model(
         is_folder = Path(name).is_dir()
     except OSError as error:
         raise ModelError(f"{name} can't be read: {error.strerror}; check the path") from error
-    if is_folder and not os.path.isfile(Path(name) / "config.json") and (packed := sorted(Path(name).glob("*.gguf"))):
-        raise ModelError(f"{name} holds {packed[0].name} and no config.json; {_GGUF}")
+    with readable(Path(name)):
+        gguf = named_gguf(Path(name))
     on_hub = None if is_folder or Path(name).exists() else hub_name(name)
-    if not is_folder and on_hub is None:
+    if not is_folder and on_hub is None and gguf is None:
         raise ModelError(f"there is no model folder {name}; {_advice(name)}")
     for package in ("torch", "transformers", "tokenizers"):
         if find_spec(package) is None:
             raise ModelError(f"{name} needs torch and transformers ({package} is missing); run: {install_line('hf')}")
     from choicewise.models.local.folder_model import FolderModel
 
-    if on_hub is None:
+    if gguf is not None or (on_hub is not None and is_gguf(on_hub.config or "")):
+        model = _gguf_model(gguf, on_hub, options, elsewhere, progress)
+    elif on_hub is None:
         model = FolderModel(name, **options, elsewhere=elsewhere)
         is_bundled = str(name_or_path).startswith(PREFIX)
         model.recipe = Recipe(str(name_or_path) if is_bundled else str(Path(name).absolute()), options)
@@ -164,6 +168,31 @@ def load_model(
     base = None if model.adapter is None else model.adapter.made_for_another(name_or_path)
     if say is not None and base is not None:
         say(f"note: the adapter {adapter} says that it was trained beside {base}, not {name_or_path}")
+    return model
+
+
+def _gguf_model(
+    path: Path | None, on_hub: HubName | None, options: dict[str, Any], elsewhere: bool, progress: Download | None
+) -> FolderModel:
+    """Return the model of the GGUF file at ``path``, or else of the one that ``on_hub`` names as its configuration."""
+    from choicewise.models.local.gguf_model import GgufModel
+
+    if path is not None:
+        model = GgufModel(path, **options, elsewhere=elsewhere)
+        model.recipe = Recipe(str(path.absolute()), options)
+        return model
+    assert on_hub is not None
+    assert on_hub.config is not None
+    snapshot = open_snapshot(HubName(on_hub.repository, revision=on_hub.revision), MODEL)
+    if on_hub.config not in snapshot.files:
+        names = sorted(name for name in snapshot.files if is_gguf(name))
+        listed = ", ".join(names) if names else "none"
+        raise ModelError(f"{snapshot.source} holds no {on_hub.config}; its GGUF files: {listed}")
+    snapshot.download([on_hub.config], progress)
+    model = GgufModel(snapshot.folder / on_hub.config, **options, elsewhere=elsewhere)
+    commit = snapshot.source.partition("@")[2]
+    model.source = f"{on_hub.repository}:{on_hub.config}@{commit}"
+    model.recipe = Recipe(model.source, options)
     return model
 
 
@@ -258,8 +287,8 @@ def open_hub_model(name: HubName, progress: Download | None = None) -> tuple[Sna
 
 
 def _advice(name: str) -> str:
-    if Path(name).suffix.lower() == ".gguf":
-        return _GGUF
+    if is_gguf(name):
+        return "check the path of the file, or name it on the Hub as ORG/NAME:FILE.gguf"
     if Path(name).is_file():
         return f"it is a file; pass the folder: {Path(name).parent}"
     if organisation := next((each for each, models in _ALONE.items() if name in models), None):
@@ -280,7 +309,8 @@ def _without_weights(snapshot: Snapshot) -> str:
             " names as the adapter of the model that it was trained beside"
         )
     if not pickles and any(path.lower().endswith(".gguf") for path in snapshot.files):
-        return f"{snapshot.source} holds no model.safetensors but GGUF; {_GGUF}"
+        names = sorted(path for path in snapshot.files if is_gguf(path))
+        return f"{snapshot.source} holds GGUF files; name one of them: {snapshot.name.repository}:{names[0]}"
     if not pickles:
         return f"{snapshot.source} holds no model.safetensors; it is no model that transformers reads"
     return (

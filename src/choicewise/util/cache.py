@@ -110,10 +110,15 @@ def write_user_cache(kind: str, key: str, text: str) -> None:
         write_text(entry, f"{_sha256(key + text)}\n{text}")
 
 
-def _entry(kind: str, key: str) -> Path:
+def user_cache_folder(kind: str, key: str) -> Path:
+    """Return the folder, there or not, for the files that belong to ``key`` (a file name) among those of a ``kind``."""
     home = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(home if Path(home).is_absolute() else Path("~/.cache").expanduser())
-    return base / "choicewise" / kind / _sha256(key)
+    return base / "choicewise" / kind / key
+
+
+def _entry(kind: str, key: str) -> Path:
+    return user_cache_folder(kind, _sha256(key))
 
 
 def _sha256(text: str) -> str:

@@ -64,6 +64,7 @@ PACKAGES: Mapping[str, Mapping[str, str]] = {
     "bitsandbytes": {"bitsandbytes": "bitsandbytes", "accelerate": "accelerate"},
     "compressed-tensors": {"compressed_tensors": "compressed-tensors"},
     "fp8": {"accelerate": "accelerate"},
+    "gguf": {"gguf": "gguf", "accelerate": "accelerate"},
     "gptq": {"gptqmodel": "gptqmodel", "optimum": "optimum"},
     "hqq": {"hqq": "hqq"},
     "mxfp4": {"accelerate": "accelerate"},

@@ -9,7 +9,7 @@ import json
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -29,7 +29,7 @@ from choicewise.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from choicewise.models.local.local_model import LocalModel
-    from choicewise.models.local.networks import PaddedModel
+    from choicewise.models.local.networks import PaddedModel, Spread
 
 
 _DTYPES = ("float32", "bfloat16", "float16", "auto")
@@ -96,20 +96,39 @@ class FolderModel:
             self.config = model_files.read_config(self.folder)
             self.kind = model_files.model_kind(self.config)
             self.supports = model_files.supported(self.config)
-            files = [self.folder / "config.json", *tokenizer_files(self.folder), *model_files.weight_files(self.folder)]
-            model_files.check_layers(self.config, self.folder)
-            self.quantisation = model_files.read_quantisation(self.config, self.folder)
-            how = f"choicewise 1, tokenizers {version('tokenizers')}, transformers {version('transformers')}"
-            self.digest = model_files.remembered(
-                files, how, lambda: model_files.digest(self.folder, self.tokenizer.digest)
-            )
+            self.quantisation = self._read_quantisation()
+            self.digest = self._identify()
             self.window = model_files.window_of(self.config, self.folder, window)
-            self.name, self.adapter = self.folder.resolve().name, None
+            self.name, self.adapter = self._name_of_files(), None
             if adapter is not None:
                 self.adapter = added = model_files.read_adapter(Path(adapter))
                 both = f"{self.digest} {model_files.remembered(added.files, 'adapter 1', lambda: added.digest)}"
                 self.digest = hashlib.sha256(both.encode()).hexdigest()
                 self.name = f"{self.name}+{added.name}"
+
+    def _name_of_files(self) -> str:
+        return self.folder.resolve().name
+
+    def _read_quantisation(self) -> model_files.Quantisation | None:
+        """Return how the weights are quantised, once their files are checked."""
+        model_files.check_layers(self.config, self.folder)
+        return model_files.read_quantisation(self.config, self.folder)
+
+    def _identify(self) -> str:
+        """Return the digest (64 hex) over configuration, tokenizer and weights."""
+        files = [self.folder / "config.json", *tokenizer_files(self.folder), *model_files.weight_files(self.folder)]
+        how = f"choicewise 1, tokenizers {version('tokenizers')}, transformers {version('transformers')}"
+        return model_files.remembered(files, how, lambda: model_files.digest(self.folder, self.tokenizer.digest))
+
+    def tensors(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the name of every tensor with its ``dtype``, ``shape`` and ``data_offsets`` (bytes)."""
+        return model_files.tensors(model_files.weight_files(self.folder))
+
+    def _load(self, spread: Spread | None) -> Any:
+        """Return the torch module in evaluation mode on its device."""
+        from choicewise.models.local.networks import load_network
+
+        return load_network(self.folder, self.config, self.asked_dtype, self.device, self._trusted, spread)
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -165,12 +184,12 @@ class FolderModel:
     def _local(self) -> LocalModel | PaddedModel:
         _import_transformers()
         from choicewise.models.local.local_model import LocalModel, SharedModel
-        from choicewise.models.local.networks import EncoderDecoder, MaskedLM, PathCache, Spread, load_network
+        from choicewise.models.local.networks import EncoderDecoder, MaskedLM, PathCache, Spread
         from choicewise.models.local.plain import looks_ahead
 
         is_spread = bool(devices_of(self.device))
         spread = Spread(self.folder, self.device, footprint_of(self)) if is_spread else None
-        network = load_network(self.folder, self.config, self.asked_dtype, self.device, self._trusted, spread)
+        network = self._load(spread)
         if self.adapter is not None:
             self.adapter.attach(network)
         identity = self.digest, str(network.dtype), self.device, self.window, [version(name) for name in self.packages]
@@ -233,6 +252,7 @@ def footprint_of(model: Model, *, deepest: int | None = None, generated: int = 0
     if not isinstance(model, FolderModel):
         return NOTHING
     known: dict[str, Any] = {"dtype": model.asked_dtype, "device": model.device, "window": model.window}
+    known["tensors"] = model.tensors()
     needed = footprint(model.folder, **known, batch_tokens=model.batch_tokens, deepest=deepest, generated=generated)
     files = [] if model.adapter is None else [model.adapter.folder / WEIGHTS]
     added = sum(_bytes(entry, 4) for _, entry in model_files.tensors(files))  # PEFT computes adapters in float32
@@ -249,12 +269,14 @@ def footprint(
     batch_tokens: int | None = None,
     deepest: int | None = None,
     generated: int = 0,
+    tensors: Iterable[tuple[str, Mapping[str, Any]]] | None = None,
 ) -> Footprint:
     """What the model in ``folder`` needs on a kind of device, ``cpu`` or else as ``cuda``, with weights in ``dtype``.
 
     ``dtype``: ``float32``, ``bfloat16``, ``float16``, or ``auto`` for the files' own; quantised weights stay as they
     are.  ``window``: input tokens of the model, by default what its configuration states; ``deepest``: of the longest
-    question, by default up to :data:`DEEPEST`; ``generated``: of the longest generation.  ``batch_tokens``: as in
+    question, by default up to :data:`DEEPEST`; ``generated``: of the longest generation.  ``tensors``: the weights, by
+    default those of the folder's safetensors files.  ``batch_tokens``: as in
     :class:`~choicewise.models.local.local_model.LocalModel`.  Raises ModelError when files are missing or damaged.
     """
     device = "cpu" if device.partition(":")[0] == "cpu" else "cuda"
@@ -263,7 +285,9 @@ def footprint(
         quantised = "quantization_config" in config
         each = None if quantised else _BYTES.get(dtype) or _BYTES.get(model_files.dtype_of(config, folder) or "")
         layers = defaultdict[str, int](int)
-        for name, entry in model_files.tensors(model_files.weight_files(folder)):
+        if tensors is None:
+            tensors = model_files.tensors(model_files.weight_files(folder))
+        for name, entry in tensors:
             layers[_part(name)] += _bytes(entry, each)
         known = window or model_files.window_of(config, folder)
     weights = sum(layers.values())

@@ -61,10 +61,12 @@ def load_network(
     device: str,
     trust_remote_code: bool,
     spread: Spread | None = None,
+    values: Mapping[str, Tensor] | None = None,
 ) -> Any:
     """The torch module of a folder with this ``config``, in evaluation mode on ``device``, or where ``spread`` puts it.
 
-    Where ``device`` is what several processes share, this one's part of it.
+    ``values`` by name take the place of the folder's weight files.  Where ``device`` is what several processes share,
+    this one's part of it.
 
     Quantised weights are loaded where they stay.  Raises ModelError when they can't be computed with, and when weights
     and configuration do not fit: missing ones would be random, and what has no place was trained to be used.  Weights
@@ -77,19 +79,28 @@ def load_network(
         )
     kind, quantised = model_kind(config), "quantization_config" in config
     at_once: dict[str, Any] = {"device_map": {"": device}} if quantised and device != "cpu" else {}
+    loader = getattr(transformers, kind.loader)
+    source: Path | None = folder
+    if values is not None:
+        loader = getattr(transformers, config["architectures"][0])
+        source = None
+        at_once["config"] = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        at_once["state_dict"] = values
     if is_shared(device):
-        at_once = parallel.placement()
+        at_once |= parallel.placement()
+    if spread is not None:
+        at_once |= spread.options
     try:
         with quiet():
-            model, report = getattr(transformers, kind.loader).from_pretrained(
-                folder,
+            model, report = loader.from_pretrained(
+                source,
                 dtype=dtype,
                 use_safetensors=True,
                 local_files_only=True,
                 trust_remote_code=trust_remote_code,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # refused below, where they can be named
-                **(at_once if spread is None else spread.options),
+                **at_once,
             )
             if spread is not None:
                 spread.refuse_offloaded(model)

@@ -1,0 +1,292 @@
+"""Read what a GGUF file states before its weights, within bounds, and refuse what is no language model."""
+
+from __future__ import annotations
+
+import mmap
+import re
+import struct
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any, Final
+
+from choicewise.errors import ModelError, install_line
+from choicewise.models.local.files import is_installed
+
+SUFFIX: Final = ".gguf"
+SERVE_IT: Final = (
+    "serve it with llama.cpp instead (docs/servers.md has the command), and name the server as the model: "
+    "server:http://127.0.0.1:8000/v1#NAME"
+)
+_VERSIONS: Final = (2, 3)
+_LONGEST_STRING: Final = 1 << 24  # bytes; the longest published chat template has 30,000
+_LONGEST_HEAD: Final = 1 << 28  # bytes of everything before the weights; a vocabulary of 262,144 takes 6 million
+_MOST_VALUES: Final = 1 << 22  # in one list; the largest published vocabulary has 262,144 tokens
+_MOST_DIMENSIONS: Final = 4  # of ggml
+_ALIGNMENT: Final = 32  # bytes, where the file states no other
+
+# Value types of the format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+_NUMBERS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING: Final = 8
+_ARRAY: Final = 9
+
+_SHARD: Final = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
+_OTHER_KINDS: Final = {
+    "adapter": "an adapter (LoRA)",
+    "mmproj": "a projector for images or sound (mmproj)",
+    "imatrix": "an importance matrix for quantising",
+    "vocab": "a vocabulary without weights",
+}
+"""``general.type`` of files that hold no language model, in words."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Describe one tensor: its shape in torch's order, ggml's name of its type, and where its bytes lie.
+
+    ``offset`` counts bytes from the first weight on.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str
+    offset: int
+    bytes: int
+
+    @property
+    def values(self) -> int:
+        """Return the number of values."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class GgufFile:
+    """Hold the metadata and the list of tensors of the GGUF file at ``path``, whose weights begin at byte ``start``."""
+
+    path: Path
+    metadata: Mapping[str, Any]
+    tensors: tuple[Tensor, ...]
+    start: int
+
+    @property
+    def architecture(self) -> str:
+        """Return llama.cpp's name of the architecture."""
+        return str(self.metadata.get("general.architecture", ""))
+
+    def setting(self, name: str, default: Any = None) -> Any:
+        """Return the value of the architecture's key ``name``, such as ``rope.freq_base``."""
+        return self.metadata.get(f"{self.architecture}.{name}", default)
+
+    @cached_property
+    def quantisation(self) -> str:
+        """Return the name of the quantisation, such as ``Q4_K_M``: as stated, else the type of most bytes."""
+        from gguf import LlamaFileType
+
+        stated = self.metadata.get("general.file_type")
+        if stated in {kind.value for kind in LlamaFileType}:
+            name = LlamaFileType(stated).name.removeprefix("ALL_").removeprefix("MOSTLY_")
+            if name != "GUESSED":
+                return name
+        sizes = Counter[str]()
+        for tensor in self.tensors:
+            sizes[tensor.kind] += tensor.bytes
+        return sizes.most_common(1)[0][0]
+
+
+def read_gguf(path: Path) -> GgufFile:
+    """Read the head of the GGUF file at ``path``.
+
+    Raises ModelError if it is damaged, of another format or version, a part of a split model, or no language model.
+    """
+    if not is_installed("gguf"):
+        raise ModelError(f"{path.name} needs the package gguf; run: {install_line('gguf')}")
+    if not path.is_file():
+        raise ModelError(f"{path} is no file; pass a GGUF file or a model folder")
+    if path.stat().st_size < 24:
+        raise ModelError(f"{path} has only {path.stat().st_size} bytes, too few for a GGUF file; fetch it again")
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        file = _Reader(path, content).file()
+    _refuse_shard(file)
+    _refuse_other_kinds(file)
+    return file
+
+
+class _Reader:
+    """Read a GGUF file from its first byte on; every length is held against the bytes that are left."""
+
+    def __init__(self, path: Path, content: mmap.mmap) -> None:
+        self._path = path
+        self._content = content
+        self._size = len(content)
+        self._at = 0
+
+    def file(self) -> GgufFile:
+        """Return the head of the file."""
+        self._check_version()
+        tensor_count = self._number("Q")
+        entry_count = self._number("Q")
+        metadata = {}
+        for _ in range(entry_count):
+            key = self._string()
+            metadata[key] = self._value(key, self._number("I"))
+        tensors = self._tensors(tensor_count)
+        alignment = metadata.get("general.alignment", _ALIGNMENT)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise self._damaged(f"its general.alignment is {alignment!r}")
+        start = -(-self._at // alignment) * alignment
+        end = max((start + tensor.offset + tensor.bytes for tensor in tensors), default=0)
+        if end > self._size:
+            raise ModelError(
+                f"{self._path} is cut short: it should have {end:,} bytes and has {self._size:,}; fetch it again"
+            )
+        return GgufFile(self._path, metadata, tensors, start)
+
+    def _check_version(self) -> None:
+        magic = self._content[:4]
+        if magic != b"GGUF":
+            raise ModelError(f"{self._path} is no GGUF file: it begins with {magic!r}; fetch it again")
+        self._at = 4
+        version = self._number("I")
+        if version in _VERSIONS:
+            return
+        swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
+        if swapped in _VERSIONS:
+            raise ModelError(f"{self._path} is a big-endian GGUF file; fetch the little-endian one")
+        raise ModelError(
+            f"{self._path} is GGUF version {version}, and versions 2 and 3 can be read; convert the model again with a"
+            " current llama.cpp"
+        )
+
+    def _tensors(self, count: int) -> tuple[Tensor, ...]:
+        from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+        kinds = {kind.value: kind for kind in GGMLQuantizationType}
+        tensors = []
+        for _ in range(count):
+            name = self._string()
+            dimensions = self._number("I")
+            if dimensions > _MOST_DIMENSIONS:
+                raise self._damaged(f"its tensor {name[:80]!r} has {dimensions} dimensions")
+            # ggml counts the fastest dimension first, torch last.
+            shape = tuple(reversed([self._number("Q") for _ in range(dimensions)]))
+            kind = self._number("I")
+            offset = self._number("Q")
+            if kind not in kinds:
+                raise ModelError(f"{self._path} has tensors of a type that gguf does not know ({kind}); {SERVE_IT}")
+            block, block_bytes = GGML_QUANT_SIZES[kinds[kind]]
+            if not shape or shape[-1] % block:
+                raise self._damaged(f"its tensor {name[:80]!r} has the shape {shape}")
+            size = prod(shape) // block * block_bytes
+            tensors.append(Tensor(name, shape, kinds[kind].name, offset, size))
+        return tuple(tensors)
+
+    def _value(self, key: str, kind: int) -> Any:
+        if kind == _STRING:
+            return self._string()
+        if kind == _ARRAY:
+            return self._array(key)
+        if kind not in _NUMBERS:
+            raise self._damaged(f"its {key[:80]!r} has the type {kind}")
+        return self._number(_NUMBERS[kind])
+
+    def _array(self, key: str) -> list[Any]:
+        kind = self._number("I")
+        count = self._number("Q")
+        if count > _MOST_VALUES:
+            raise self._damaged(f"its {key[:80]!r} has {count:,} values")
+        if kind == _STRING:
+            return [self._string() for _ in range(count)]
+        if kind not in _NUMBERS:
+            raise self._damaged(f"its {key[:80]!r} is a list of the type {kind}")
+        layout = f"<{count}{_NUMBERS[kind]}"
+        values = struct.unpack(layout, self._take(struct.calcsize(layout)))
+        return list(values)
+
+    def _string(self) -> str:
+        length = self._number("Q")
+        if length > _LONGEST_STRING:
+            raise self._damaged(f"it has a text of {length:,} bytes at byte {self._at:,}")
+        # llama.cpp stores tokens of incomplete characters too; they are compared as they are.
+        return self._take(length).decode("utf-8", "surrogateescape")
+
+    def _number(self, code: str) -> Any:
+        layout = f"<{code}"
+        (value,) = struct.unpack(layout, self._take(struct.calcsize(layout)))
+        return value
+
+    def _take(self, length: int) -> bytes:
+        end = self._at + length
+        if end > self._size:
+            raise self._damaged(f"it ends at byte {self._size:,}, before its weights begin")
+        if end > _LONGEST_HEAD:
+            raise self._damaged(f"its metadata have more than {_LONGEST_HEAD:,} bytes")
+        taken = self._content[self._at : end]
+        self._at = end
+        return taken
+
+    def _damaged(self, reason: str) -> ModelError:
+        return ModelError(f"{self._path} is damaged: {reason}; fetch it again")
+
+
+def _refuse_shard(file: GgufFile) -> None:
+    """Raise ModelError if ``file`` is one of several files of a model; say which are there and how to join them."""
+    match = _SHARD.fullmatch(file.path.name)
+    count = file.metadata.get("split.count", 0)
+    if match is None and count <= 1:
+        return
+    if match is None:
+        command = _join("FIRST.gguf", "WHOLE.gguf")
+        raise ModelError(f"{file.path} is one of {count} parts of a model; join them: {command}")
+    parts = [f"{match['stem']}-{number:05}-of-{match['count']}.gguf" for number in range(1, int(match["count"]) + 1)]
+    missing = [part for part in parts if not (file.path.parent / part).is_file()]
+    if missing:
+        raise ModelError(
+            f"{file.path} is one of {len(parts)} parts, and {missing[0]} is not beside it ({len(missing)} missing);"
+            " fetch all parts, then join them: " + _join(parts[0], f"{match['stem']}.gguf")
+        )
+    raise ModelError(f"{file.path} is one of {len(parts)} parts; join them: {_join(parts[0], match['stem'] + '.gguf')}")
+
+
+def _join(first: str, whole: str) -> str:
+    return f"llama-gguf-split --merge {first} {whole}"
+
+
+def _refuse_other_kinds(file: GgufFile) -> None:
+    """Raise ModelError if ``file`` holds no language model."""
+    kind = str(file.metadata.get("general.type", "model"))
+    if file.architecture == "clip":
+        kind = "mmproj"
+    if kind in _OTHER_KINDS:
+        raise ModelError(f"{file.path} holds {_OTHER_KINDS[kind]} and no language model; pass the model's own file")
+    if not file.architecture:
+        raise ModelError(f"{file.path} names no general.architecture, so it is no language model; fetch it again")
+    if not file.tensors:
+        raise ModelError(f"{file.path} holds {_OTHER_KINDS['vocab']}; pass the model's own file")
+    if "tokenizer.ggml.tokens" not in file.metadata:
+        raise ModelError(f"{file.path} holds no tokenizer, so it is no language model; pass the model's own file")
+
+
+def is_gguf(name: str) -> bool:
+    """Return True if a file called ``name`` is named as a GGUF file."""
+    return name.lower().endswith(SUFFIX)
+
+
+def named_gguf(path: Path) -> Path | None:
+    """Return the GGUF file that ``path`` is, or that a folder holds if it has no other weights; None if there is none.
+
+    Raises ModelError if a folder holds several: they are different quantisations, and the choice is the user's.
+    """
+    if path.is_file() and is_gguf(path.name):
+        return path
+    if not path.is_dir() or (path / "model.safetensors").is_file() or (path / "model.safetensors.index.json").is_file():
+        return None
+    files = sorted(file for file in path.iterdir() if is_gguf(file.name))
+    if not files:
+        return None
+    if len(files) > 1 and _SHARD.fullmatch(files[0].name) is None:
+        names = ", ".join(file.name for file in files)
+        raise ModelError(f"{path} holds several GGUF files ({names}); pass the one that is meant: {files[0]}")
+    return files[0]

@@ -1,0 +1,315 @@
+"""Make a model folder's configuration and tokenizer of what a GGUF file states, and refuse what would be lost.
+
+transformers reads both from the file.  Some of what a file states has no effect there: each such key is either made up
+for here, held against what transformers takes instead, or refused by name, as the model would compute something else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from choicewise.errors import ModelError, StoreError
+from choicewise.models.local.files import quiet, remembered
+from choicewise.models.local.gguf_file import SERVE_IT, GgufFile
+from choicewise.util.cache import user_cache_folder
+from choicewise.util.files import write_text
+from choicewise.util.jsonio import exact_json
+
+_COMPLETE: Final = "config.json"  # written last: where it is, the folder is complete
+
+# What llama.cpp splits texts by before it merges, by the name in ``tokenizer.ggml.pre``
+# (src/llama-vocab.cpp at 00ad355e).  The names of transformers' own table are read from there.
+_WORDS: Final = (
+    "gpt-2",
+    "phi-2",
+    "mpt",
+    "olmo",
+    "jais",
+    "trillion",
+    "granite-docling",
+    "exaone4",
+    "gigachat",
+    "mellum",
+)
+_WORDS_AND_DIGITS: Final = (
+    *("starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2"),
+)
+_WHOLE_TOKENS_FIRST: Final = (
+    *("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"),
+    "tekken",
+)
+"""Kinds whose words that are tokens are not merged from parts (``ignore_merges``), and whose texts begin with BOS."""
+
+_BYTE_LEVEL: Final = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+_SINGLE_DIGITS: Final = {"type": "Digits", "individual_digits": True}
+
+_WITHOUT_EFFECT: Final = frozenset({"vocab_size", "tensor_data_layout", "attention.causal"})
+"""Keys of an architecture that change no number: the vocabulary is counted, the layout is the only one."""
+
+_HELD_AGAINST: Final = {
+    "attention.key_length": "head_dim",
+    "attention.value_length": "head_dim",
+    "rope.dimension_count": "head_dim",
+    "attention.sliding_window": "sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "expert_count": "num_local_experts",
+    "expert_used_count": "num_experts_per_tok",
+}
+"""Keys that transformers does not read, and the field of its configuration that must have the same value."""
+
+_ROPE: Final = "rope.scaling."
+_THETA: Final = 10_000.0  # llama.cpp's base of rotary embeddings where the file states none
+
+
+def settings_folder(file: GgufFile, digest: str) -> Path:
+    """Return a folder with ``config.json`` and the tokenizer of ``file``, whose sha256 is ``digest``.
+
+    It is made once and kept in the user's cache.  Raises ModelError if transformers can't read the architecture or the
+    tokenizer, or would leave out something that changes scores.
+    """
+    packages = [version(name) for name in ("choicewise", "transformers", "tokenizers", "gguf")]
+    code = Path(__file__).read_bytes()
+    key = hashlib.sha256(f"{digest} {packages}".encode() + code).hexdigest()
+    folder = user_cache_folder("gguf", key)
+    if (folder / _COMPLETE).is_file():
+        return folder
+    with quiet():
+        config = _config(file)
+        tokenizer = _tokenizer(file)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "tokenizer.json", exact_json(tokenizer))
+        write_text(folder / "tokenizer_config.json", exact_json(_tokenizer_config(file)))
+        write_text(folder / _COMPLETE, exact_json(config, indent=1, sort=True))
+    except (OSError, StoreError) as error:
+        raise ModelError(
+            f"the settings of {file.path.name} can't be kept in {folder} ({error}); set XDG_CACHE_HOME to a folder that"
+            " can be written"
+        ) from error
+    return folder
+
+
+def file_digest(path: Path) -> str:
+    """Return the sha256 (64 hex) of the file at ``path``, remembered while the file does not change."""
+
+    def compute() -> str:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
+    return remembered([path], "sha256", compute)
+
+
+def _config(file: GgufFile) -> dict[str, Any]:
+    """Return the configuration as transformers reads it, with the rotary embedding that the file states."""
+    from transformers import AutoConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    try:
+        config = AutoConfig.from_pretrained(file.path.parent, gguf_file=file.path.name, local_files_only=True)
+        network = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type]
+    except Exception as error:  # the reader fails in every way there is
+        raise ModelError(
+            f"transformers can't read the architecture {file.architecture!r} of {file.path.name} ({error}); {SERVE_IT}"
+        ) from error
+    _refuse_lost_keys(file, config)
+    _scale_rotation(file, config)
+    fields = config.to_dict()
+    fields["architectures"] = [network]
+    fields.pop("_name_or_path", None)
+    return fields
+
+
+def _refuse_lost_keys(file: GgufFile, config: Any) -> None:
+    """Raise ModelError if ``file`` states something about its architecture that ``config`` does not have."""
+    from transformers.integrations import GGUF_CONFIG_MAPPING
+
+    names = GGUF_CONFIG_MAPPING.get(config.model_type, GGUF_CONFIG_MAPPING.get(file.architecture))
+    if names is None:  # transformers has a second reader, which keeps weights packed
+        raise ModelError(f"GGUF files of the architecture {file.architecture!r} are not read yet; {SERVE_IT}")
+    prefix = f"{file.architecture}."
+    for key, value in file.metadata.items():
+        if not key.startswith(prefix):
+            continue
+        name = key.removeprefix(prefix)
+        if names.get(name) is not None or name in _WITHOUT_EFFECT or name.startswith(_ROPE):
+            continue
+        if not value:  # zero experts, no bias: as without the key
+            continue
+        field = _HELD_AGAINST.get(name)
+        if field is None:
+            raise _lost(file, f"{key} = {value!r}")
+        taken = _field(config, field)
+        if taken != value:
+            raise _lost(file, f"{key} = {value!r}, where transformers takes {taken!r}")
+
+
+def _field(config: Any, name: str) -> Any:
+    """Return a field of ``config``; the width of a head follows from others where it is not stated."""
+    value = getattr(config, name, None)
+    if value is None and name == "head_dim":
+        return config.hidden_size // config.num_attention_heads
+    return value
+
+
+def _scale_rotation(file: GgufFile, config: Any) -> None:
+    """Give ``config`` the scaling of rotary positions that ``file`` states, which transformers leaves out.
+
+    Raises ModelError if it is of a kind that can't be expressed exactly.
+    """
+    rotation = getattr(config, "rope_parameters", None)
+    if rotation is None:
+        return
+    whole = rotation.get("full_attention", rotation)
+    base = file.setting("rope.freq_base", _THETA)
+    if whole.get("rope_theta") != base:
+        raise _lost(file, f"rope.freq_base = {base}, where transformers takes {whole.get('rope_theta')}")
+    kind = file.setting(_ROPE + "type", "none")
+    factor = file.setting(_ROPE + "factor", file.setting("rope.scale_linear", 1.0))
+    if kind == "linear" and factor != 1.0:
+        whole.update(rope_type="linear", factor=float(factor))
+    elif kind == "yarn":
+        original = file.setting(_ROPE + "original_context_length")
+        whole.update(rope_type="yarn", factor=float(factor), original_max_position_embeddings=original)
+    elif kind not in ("none", "linear"):
+        raise _lost(file, f"{_ROPE}type = {kind!r}")
+    for tensor in file.tensors:
+        if tensor.name.startswith("rope_"):
+            _scale_by_tensor(file, tensor.name, whole)
+
+
+def _scale_by_tensor(file: GgufFile, name: str, rotation: dict[str, Any]) -> None:
+    """Find the published scaling of Llama 3 that gives the factors in the tensor ``name`` of ``file``."""
+    from gguf import GGUFReader
+
+    if name != "rope_freqs.weight":
+        raise _lost(file, name)
+    reader = GGUFReader(str(file.path))
+    (factors,) = [tensor.data for tensor in reader.tensors if tensor.name == name]
+    for factor in (1.0, 8.0, 32.0):  # none; Llama 3.1 and 3.3; Llama 3.2
+        scaling = {"factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+        scaling["original_max_position_embeddings"] = 8192
+        expected = _llama3_factors(rotation["rope_theta"], len(factors), scaling)
+        if max(abs(factors - expected)) > 1e-3:
+            continue
+        if factor > 1:
+            rotation.update(rope_type="llama3", **scaling)
+        return
+    raise _lost(file, f"{name}, which is no published scaling of Llama 3")
+
+
+def _llama3_factors(theta: float, count: int, scaling: Mapping[str, float]) -> Any:
+    """Return how many times longer every wave becomes (Llama 3.1, ``rope_scaling`` of its config.json)."""
+    import numpy as np
+
+    wavelengths = 2 * np.pi * theta ** (np.arange(count) / count)
+    original = scaling["original_max_position_embeddings"]
+    low = scaling["low_freq_factor"]
+    high = scaling["high_freq_factor"]
+    smooth = np.clip((original / wavelengths - low) / (high - low), 0, 1)
+    return 1 / ((1 - smooth) / scaling["factor"] + smooth)
+
+
+def _tokenizer(file: GgufFile) -> dict[str, Any]:
+    """Return the content of ``tokenizer.json``: as transformers converts it, with what the conversion loses."""
+    from transformers import AutoTokenizer
+
+    kind = file.metadata.get("tokenizer.ggml.model")
+    try:
+        converted = AutoTokenizer.from_pretrained(file.path.parent, gguf_file=file.path.name, local_files_only=True)
+        content = json.loads(converted.backend_tokenizer.to_str())
+    except Exception as error:  # vocabularies are malformed in every way there is
+        raise ModelError(
+            f"transformers can't read the tokenizer {kind!r} of {file.path.name} ({error}); {SERVE_IT}"
+        ) from error
+    if kind == "gpt2":
+        _split_words(file, content)
+    elif kind == "llama":
+        _set_leading_space(file, content)
+    else:
+        raise ModelError(f"the tokenizer of {file.path.name} is of the kind {kind!r}, which is not read; {SERVE_IT}")
+    content["post_processor"] = _special_ends(file)
+    return content
+
+
+def _split_words(file: GgufFile, content: dict[str, Any]) -> None:
+    """Give the byte-level BPE ``content`` the words that the vocabulary's merges were learned on."""
+    from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+
+    words = file.metadata.get("tokenizer.ggml.pre", "default")
+    if words in _WORDS:
+        content["pre_tokenizer"] = _BYTE_LEVEL
+    elif words in _WORDS_AND_DIGITS:
+        content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [_SINGLE_DIGITS, _BYTE_LEVEL]}
+    elif words not in GGUF_PRE_TOKENIZER_SPLITS:
+        raise ModelError(
+            f"{file.path.name} splits words by {words!r} (tokenizer.ggml.pre), which transformers does not know;"
+            f" {SERVE_IT}"
+        )
+    content["model"]["ignore_merges"] = words in _WHOLE_TOKENS_FIRST
+
+
+def _set_leading_space(file: GgufFile, content: dict[str, Any]) -> None:
+    """Make the SentencePiece tokenizer ``content`` begin a text with a space if the file states so."""
+    begins_with_space = file.metadata.get("tokenizer.ggml.add_space_prefix", True)
+    words = content["pre_tokenizer"]
+    if words is not None and words["type"] == "Metaspace":
+        words["prepend_scheme"] = "first" if begins_with_space else "never"
+
+
+def _special_ends(file: GgufFile) -> dict[str, Any]:
+    """Return the post-processor that begins and ends texts with BOS and EOS as the file states."""
+    words = file.metadata.get("tokenizer.ggml.pre")
+    is_sentencepiece = file.metadata.get("tokenizer.ggml.model") == "llama"
+    begins = file.metadata.get("tokenizer.ggml.add_bos_token", is_sentencepiece or words in _WHOLE_TOKENS_FIRST)
+    ends = file.metadata.get("tokenizer.ggml.add_eos_token", False)
+    specials: dict[str, Any] = {}
+    single: list[dict[str, Any]] = [{"Sequence": {"id": "A", "type_id": 0}}]
+    if begins:
+        single.insert(0, _special_end(file, "bos", specials))
+    if ends:
+        single.append(_special_end(file, "eos", specials))
+    pair = [*single, {"Sequence": {"id": "B", "type_id": 0}}]
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": specials}
+
+
+def _special_end(file: GgufFile, role: str, specials: dict[str, Any]) -> dict[str, Any]:
+    """Return the entry of a post-processor that adds the token in ``role``, which is entered into ``specials``."""
+    token = _special_token(file, role)
+    if token is None:
+        raise ModelError(f"{file.path.name} adds {role.upper()} to texts and does not name it; fetch it again")
+    number = file.metadata[f"tokenizer.ggml.{role}_token_id"]
+    specials[token] = {"id": token, "ids": [number], "tokens": [token]}
+    return {"SpecialToken": {"id": token, "type_id": 0}}
+
+
+def _tokenizer_config(file: GgufFile) -> dict[str, Any]:
+    """Return the content of ``tokenizer_config.json``: special tokens by name, and the chat template."""
+    roles = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+    config: dict[str, Any] = {}
+    for role, name in roles.items():
+        token = _special_token(file, name)
+        if token is not None:
+            config[f"{role}_token"] = token
+    template = file.metadata.get("tokenizer.chat_template")
+    if template is not None:
+        config["chat_template"] = template
+    return config
+
+
+def _special_token(file: GgufFile, role: str) -> str | None:
+    """Return the text of the special token in ``role``, such as ``bos``; None if the file names none."""
+    number = file.metadata.get(f"tokenizer.ggml.{role}_token_id")
+    tokens = file.metadata["tokenizer.ggml.tokens"]
+    if not isinstance(number, int) or number >= len(tokens):
+        return None
+    return str(tokens[number])
+
+
+def _lost(file: GgufFile, what: str) -> ModelError:
+    return ModelError(f"{file.path.name} states {what}; transformers would compute another model; {SERVE_IT}")

@@ -122,7 +122,7 @@ EXPECTED: dict[str, Read | Refused] = {
     "52-tables-from-pandas/unnamed.csv": read(4),
     "60-five-options-everywhere/quiz.csv": read(5),
     "60-five-options-everywhere/some-four.csv": Refused("drop_empty = true", then="read"),
-    "63-all-answers-first/quiz.jsonl": read(3),
+    "63-all-answers-first/quiz.jsonl": read(3, note="no answer is 3"),
 }
 
 Right = Callable[[dict[str, Any]], list[str]]

@@ -1,19 +1,17 @@
 """Files with the columns of a known shape and something else: no option is lost, and no answer is one off."""
 
 import json
-import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from choicewise.data.dataset import Dataset, columns_of
-from choicewise.data.guess import UnknownShape
+from choicewise.data.dataset import Dataset
 from choicewise.data.open import open_dataset
 from choicewise.data.options import paths
 from choicewise.data.rows import SHAPES, shape_of
-from choicewise.errors import DataError
+from choicewise.errors import DataError, UnknownShape
 from tests.helpers.imported_runs import write_lines
 
 Row = dict[str, Any]
@@ -273,60 +271,3 @@ def test_deep_tables_are_looked_into_a_few_levels_deep() -> None:
     for _ in range(5000):
         deep = {"a": deep}
     assert [*paths(deep)] == ["a.a.a.a.a"]
-
-
-READ = {
-    "01-five-options-capital-header/quiz.csv": 5,
-    "03-four-distractors/quiz.jsonl": 5,
-    "05-passage-options-label/quiz.jsonl": 2,
-    "06-passage-true-false/quiz.jsonl": 2,
-    "61-premise-and-question/quiz.jsonl": 2,
-    "62-fifth-option-none-of-these/quiz.csv": 5,
-}
-"""Files that have the columns of a known shape, and how many options a row has."""
-
-SOUNDS = {
-    "32-shapes-with-more-options/piqa3.jsonl": ("sol1", "sol2", "sol3"),
-    "33-passage-with-own-options/passage-choices.jsonl": ("choices",),
-}
-REFUSED = {
-    "32-shapes-with-more-options/siqa4.jsonl": ('choices = ["answerA", "answerB", "answerC", "answerD"]', "number"),
-    "35-one-based-in-known-shapes/copa-one.jsonl": ("count from 1, not from 0", ""),
-    "35-one-based-in-known-shapes/piqa-one.jsonl": ("count from 1, not from 0", ""),
-    "54-first-row-decides/good-short-first.jsonl": ("column D seems to hold one more option", ""),
-}
-"""Files that are refused, with which words, and what is put in place of ... in the mapping that comes with them."""
-
-
-@pytest.mark.parametrize("case", READ)
-def test_files_of_strangers_are_read_with_all_options(case: str, shared_data: Path) -> None:
-    file = shared_data / "cases" / case
-    meant = json.loads((file.parent / "expected.json").read_text())["right"]
-    items = open_dataset(file).splits["test"]
-    assert [[item.choices[place] for place in item.gold] for item in items] == [[text] for text in meant]
-    assert {len(item.choices) for item in items} == {READ[case]}
-
-
-@pytest.mark.parametrize("case", SOUNDS)
-def test_files_of_strangers_are_read_by_their_own_columns(case: str, shared_data: Path) -> None:
-    file = shared_data / "cases" / case
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    for item, row in zip(open_dataset(file).splits["test"], rows, strict=True):
-        cells = [row[column] for column in SOUNDS[case]]
-        assert list(item.choices) == (cells if len(cells) > 1 else cells[0])
-        assert item.gold == (row["label"],)
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_files_of_strangers_are_refused_with_a_mapping_that_reads_them(case: str, shared_data: Path) -> None:
-    file = shared_data / "cases" / case
-    word, kind = REFUSED[case]
-    with pytest.raises(UnknownShape) as refused:
-        open_dataset(file, on_bad_item="skip")
-    assert word in str(refused.value)
-    lines = "\n".join(refused.value.problems).replace("...", kind)
-    items = open_dataset(file, columns=columns_of(tomllib.loads(lines), "proposed")).splits["test"]
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    for item, row in zip(items, rows, strict=True):
-        answer = row.get("answer") or int(row["label"]) - 1
-        assert item.gold == ("ABCDE".index(answer) if isinstance(answer, str) else answer,)

@@ -106,6 +106,24 @@ def test_more_layers_than_described_are_refused(folder: Path) -> None:
     assert load_model(folder, device="cpu").window == 2048
 
 
+LIES = {
+    "num_hidden_layers": (100_000, "says num_hidden_layers = 100,000, which no model of these"),
+    "vocab_size": (10_000_000, "describes a model of .* numbers, but the weights have .* bytes"),
+    "intermediate_size": (10**9, "describes a model of .* numbers, but the weights have .* bytes"),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_configuration_that_lies_about_sizes_is_refused_before_anything_is_allocated(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number, said = LIES[name]
+    (folder / "config.json").write_text(json.dumps(CONFIG | {name: number}))
+    monkeypatch.setattr("transformers.LlamaForCausalLM.from_pretrained", None)
+    with pytest.raises(ModelError, match=said):
+        load_model(folder, device="cpu").local  # type: ignore[attr-defined]  # noqa: B018
+
+
 @pytest.fixture
 def shared_folder() -> Iterator[Path]:
     """A model folder that other users can reach."""

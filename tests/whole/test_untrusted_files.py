@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import chdir, suppress
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from types import FrameType
@@ -21,13 +22,18 @@ import pytest
 
 from choicewise.board.library import read_snapshot
 from choicewise.board.model import State
+from choicewise.bundled import MODELS
+from choicewise.bundles.bundle import ROWS
+from choicewise.bundles.bundle import SCHEMA as BUNDLE_SCHEMA
+from choicewise.data.files import LONGEST_LINE
 from choicewise.errors import DataError, ModelError, StoreError
 from choicewise.interchange.logs.table import read_table as read_log
+from choicewise.models.load import load_model
 from choicewise.records import ITEM_FILE, ITEMS, MANIFEST, SPANS, SUMMARY, SWEEP
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
 from choicewise.results.tables import list_portions, places_of
-from choicewise.store.folder import read_manifest, read_sweep
+from choicewise.store.folder import BUNDLE, read_manifest, read_sweep
 from choicewise.store.tables import damaged_blocks, file_record, read_batches, read_columns, read_table, write_items
 from choicewise.tokens.chat_template import ChatTemplate, Message
 from choicewise.util import tables as budget
@@ -38,6 +44,12 @@ from tests.helpers.damage import block, relist
 from tests.helpers.mmlu_data import set_block_size, write_mmlu
 
 DAMAGED = 8
+SMALLEST = min(MODELS, key=lambda folder: (folder / "model.safetensors").stat().st_size)
+FRONTED: dict[str, object] = {
+    "use_dictionary": False,
+    "column_encoding": dict.fromkeys(["question", "A", "B", "answer"], "DELTA_BYTE_ARRAY"),
+}
+"""Every text is written as how much of the one before it repeats, and what follows."""
 
 
 @pytest.fixture(autouse=True)
@@ -426,3 +438,137 @@ WRONG[ECHO + "{{ '\\ud800' }}"] = "halves of characters"
 def test_a_template_that_leaves_out_the_question_or_gives_halves_of_characters_is_an_error(template: str) -> None:
     with pytest.raises(ModelError, match=WRONG[template]):
         ChatTemplate(template, {}).render([Message("user", "What?")])
+
+
+# Files that a user names
+
+
+def named_by_a_user(path: Path) -> dict[str, list[object]]:
+    """Every way to name the file ``path``, as the words of a command."""
+    data = ["--data", path.parent / "quiz.csv"]
+    out = ["--out", path.parent / "out"]
+    run = ["run", "--model", "fake:hash", *out]
+    one = ["--protocol", "options/cloze:sum"]
+    return {
+        "data": ["data", path],
+        "run": [*run, *one, "--data", path],
+        "mapping": [*run, *one, *data, "--mapping", path],
+        "protocol": [*run, *data, "--protocol", path],
+        "plan": ["sweep", path, *out],
+        "log": ["import", path, *out],
+        "texts": ["check", "--model", SMALLEST, "--against", SMALLEST, "--texts", path],
+    }
+
+
+ENDINGS = {
+    "data": (".jsonl", ".csv", ".tsv", ".parquet", ".json"),
+    "run": (".csv",),
+    "mapping": (".toml",),
+    "protocol": (".toml",),
+    "plan": (".toml",),
+    "log": (".jsonl", ".csv", ".parquet", ".json", ".eval"),
+    "texts": (".txt",),
+}
+NAMED = [(use, ending, harm) for use, endings in ENDINGS.items() for ending in endings for harm in HARMS]
+
+
+@pytest.mark.parametrize(("use", "ending", "harm"), NAMED)
+def test_a_file_that_a_user_names_is_no_pipe_device_or_endless(
+    use: str, ending: str, harm: Callable[[Path], None], tmp_path: Path
+) -> None:
+    (tmp_path / "quiz.csv").write_text("question,A,B,answer\nWhat?,one,two,A\nWho?,one,two,B\n")
+    path = tmp_path / f"file{ending}"
+    path.touch()
+    harm(path)
+    told = choicewise(*named_by_a_user(path)[use])
+    assert told.code in range(1, 7)
+    assert "Traceback" not in told.stderr
+    assert path.name in told.stderr
+
+
+MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "model.safetensors")
+
+
+@pytest.mark.parametrize("name", MODEL_FILES)
+@pytest.mark.parametrize("harm", HARMS)
+def test_no_file_of_a_model_folder_is_a_pipe_device_or_endless(
+    name: str, harm: Callable[[Path], None], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(SMALLEST, tmp_path / "model")
+    harm(folder / name)
+    with suppress(ModelError):
+        load_model(folder, device="cpu").local  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_long_line_and_a_small_parquet_file_that_unpacks_to_much_are_refused(tmp_path: Path) -> None:
+    line = tmp_path / "line.jsonl"
+    line.write_bytes(b'{"question": "' + b"a" * LONGEST_LINE + b'"}\n')
+    assert "has more than 16,000,000 bytes" in choicewise("data", line, code=3).stderr
+    count = 2_000
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array(["x" * 1_600_000]))
+    rows = {"question": texts, "A": ["a"] * count, "B": ["b"] * count, "answer": ["A"] * count}
+    for name, options in {"references": {}, "beginnings": FRONTED}.items():
+        path = tmp_path / f"{name}.parquet"
+        table = pa.table(rows)
+        if name == "beginnings":
+            texts = texts.slice(0, count // 4).cast(pa.string())
+            table = pa.table({**{name: cells[: count // 4] for name, cells in rows.items()}, "question": texts})
+        pq.write_table(table, path, compression="zstd", store_schema=False, **options)
+        assert path.stat().st_size < 100_000
+        assert "bytes of memory, and at most 250,000,000 are used" in choicewise("data", path, code=3).stderr
+
+
+def test_parquet_whose_texts_begin_as_the_one_before_is_read(tmp_path: Path) -> None:
+    """What they may take at most is far more than what they take."""
+    count = 9_000
+    rows = {
+        name: [f"the same beginning of {name} {place}" for place in range(count)] for name in ("question", "A", "B")
+    }
+    pq.write_table(pa.table({**rows, "answer": ["A"] * count}), tmp_path / "quiz.parquet", **FRONTED)
+    assert "9,000" in choicewise("data", tmp_path / "quiz.parquet", code=0).stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is bounded on Linux alone")
+@pytest.mark.parametrize("name", ["vocab_size", "intermediate_size", "num_hidden_layers"])
+def test_a_configuration_that_lies_takes_no_memory(name: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(SMALLEST, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {name: 10_000_000}))
+    line = "import resource; resource.setrlimit(resource.RLIMIT_DATA, (3_000_000_000,) * 2); import choicewise; "
+    line += f"choicewise.score({str(folder)!r}, 'a', ['b', 'c'])"
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True)
+    assert "fetch the folder again" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is bounded on Linux alone")
+def test_a_span_beyond_its_row_takes_no_memory(tmp_path: Path) -> None:
+    choicewise(
+        *("requests", "--tokenizer", "bundled:merrow-bpe-512", "--data", write_mmlu(tmp_path / "data", questions=2)),
+        *("--protocol", "mmlu/cloze:sum", "--out", tmp_path / "bundle"),
+        code=0,
+    )
+    path = tmp_path / "bundle" / ROWS
+    rows = pq.read_table(path).to_pylist()
+    rows[0]["spans"] = [{"start": 0, "stop": 2**31 - 1}] * 4
+    pq.write_table(pa.Table.from_pylist(rows, BUNDLE_SCHEMA), path)
+    about = json.loads((tmp_path / "bundle" / BUNDLE).read_text())
+    about["files"][ROWS] = asdict(file_record(path))
+    (tmp_path / "bundle" / BUNDLE).write_text(json.dumps(about))
+    line = "import resource; resource.setrlimit(resource.RLIMIT_DATA, (2_000_000_000,) * 2); import choicewise; "
+    line += f"choicewise.open_bundle({str(tmp_path / 'bundle')!r})"
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True)
+    assert "row 0 (counted from 0): a span is not within its tokens" in done.stderr.splitlines()[-1]
+
+
+def test_deep_json_beside_answers_is_an_error(tmp_path: Path) -> None:
+    choicewise(
+        *("requests", "--tokenizer", "bundled:merrow-bpe-512", "--data", write_mmlu(tmp_path / "data", questions=2)),
+        *("--protocol", "mmlu/cloze:sum", "--out", tmp_path / "bundle"),
+        code=0,
+    )
+    (tmp_path / "answers.csv").write_text("key,sum_logprob\n")
+    for depth in (101, 400, 900, 100_000):
+        notes = "[" * depth + "]" * depth
+        (tmp_path / "answers.json").write_text(f'{{"requests": "x", "model": "m", "notes": {notes}}}')
+        asked = ["import", tmp_path / "bundle", "--answers", tmp_path / "answers.csv", "--out", tmp_path / "run"]
+        assert "nested too deeply" in choicewise(*asked, code=3).stderr

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from choicewise.errors import UsageError
-from choicewise.util.files import disk_errors
+from choicewise.util.files import disk_errors, read_text
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -185,7 +185,7 @@ def read_token(file: Path | None, variable: str = VARIABLE) -> str | None:
     else:
         where = str(file)
         try:
-            token = file.read_text(encoding="utf-8").strip()
+            token = read_text(file, 10_000).strip()
         except OSError as error:
             raise UsageError(f"{file} can't be read: {error.strerror}") from error
         except ValueError as error:

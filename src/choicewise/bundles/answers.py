@@ -13,7 +13,6 @@ Beside ``NAME.parquet`` or ``NAME.csv`` lies ``NAME.json``, an object with ``req
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +26,6 @@ import pyarrow.csv
 
 import choicewise
 from choicewise.bundles.bundle import RUN, Bundle
-from choicewise.data.items import has_half_character
 from choicewise.errors import DataError, StoreError
 from choicewise.questions import NOT_FIRST, UNKNOWN
 from choicewise.records import OBSERVATIONS, BlockRecord, EngineRecord, ImportRecord, ItemRow, ModelRecord
@@ -35,10 +33,10 @@ from choicewise.results.run import Run, open_run
 from choicewise.running.progress import Progress
 from choicewise.store.folder import open_folder
 from choicewise.store.tables import block_file, damaged_blocks, read_table
-from choicewise.util.files import TABLE, open_file, read_text
-from choicewise.util.jsonio import json_digest, json_text
+from choicewise.util.files import SETTINGS, TABLE, open_file, read_text
+from choicewise.util.jsonio import json_digest, json_text, read_json
 from choicewise.util.tables import open_parquet, unpacked
-from choicewise.util.text import counted, listed, refuse_secret
+from choicewise.util.text import check_name, counted, has_half_character, listed, refuse_secret
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -152,7 +150,7 @@ def write_run(bundle: Bundle, answers: Answered, out: str | Path, progress: Prog
             f"{bundle.path} asks for {len(scored):,} log-probabilities, and there are {len(answers.logprobs):,}; give"
             " one for each of its scored tokens"
         )
-    refuse_secret(str(out), "the folder of the run")
+    check_name(str(out), "the folder of the run")
     for text in (answers.model, answers.engine, *answers.settings, *answers.settings.values()):
         if has_half_character(text):
             raise DataError(
@@ -266,10 +264,10 @@ def _about(bundle: Bundle, file: Path, model: str | None) -> Answered:
     beside = file.with_suffix(".json")
     must = f'{{"{REQUESTS}": the digest in {bundle.path}/bundle.json, "{MODEL}": its name}}'
     try:
-        content = json.loads(read_text(beside))
+        content = read_json(read_text(beside, SETTINGS))
     except FileNotFoundError as error:
         raise DataError(f"{beside} is missing, which says what {file} answers; write {must} there") from error
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise DataError(f"{beside} can't be read ({error}); write {must} there") from error
     if not isinstance(content, dict) or not isinstance(content.get(REQUESTS), str):
         raise DataError(f"{beside} does not say which requests were answered; write {must} there")

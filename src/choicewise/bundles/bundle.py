@@ -10,7 +10,6 @@ another name, so that nothing takes it for a run.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
@@ -29,7 +28,7 @@ from choicewise.records import FileRecord, Manifest
 from choicewise.store.folder import BUNDLE, read_manifest
 from choicewise.store.tables import damage, read_items
 from choicewise.util.files import TABLE, open_file, read_text, write_text
-from choicewise.util.jsonio import exact_json
+from choicewise.util.jsonio import exact_json, read_json
 from choicewise.util.tables import open_parquet, unpacked
 from choicewise.util.text import counted
 
@@ -258,14 +257,14 @@ def open_bundle(path: str | Path) -> Bundle:
     path = Path(path)
     file = path / BUNDLE
     try:
-        content = json.loads(read_text(file))
+        content = read_json(read_text(file))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreError(
             f"{path} is no bundle of requests: it has no {BUNDLE}; make one with `choicewise requests`"
         ) from error
     except OSError as error:
         raise StoreError(f"{file} can't be read: {error.strerror}; make it readable") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise _damaged(f"{file} is damaged ({error})") from error
     if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
         raise StoreError(f"{file} is not about a bundle of Choicewise; choose another folder")

@@ -12,6 +12,7 @@ from choicewise.cli import options
 from choicewise.cli.options import Loading, grouped
 from choicewise.cli.terminal import print_json, print_parts, show, tell
 from choicewise.errors import DataError, ModelError
+from choicewise.util.files import read_text
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
@@ -144,7 +145,9 @@ _QUESTIONS = 16
 def _texts(file: Path | None) -> list[str]:
     if file is not None:
         try:
-            return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+            return [line for line in read_text(file).splitlines() if line.strip()]
+        except OSError as error:
+            raise DataError(f"{file} can't be read: {error.strerror}; name a file with one text a line") from error
         except UnicodeDecodeError as error:
             raise DataError(f"{file} is no text in UTF-8: {error.reason}; write one text a line") from error
     from choicewise.bundled import BENCHMARK

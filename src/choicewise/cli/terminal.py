@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from choicewise.errors import ChoicewiseError, MissingData, UnknownShape
 from choicewise.running.progress import LIVE, ProgressReport
-from choicewise.util.text import command_line, json_safe, refuse_secret, safe, size
+from choicewise.util.text import check_name, command_line, json_safe, safe, size
 
 Progress = Callable[[int, int], None]
 """Is called with (done, total) units of work; a resumed run starts above zero."""
@@ -277,4 +277,4 @@ def refuse_typed_secrets(arguments: Sequence[str]) -> None:
     for before, word in pairwise(("", *arguments)):
         option, _, value = word.partition("=") if word.startswith("--") else (before, "", word)
         if option not in _TEXTS:
-            refuse_secret(value, option if option.startswith("--") else "an argument")
+            check_name(value, option if option.startswith("--") else "an argument")

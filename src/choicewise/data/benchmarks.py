@@ -36,6 +36,7 @@ from choicewise.data.splits import (
 from choicewise.data.tables import is_mmlu, read_mmlu, read_tabular
 from choicewise.errors import DataError, MissingData, UnknownShape, did_you_mean
 from choicewise.records import FileRecord
+from choicewise.util.files import read_bytes
 from choicewise.util.jsonio import exact_json
 
 NAME: Final = "fetch.json"
@@ -235,8 +236,8 @@ def read_fetched(folder: Path) -> Fetched | None:
     if not path.is_file():
         return None
     try:
-        fetched = TypeAdapter(Fetched).validate_json(path.read_bytes())
-    except ValueError as error:
+        fetched = TypeAdapter(Fetched).validate_json(read_bytes(path))
+    except (OSError, ValueError) as error:
         raise DataError(f"{path} is damaged; remove it and fetch the data again") from error
     if outside := [
         file for file in fetched.files if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts

@@ -22,6 +22,7 @@ from choicewise.data.files import read_toml
 from choicewise.data.items import _NO_FIELDS, Item, _checked_item, categories_of, content_fields, draw_hash
 from choicewise.errors import DataError, UsageError, did_you_mean
 from choicewise.records import ITEMS, SkippedRow
+from choicewise.util.files import SETTINGS, read_text
 from choicewise.util.jsonio import exact_json, lines_digest
 
 _ANSWER_IS: Final = ("any", "label", "index", "number", "text", "flags")
@@ -253,7 +254,7 @@ def read_mapping(path: Path) -> Columns:
     Raises DataError for a missing or malformed file, an unknown key, or a value of the wrong kind.
     """
     try:
-        declared = read_toml(path.read_text(encoding="utf-8"))
+        declared = read_toml(read_text(path, SETTINGS))
     except (OSError, ValueError) as error:
         raise DataError(f"{path} can't be read as a mapping in TOML: {error}") from error
     return columns_of(declared, str(path))

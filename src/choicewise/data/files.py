@@ -12,11 +12,14 @@ from ast import literal_eval
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from choicewise.errors import DataError, UnusableRow
+from choicewise.util.files import TABLE, open_file
+from choicewise.util.jsonio import DEEPEST, TOO_DEEP, is_deep
 
 _INTEGER: Final = re.compile("0|-?[1-9][0-9]*")
 Value = TypeVar("Value")
@@ -25,7 +28,8 @@ Row = dict[str, Any]  # a row by the names of its columns
 _PACKED: Final = (b"\x1f\x8b", b"PK\x03", b"\x28\xb5\x2f")  # how files begin that gzip, zip and zstd wrote
 _BUFFER: Final = 1 << 18  # bytes of a column that are read at a time; else whole columns of a million rows are
 _PARQUET_CHUNK: Final = 2048  # rows that are Python values at a time
-DEEPEST: Final = 100  # levels of lists and tables in each other; what reads them goes down a level at a time
+LONGEST_LINE: Final = 16_000_000  # bytes of a line; a row of the longest published contexts has 5,000,000
+_DATA_AT_ONCE: Final = 250_000_000  # bytes that a Parquet file of some megabytes may take in memory
 _QUOTED: Final = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
 _NEXT: Final = re.compile(rf"\s*({_QUOTED})\s*(,|\Z)")
 _CSV_CHUNK: Final = 1000  # rows that are read at a time
@@ -144,8 +148,8 @@ _PEEKED: Final = 1 << 16  # characters in which the first list of a JSON file is
 
 def json_remedy(path: Path) -> str:
     """Return the command that makes JSON Lines of a file with other JSON; empty if it holds no list of objects."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        beginning = file.read(_PEEKED).lstrip("\ufeff \t\r\n")
+    with open_file(path) as file:
+        beginning = file.read(_PEEKED).decode(errors="replace").lstrip("\ufeff \t\r\n")
     content = f"pathlib.Path({str(path)!r}).read_text(encoding='utf-8')"
     rows = f"json.loads({content})"
     inside = _FIRST_LIST.search(beginning)
@@ -179,7 +183,7 @@ def _sheet(path: Path, delimiter: str) -> Iterator[list[str]]:
     while rows is None or rows:
         limit = csv.field_size_limit()  # the csv module has one limit for the whole process
         try:
-            csv.field_size_limit(max(limit, path.stat().st_size))
+            csv.field_size_limit(max(limit, LONGEST_LINE))
             rows = list(islice(reader, _CSV_CHUNK))
         except csv.Error as error:
             where = f"{path} is no CSV, at line {reader.line_num} (from 1)"
@@ -245,20 +249,23 @@ def read_text(path: Path) -> str:
     return "".join(text_lines(path))
 
 
-def text_lines(path: Path) -> Iterator[str]:
+def text_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[str]:
     r"""The same text line by line, each with the ``\n`` that ends it; no other character ends a line.
 
-    Raises DataError as `read_text` does, once it comes to the place.
+    Raises DataError as `read_text` does, once it comes to the place, and for a line of more than ``longest`` bytes.
     """
     offset = 0
     try:
-        with path.open("rb") as file:
+        with open_file(path, TABLE) as file:
             start = file.read(len(codecs.BOM_UTF8))
             if start.startswith(_PACKED):
                 raise DataError(f"{path} is compressed; unpack it, for instance with: gunzip or unzip")
             file.seek(len(codecs.BOM_UTF8) if start == codecs.BOM_UTF8 else 0)
             offset = file.tell()
-            for number, line in enumerate(file, start=1):
+            lines = iter(partial(file.readline, longest + 1), b"")
+            for number, line in enumerate(lines, start=1):
+                if len(line) > longest:
+                    raise DataError(f"{path}, line {number} (from 1), has more than {longest:,} bytes; is it a table?")
                 try:
                     yield line.decode()
                 except UnicodeDecodeError as error:
@@ -278,13 +285,15 @@ def text_lines(path: Path) -> Iterator[str]:
 def parquet_rows(path: Path) -> Iterator[Row | UnusableRow]:
     """Every row by the columns' names.  Raises DataError for a damaged file or a column that holds broken text."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    from choicewise.util.tables import open_parquet, unpacked
 
     try:
-        with pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
-            for batch in file.iter_batches(
-                _PARQUET_CHUNK, use_threads=False
-            ):  # each thread would keep memory of its own
+        with open_file(path, TABLE) as content:
+            file = open_parquet(content, buffer_size=_BUFFER)
+            unpacked(content, at_once=_DATA_AT_ONCE)
+            # Each thread would keep memory of its own.
+            for batch in file.iter_batches(_PARQUET_CHUNK, use_threads=False):
                 names = batch.schema.names
                 columns = []
                 for name, column in zip(names, batch.columns, strict=True):
@@ -331,15 +340,22 @@ class RowPlace(NamedTuple):
 
 def read_toml(text: str) -> dict[str, Any]:
     """The table that ``text`` declares.  Raises ValueError for what is no TOML, or is nested more than DEEPEST deep."""
-    with suppress(RecursionError):
+    if _DEEP_KEY.search(text):  # the time and memory for a key grow with the square of its parts
+        raise ValueError(TOO_DEEP)
+    try:
         table = tomllib.loads(text)
-        layer: list[Any] = [table]
-        for _ in range(DEEPEST):
-            values = (value for each in layer for value in (each.values() if isinstance(each, dict) else each))
-            layer = [value for value in values if isinstance(value, dict | list)]
-            if not layer:
-                return table
-    raise ValueError(f"it is nested too deeply: lists and tables stand in each other at most {DEEPEST} deep")
+    except RecursionError as error:
+        raise ValueError(TOO_DEEP) from error
+    if is_deep(table):
+        raise ValueError(TOO_DEEP)
+    return table
+
+
+_KEY_PART: Final = rf"(?:[\w-]+|{_QUOTED})"
+_DEEP_KEY: Final = re.compile(
+    rf"^[ \t\[]*(?:{_KEY_PART}[ \t]*\.[ \t]*){{{DEEPEST},}}{_KEY_PART}[ \t]*[=\]]", re.MULTILINE
+)
+"""A key of TOML, before its value or as the name of a table, with more parts than tables may stand in one another."""
 
 
 def _json(cell: object, column: str) -> str:
@@ -425,6 +441,9 @@ def _row(line: str) -> dict[str, Any] | UnusableRow:
     except json.JSONDecodeError as error:
         return UnusableRow(f"the line is no JSON: {error.msg.removesuffix(' at')} at character {error.pos}")
     except RecursionError:
+        return UnusableRow("the line is nested too deeply")
+    # Most rows are flat, and a count is faster than a look at each value.
+    if line.count("[") + line.count("{") > DEEPEST and is_deep(row):
         return UnusableRow("the line is nested too deeply")
     return row if isinstance(row, dict) else UnusableRow("the line holds no JSON object")
 

@@ -15,21 +15,14 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from choicewise.errors import DataError, UnusableRow
+from choicewise.util.jsonio import read_json
+from choicewise.util.text import has_half_character
 
 _NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})  # the further fields of an item that has none
 BLANK: Final = "_"  # stands among the fields for a blank in the question that the choices fill, as in WinoGrande
 _BLANK = re.compile(r"(?<!\w)_+(?!\w)")
 _MANY: Final = 1000  # values whose difference shows that they are names of the items
 _WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
-
-
-def has_half_character(text: str) -> bool:
-    """Whether the text holds a lone surrogate, half a character, which no file can store and no tokenizer reads."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def draw_hash(seed: int, *names: str) -> bytes:
@@ -99,6 +92,10 @@ PEOPLE: Final = "human_counts"
 """The field of an item with how many people chose each choice, or their shares: a JSON list in the choices' order."""
 
 
+MOST_PEOPLE: Final = 10**12
+"""How many people may choose a choice."""
+
+
 def people_counts(item: str, text: str, choices: int) -> list[float]:
     """What ``text``, the field :data:`PEOPLE` of the ``item`` of that id, says of each of so many ``choices``.
 
@@ -106,12 +103,12 @@ def people_counts(item: str, text: str, choices: int) -> list[float]:
     """
     where = f"item {item}: {PEOPLE} is {text[:60]!r}"
     try:
-        counts = json.loads(text)
+        counts = read_json(text)
     except ValueError as error:
         raise DataError(f"{where}, which is no JSON list; write one count per choice, as in [3, 7]") from error
     numbers: list[Any] = counts if isinstance(counts, list) else [None]
-    if not all(type(number) in (int, float) and math.isfinite(number) and number >= 0 for number in numbers):
-        raise DataError(f"{where}; it must be a list of counts, none below 0, as in [3, 7]")
+    if not all(type(number) in (int, float) and 0 <= number <= MOST_PEOPLE for number in numbers):
+        raise DataError(f"{where}; it must be a list of counts from 0 to {MOST_PEOPLE:,}, as in [3, 7]")
     if len(counts) != choices:
         raise DataError(f"{where}: {len(counts)} counts for {choices} choices; give one count per choice")
     total = math.fsum(counts)

@@ -23,8 +23,9 @@ from choicewise.data.splits import (
     sibling_files,
 )
 from choicewise.data.tables import is_mmlu, read_mmlu, read_tabular
-from choicewise.errors import DataError, UnknownShape, did_you_mean
-from choicewise.util.text import refuse_secret
+from choicewise.errors import DataError, did_you_mean
+from choicewise.util.files import open_file
+from choicewise.util.text import check_name
 
 
 def open_dataset(
@@ -42,7 +43,7 @@ def open_dataset(
 
     Raises DataError when nothing is there or it can't be read, the layout is unknown or a row can't be used.
     """
-    refuse_secret(path, "the dataset", DataError)
+    check_name(path, "the dataset", DataError)
     refuse_page(str(path), DATASET)
     if str(path).startswith(PREFIX):
         bundled = bundled_folder(str(path), DATASETS)
@@ -89,6 +90,7 @@ def _open(path: str | Path, place: Path, on_bad_item: str, columns: Columns | No
     elif place.suffix not in ROW_READERS:
         raise DataError(f"can't read {path}: files of questions end in {', '.join(ROW_READERS)}; {_conversion(place)}")
     else:
+        open_file(place).close()  # a pipe or a device is refused
         name, files = sibling_files(place)
     return read_tabular(name, files, on_bad_item=on_bad_item, columns=columns, subjects=subjects)
 
@@ -123,9 +125,8 @@ def _open_hub_dataset(name: HubName, on_bad_item: str, columns: Columns | None, 
         if (message, *problems) == (error.message, *error.problems):
             raise
         where = f"{name.repository} --repo-type dataset --revision {snapshot.commit} --local-dir DIR"
-        mark = "# " if isinstance(error, UnknownShape) else ""  # its problems are lines to copy into a mapping
-        problems.append(f"{mark}to change a file: `hf download {where}`, and name DIR as the data")
-        raise type(error)(message, problems) from error
+        problems.append(f"to change a file: `hf download {where}`, and name DIR as the data")
+        raise DataError(message, problems) from error
     return replace(dataset, source=str(replace(label, revision=snapshot.commit)))
 
 

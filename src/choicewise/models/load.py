@@ -27,7 +27,7 @@ from choicewise.models.server.address import PREFIX as SERVED
 from choicewise.models.server.address import ServerAddress
 from choicewise.models.vllm.engine_name import PREFIX as ENGINE
 from choicewise.models.vllm.engine_name import EngineName
-from choicewise.util.text import refuse_secret
+from choicewise.util.text import check_name
 
 if TYPE_CHECKING:
     from choicewise.models.local.folder_model import FolderModel
@@ -83,7 +83,7 @@ def load_model(
     """
     follow()
     name = str(name_or_path)
-    refuse_secret(name, "the model", ModelError)
+    check_name(name, "the model", ModelError)
     refuse_page(name, MODEL)
     if kind := FAKES.get(name):
         fake = kind()

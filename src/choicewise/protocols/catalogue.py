@@ -43,6 +43,7 @@ from choicewise.protocols.protocol import (
     short_signature,
     signature,
 )
+from choicewise.util.files import SETTINGS, read_text
 
 _FACTS = ("name", "title", "citation", "source", "about")
 _KEYS = {
@@ -451,7 +452,7 @@ def _unknown(table: Mapping[str, object], known: Collection[str]) -> list[str]:
 
 def _resolve_file(path: str) -> dict[str, Protocol]:
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(Path(path), SETTINGS)
     except OSError as error:
         raise ProtocolError(f"{path} can't be read: {error.strerror}; give the path of a protocol file") from error
     except UnicodeDecodeError as error:

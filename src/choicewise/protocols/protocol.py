@@ -15,7 +15,6 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from choicewise.data.decisions import KINDS
-from choicewise.data.items import has_half_character
 from choicewise.errors import ProtocolError, did_you_mean
 from choicewise.protocols.metrics import ABSTAINING, METRICS
 from choicewise.protocols.preparations import NAMES as PREPARATIONS
@@ -41,6 +40,7 @@ from choicewise.protocols.readings import (
     template_arguments,
 )
 from choicewise.util.jsonio import json_digest
+from choicewise.util.text import has_half_character
 
 _SCORE = {"stage": "score"}  # axes that only decide what is made of the observations; changing one costs no model call
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}%]")

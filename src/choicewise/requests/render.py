@@ -23,7 +23,7 @@ from choicewise.protocols.shots import drawn_items, is_same, sample, shown_to_th
 from choicewise.requests.ask import ASKERS
 from choicewise.requests.request import Chat, Request, View, joined
 from choicewise.tokens.chat_template import ChatTemplate
-from choicewise.util.jsonio import exact_json, lines_digest
+from choicewise.util.jsonio import exact_json, lines_digest, read_json
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if line.strip():
             try:
-                row = json.loads(line)
+                row = read_json(line)
             except ValueError as error:
                 raise DataError(f"{path}, line {number}: no JSON: {error}") from error
             if not isinstance(row, dict):

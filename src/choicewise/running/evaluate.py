@@ -54,7 +54,8 @@ from choicewise.running.workers import BlockResult, Executor, Parallel, Pool, Pr
 from choicewise.store.folder import BlockWriter, RunFolder, SpentMeter, check_folder, open_folder
 from choicewise.store.tables import block_file, read_columns
 from choicewise.util.background import give_memory_back, rare_collection
-from choicewise.util.text import holds_secret, refuse_secret
+from choicewise.util.files import SETTINGS, read_text
+from choicewise.util.text import check_name, holds_secret
 
 
 def evaluate(
@@ -116,7 +117,7 @@ def evaluate(
     if subjects is not None and not subjects:
         raise UsageError("subjects is an empty list; name at least one, or leave it out for all")
     selection = Selection.of(subjects, limit, sample, seed)
-    refuse_secret(str(out), "the folder of the run")
+    check_name(str(out), "the folder of the run")
     check_folder(Path(out))
     if not recipes:
         raise UsageError("no protocol was named; `choicewise protocols` lists them")
@@ -195,7 +196,7 @@ def _mapping_text(job: Job) -> str:
     if not isinstance(place, str):
         return ""
     with suppress(OSError, UnicodeDecodeError):
-        text = Path(place).read_text(encoding="utf-8")
+        text = read_text(Path(place), SETTINGS)
         return "" if holds_secret(text) else text
     return ""
 

@@ -46,8 +46,8 @@ from choicewise.requests.render import RenderedRequests
 from choicewise.running.examples import asked_selectors, checked_shots, ways_without_examples, without_shots
 from choicewise.running.shards import share_of
 from choicewise.running.work import Work
-from choicewise.util.files import folder_name
-from choicewise.util.text import bytes_of, refuse_secret
+from choicewise.util.files import SETTINGS, folder_name, read_text
+from choicewise.util.text import bytes_of, check_name
 
 
 def _size(text: object) -> object:
@@ -76,7 +76,7 @@ class _Value(BaseModel):
         for key, value in given.items() if isinstance(given, Mapping) else ():
             for each in value if isinstance(value, list | tuple) else [value]:
                 if key != "system" and (isinstance(each, str) or key == "mapping"):
-                    refuse_secret(each, key)
+                    check_name(each, key)
         return given
 
 
@@ -252,7 +252,7 @@ def read_plan(path: Path) -> Job:
     everything that is wrong.
     """
     try:
-        table = read_toml(path.read_text(encoding="utf-8"))
+        table = read_toml(read_text(path, SETTINGS))
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}; name the file of a plan") from error
     except ValueError as error:

@@ -10,7 +10,6 @@ from typing import NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from choicewise.data.items import has_half_character
 from choicewise.errors import ModelError, ProtocolError, UsageError, did_you_mean
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
@@ -24,6 +23,7 @@ from choicewise.scoring.scores import SCORES
 from choicewise.tokens.boundary import ChoiceQuestion, choice_questions_batch
 from choicewise.tokens.byte_coverings import ByteProbability, TokenQuestion, answer_with_bytes, sizes, token_sizes
 from choicewise.tokens.encode import Encodings
+from choicewise.util.text import has_half_character
 
 PREMISED = ("dc_pmi", "domain_conditional")
 """Scores that compare with a premise of the domain, the others of their kind with the empty context."""

@@ -41,7 +41,7 @@ from choicewise.store.folder import check_folder, is_sweep, read_manifest, read_
 from choicewise.store.tables import unanswered_keys
 from choicewise.util.background import Ending, give_model_back, in_threads
 from choicewise.util.files import PARTIAL, copy_of, disk_errors, folder_name, free_name, locked
-from choicewise.util.text import bytes_of, listed, refuse_secret
+from choicewise.util.text import bytes_of, check_name, listed
 
 Turn = tuple[ModelChoice, list[CellRecord]]
 """A model, and what of it is to do."""
@@ -87,7 +87,7 @@ def sweep(
     """
     sources = sources_of(job, fitting=True) if sources is None else sources
     for name in (str(out), *(model.name for model in job.models), *(source.name for source in sources)):
-        refuse_secret(name, "a model, a dataset or the folder of the sweep")
+        check_name(name, "a model, a dataset or the folder of the sweep")
     folder, models = Path(out), job.choices
     if alone:
         check_folder(folder)

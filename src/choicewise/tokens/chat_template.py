@@ -12,12 +12,12 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from choicewise.data.items import has_half_character
 from choicewise.errors import ModelError, install_line
 from choicewise.thoughts import TAGS, left_open, may_begin
 from choicewise.util.cache import BoundedCache
 from choicewise.util.isolate import BoundedProcess, Limits, Record, Unavailable, serve
 from choicewise.util.jsonio import exact_json, json_digest
+from choicewise.util.text import has_half_character
 
 CHARACTERS = 10_000_000  # of one text at most; windows of millions of tokens are shorter
 TOO_LONG = f"gives more than {CHARACTERS} characters"

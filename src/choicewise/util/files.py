@@ -211,8 +211,9 @@ def sync(path: Path) -> None:
 class Refused(OSError):
     """A file that is not read, or not unpacked; ``strerror`` says why in words that follow a colon."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, path: Path | None = None) -> None:
         super().__init__(errno.EINVAL, reason)
+        self.filename = None if path is None else str(path)
 
     def __str__(self) -> str:
         return str(self.strerror)
@@ -223,10 +224,10 @@ def open_file(path: Path, limit: int | None = None) -> BufferedReader:
 
     Never waits for a pipe or a device.  Raises OSError, which is Refused for what is no regular file or too large.
     """
-    _check(os.stat(path), limit)  # before it is opened: to open some devices does something
+    _check(path, os.stat(path), limit)  # before it is opened: to open some devices does something
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        _check(os.fstat(descriptor), limit)
+        _check(path, os.fstat(descriptor), limit)
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
@@ -243,13 +244,20 @@ def read_bytes(path: Path, limit: int = DOCUMENT) -> bytes:
         size = os.fstat(file.fileno()).st_size
         content = file.read(size + 1)  # asked for more, Python would reserve the memory
     if len(content) > size:
-        raise Refused("it grows while it is read")
+        raise Refused("it grows while it is read", path)
     return content
 
 
-def read_text(path: Path) -> str:
-    """The same of a JSON document, as text.  Raises UnicodeDecodeError, a ValueError, where it is not UTF-8."""
-    return read_bytes(path).decode("utf-8")
+SETTINGS = 10_000_000
+"""Bytes of a file that people write by hand: a protocol, a plan, a mapping."""
+
+
+def read_text(path: Path, limit: int = DOCUMENT) -> str:
+    """Return the text of the file at ``path``.
+
+    Raises OSError as :func:`open_file`, and UnicodeDecodeError, a ValueError, if it is not UTF-8.
+    """
+    return read_bytes(path, limit).decode("utf-8")
 
 
 def _lock(path: Path, folder: int, kind: int) -> bool:
@@ -279,11 +287,11 @@ _KINDS = {
 }
 
 
-def _check(status: os.stat_result, limit: int | None) -> None:
+def _check(path: Path, status: os.stat_result, limit: int | None) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise Refused(f"it is {_KINDS.get(stat.S_IFMT(status.st_mode), 'something else')}, not a file")
+        raise Refused(f"it is {_KINDS.get(stat.S_IFMT(status.st_mode), 'something else')}, not a file", path)
     if limit is not None and status.st_size > limit:
-        raise Refused(f"it has {status.st_size:,} bytes, and at most {limit:,} are read")
+        raise Refused(f"it has {status.st_size:,} bytes, and at most {limit:,} are read", path)
 
 
 LONGEST = 100

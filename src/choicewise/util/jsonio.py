@@ -1,4 +1,4 @@
-"""The JSON writers: exact, for digests, for other tools' readers, and inside pages."""
+"""JSON, read within limits and written: exact, for digests, for other tools' readers, and inside pages."""
 
 from __future__ import annotations
 
@@ -7,11 +7,44 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, is_dataclass
-from typing import Any
+from typing import Any, Final
 
 from choicewise.util.text import disarmed
 
 _ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+
+
+DEEPEST: Final = 100
+"""Levels of lists and tables in one another; whatever walks through them goes down a level at a time."""
+
+TOO_DEEP: Final = f"it is nested too deeply: lists and tables stand in each other at most {DEEPEST} deep"
+
+
+def read_json(text: str | bytes) -> Any:
+    """Return what ``text`` spells; ValueError if it is no JSON, or nested more than DEEPEST deep."""
+    try:
+        value = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(TOO_DEEP) from error
+    if is_deep(value):
+        raise ValueError(TOO_DEEP)
+    return value
+
+
+def is_deep(value: Any) -> bool:
+    """Tell whether lists and tables stand in one another more than DEEPEST deep."""
+    level = [value]
+    for _ in range(DEEPEST):
+        inside: list[Any] = []
+        for container in level:
+            if isinstance(container, dict):
+                inside.extend(container.values())
+            elif isinstance(container, list):
+                inside.extend(container)
+        level = [inner for inner in inside if isinstance(inner, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def compact_json(value: object) -> str:

@@ -21,6 +21,7 @@ _FOOTER = 10_000_000  # bytes of the end of a file that says where everything li
 IN_ALL = 100_000_000_000  # bytes that it may take in all, where it is read piece by piece
 _RATIO = 20
 _PAGES = 1_000_000  # pages of a file
+_TEXTS_AT_ONCE = 50_000_000  # bytes of texts that are counted at once
 _BOOLEAN, _INT32, _INT64, _INT96, _FLOAT, _DOUBLE, _TEXT, _FIXED = range(8)
 _WIDTHS = {_BOOLEAN: 1, _INT32: 4, _INT64: 8, _INT96: 12, _FLOAT: 4, _DOUBLE: 8, _TEXT: 4}
 _LEVELS = 4  # bytes of what says of a value whether it is there and which list it belongs to
@@ -49,13 +50,16 @@ def write_parquet(
             writer.write_table(table)
 
 
-def open_parquet(file: BinaryIO) -> pq.ParquetFile:
-    """The Parquet file.  Raises Refused where its footer is too large, ArrowException or OSError for what is none."""
+def open_parquet(file: BinaryIO, buffer_size: int = 0) -> pq.ParquetFile:
+    """The Parquet file, of which ``buffer_size`` bytes of a column are read at a time (0: all of it).
+
+    Raises Refused where its footer is too large, ArrowException or OSError for what is none.
+    """
     content = _tail(file)[0]
     if len(content) > _FOOTER:
         raise Refused(f"its footer has more than {_FOOTER:,} bytes")
     try:
-        return pq.ParquetFile(file)
+        return pq.ParquetFile(file, buffer_size=buffer_size, pre_buffer=False)
     except UnicodeDecodeError as error:
         raise Refused(f"its columns have no names ({error})") from error
 
@@ -64,29 +68,36 @@ AT_ONCE = 4_000_000_000
 """Bytes that a table may take in memory at once; more where it has a twentieth of that on the disk."""
 
 
-def unpacked(file: BinaryIO, columns: Sequence[str] | None = None, whole: bool = True) -> int:
+def unpacked(
+    file: BinaryIO, columns: Sequence[str] | None = None, whole: bool = True, at_once: int | None = None
+) -> int:
     """Bytes that the ``columns`` (None: all) of a Parquet ``file`` take in memory; at most.
 
     Raises Refused where that is too much, of all of it where it is read as a ``whole``, else of one row group, and
-    where the file is damaged.
+    where the file is damaged.  ``at_once``: what it may take, by default AT_ONCE.
     """
     content, size = _tail(file)
-    limit, total, pages = max(AT_ONCE, _RATIO * size), 0, 0
+    limit, total, pages = max(AT_ONCE if at_once is None else at_once, _RATIO * size), 0, 0
     for number, chunks in enumerate(_row_groups(content)):
-        sizes: list[tuple[_Chunk, int, int]] = []
+        sizes: list[tuple[_Chunk, _Size]] = []
         for chunk in chunks:
             if columns is None or chunk.path[0] in columns:
-                sure, referred, more = _size(file, chunk)
-                sizes.append((chunk, sure, referred))
-                pages += more
+                size_of_chunk = _size(file, chunk)
+                sizes.append((chunk, size_of_chunk))
+                pages += size_of_chunk.pages
                 if pages > _PAGES:
                     raise Refused(f"it has more than {_PAGES:,} pages")
         before = total if whole else 0
-        taken = sum(sure + referred for _, sure, referred in sizes)
+        taken = sum(each.sure + each.referred + each.fronted for _, each in sizes)
         if before + taken > limit or total + taken > IN_ALL:
-            taken = sum(sure for _, sure, _ in sizes)
-            if before + taken <= limit:
-                taken += sum(_referred(file, number, chunk, most) for chunk, _, most in sizes if most)
+            taken = sum(each.sure for _, each in sizes)
+            for chunk, each in sizes:
+                if before + taken > limit:
+                    break  # it is too much without the texts, which take time to count
+                if each.fronted:
+                    taken += _fronted(file, number, chunk, each, limit - before - taken)
+                elif each.referred:
+                    taken += _referred(file, number, chunk, each.referred)
         total += taken
         if before + taken > limit or total > IN_ALL:
             most = limit if before + taken > limit else IN_ALL
@@ -140,20 +151,48 @@ _PLAIN, _PLAIN_DICTIONARY, _LENGTHS, _REFERENCES = 0, 2, 6, 8
 """Encodings of texts: as they are, as references (of both versions), lengths and then texts."""
 
 
-def _size(file: BinaryIO, chunk: _Chunk) -> tuple[int, int, int]:
-    """Bytes that a column of a row group takes in memory, those of texts that are references at most; its pages."""
+class _Size(NamedTuple):
+    """Bytes that a column of a row group takes in memory.
+
+    ``sure``: without texts that are references (``referred``, at most) or begin as the text before (``fronted``, at
+    most); ``pages``: how many it has; ``longest``: bytes of the longest page, which no text of it exceeds.
+    """
+
+    sure: int
+    referred: int
+    fronted: int
+    pages: int
+    longest: int
+
+
+def _size(file: BinaryIO, chunk: _Chunk) -> _Size:
     texts, width = chunk.kind == _TEXT, _LEVELS + chunk.width
-    sure = dictionary = references = pages = 0
+    sure = dictionary = references = fronted = pages = longest = 0
     for kind, size, values, encoding in _pages(file, chunk):
         pages += 1
+        longest = max(longest, size)
         sure += size + values * width
         if kind == _DICTIONARY:
             dictionary = max(dictionary, size)
         elif texts and encoding in (_PLAIN_DICTIONARY, _REFERENCES):
             references += values
         elif texts and encoding not in (_PLAIN, _LENGTHS):
-            sure += values * size  # each may repeat the one before
-    return sure, references * dictionary, pages
+            fronted += values * size  # each may repeat the one before
+    return _Size(sure, references * dictionary, fronted, pages, longest)
+
+
+def _fronted(file: BinaryIO, group: int, chunk: _Chunk, size: _Size, limit: int) -> int:
+    """The bytes of texts that begin as the one before, counted up to ``limit`` or a little more."""
+    if len(chunk.path) > 1:
+        return size.fronted  # a row of a list may have any number of texts
+    rows = max(1, _TEXTS_AT_ONCE // max(1, size.longest))
+    taken = 0
+    table = pq.ParquetFile(file)
+    for batch in table.iter_batches(rows, row_groups=[group], columns=chunk.path, use_threads=False):
+        taken += batch.nbytes
+        if taken > limit:
+            break
+    return taken
 
 
 def _referred(file: BinaryIO, group: int, chunk: _Chunk, most: int) -> int:

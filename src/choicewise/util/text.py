@@ -255,6 +255,28 @@ def refuse_secret(text: object, what: str, error: type[ChoicewiseError] = UsageE
         )
 
 
+def has_half_character(text: str) -> bool:
+    """Tell whether ``text`` holds a lone surrogate, half a character, which no file stores and no tokenizer reads.
+
+    Names of files that are no UTF-8 have them in Python.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def check_name(text: object, what: str, error: type[ChoicewiseError] = UsageError) -> None:
+    """Raise ``error`` if ``text``, which messages call ``what``, is nothing that a run can keep.
+
+    That is a name that is no UTF-8, or an address with a login or a key in it.
+    """
+    if has_half_character(str(text)):
+        raise error(f"{what} is {str(text)!r}, which is no UTF-8; a run can't store that name. Rename it")
+    refuse_secret(text, what, error)
+
+
 def _escaped(text: str) -> str:
     return _CONTROLS.sub(
         lambda control: f"\\x{ord(control[0]):02x}" if ord(control[0]) < 0x100 else f"\\u{ord(control[0]):04x}", text

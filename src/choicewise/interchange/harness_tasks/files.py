@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from choicewise.errors import ProtocolError, did_you_mean
+from choicewise.util.files import read_text
 
 PREFIX = "lm-eval:"
 """What every such name begins with."""
@@ -175,9 +176,7 @@ def _read(path: Path, code: list[Code]) -> dict[str, tuple[Any, Place]]:
     import yaml
 
     try:
-        if path.stat().st_size > _LARGEST:
-            raise ProtocolError(f"{path} has more than {_LARGEST:,} bytes; it is no task file")
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, _LARGEST)
     except OSError as error:
         raise ProtocolError(f"{path} can't be read: {error.strerror}; name a task file") from error
     except UnicodeDecodeError as error:

@@ -12,12 +12,13 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 from choicewise.data.dataset import Dataset
-from choicewise.data.items import Item, has_half_character
+from choicewise.data.items import Item
 from choicewise.errors import ChoicewiseError, DataError, ProtocolError
 from choicewise.interchange.harness_tasks.load import SEEDS, TaskTemplates
 from choicewise.protocols.protocol import NEUTRAL, Protocol
 from choicewise.requests.render import RenderedRequests, TemplateSource
 from choicewise.requests.request import Request
+from choicewise.util.text import has_half_character
 
 COMMON: Mapping[str, Any] = {"fit": "cut-start", "boundary": "moved-space"}
 """How the harness cuts what is too long and where it puts the boundary (lm_eval/models/huggingface.py, 0.4.13)."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, Final, TextIO, cast
 from zlib import crc32
@@ -18,6 +19,8 @@ from zlib import crc32
 from choicewise.data.files import text_lines
 from choicewise.errors import DataError, UsageError, did_you_mean
 from choicewise.interchange.logs.log import Log
+from choicewise.util.files import TABLE, open_file, read_bytes
+from choicewise.util.jsonio import read_json
 
 Read = Callable[[Sequence[Path], Path | None], Iterator[Log]]
 """From the files (or folders) of a format, and the file of their results where that is named, to what they say.
@@ -62,6 +65,11 @@ def recognise(path: Path) -> str:
     """The name of the format of ``path``.  Raises DataError where there is nothing, or nothing that is known."""
     if not path.exists():
         raise DataError(f"{path} does not exist")
+    if not path.is_dir():
+        try:
+            open_file(path).close()
+        except OSError as error:
+            raise DataError(f"{path} can't be read: {error.strerror}") from error
     for name in READERS:
         if reader(name).recognises(path):
             return name
@@ -135,7 +143,7 @@ def parts(path: Path, streamed: str) -> Iterator[tuple[str, Any]]:
     file ends too early or is no JSON.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with open_file(path, TABLE) as content, TextIOWrapper(content, encoding="utf-8-sig", newline="") as file:
             yield from _Parts(str(path), file).read(streamed)
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror}") from error
@@ -144,7 +152,7 @@ def parts(path: Path, streamed: str) -> Iterator[tuple[str, Any]]:
 def whole(path: Path) -> Any:
     """What the JSON file at ``path`` holds.  Raises DataError where it is no JSON, or can't be read."""
     try:
-        return json_value(path.read_bytes(), str(path))
+        return json_value(read_bytes(path), str(path))
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror}") from error
 
@@ -152,8 +160,8 @@ def whole(path: Path) -> Any:
 def json_value(data: bytes, name: str) -> Any:
     """What ``data`` spells in JSON; DataError naming ``name`` where it spells none."""
     try:
-        return json.loads(data.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
+        return read_json(data.decode("utf-8-sig"))
+    except ValueError as error:
         raise DataError(f"{name} is no JSON: {_said(error)}; was it cut off? copy it again") from error
 
 
@@ -257,9 +265,9 @@ def objects(path: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
     Raises DataError naming file and line for one that is cut off, no JSON, or no object, and for a file that is not
     UTF-8 or can't be read.
     """
-    with path.open("rb") as file:
+    with open_file(path) as file:
         offset = len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
-    for number, line in enumerate(text_lines(path), start=1):
+    for number, line in enumerate(text_lines(path, LONGEST), start=1):
         if line.strip():
             yield number, offset, parsed(line, f"{path}, line {number}")
         offset += len(line.encode())
@@ -268,8 +276,8 @@ def objects(path: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
 def parsed(line: str, where: str) -> dict[str, Any]:
     """The object that ``line`` spells; DataError saying ``where`` for anything else."""
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        row = read_json(line)
+    except ValueError as error:
         cut = "" if line.endswith("\n") else ", and the file ends there; was its writing cut off? Copy it again"
         raise DataError(f"{where}: no JSON ({error}){cut}") from error
     if not isinstance(row, dict):
@@ -280,7 +288,7 @@ def parsed(line: str, where: str) -> dict[str, Any]:
 def head(path: Path) -> str:
     """What the file begins with, without blanks; nothing where it can't be read."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return file.read(65_536).decode(errors="replace").lstrip("\ufeff \n\r\t")
     except OSError:
         return ""
@@ -295,8 +303,8 @@ def begins_a_list(path: Path, *keys: str) -> bool:
 def first_object(path: Path) -> dict[str, Any]:
     """The object on the first line of ``path``, or that the whole file is; empty where there is none."""
     try:
-        row = json.loads(head(path).partition("\n")[0])
-    except (ValueError, RecursionError):
+        row = read_json(head(path).partition("\n")[0])
+    except ValueError:
         return {}
     return row if isinstance(row, dict) else {}
 
@@ -316,7 +324,7 @@ class Rows:
         if self.listed is not None:
             yield from ((key, self.listed[place]) for key, place in self.places)
             return
-        with self.path.open("rb") as file:
+        with open_file(self.path) as file:
             for key, place in self.places:
                 file.seek(place)
                 yield key, parsed(file.readline().decode(), f"{self.path}, byte {place}")
@@ -392,7 +400,7 @@ class Packed:
 def unpacked(path: Path) -> Iterator[Packed]:
     """The archive ``path``, open.  Raises DataError where it is no zip archive, or one that no log is."""
     try:
-        with path.open("rb") as file, zipfile.ZipFile(path) as archive:
+        with open_file(path, TABLE) as file, zipfile.ZipFile(path) as archive:
             yield Packed(path, archive, file)
     except zipfile.BadZipFile as error:
         raise DataError(f"{path} is no zip archive, or cut off: {error}; copy the log again") from error

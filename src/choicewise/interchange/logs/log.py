@@ -11,10 +11,10 @@ from string import ascii_uppercase
 
 import numpy as np
 
-from choicewise.data.items import has_half_character
 from choicewise.errors import DataError
 from choicewise.scoring.combine import extract
 from choicewise.scoring.decide import letter_match
+from choicewise.util.text import has_half_character
 
 ROUNDING = 1e-5
 """By how much a share may differ that another tool computed of the same numbers."""

@@ -35,10 +35,9 @@ def _recognises(path: Path) -> bool:
         columns = head(path).partition("\n")[0].lower()
         return sum(name in columns for name in NEEDED) >= 2
     if suffix == ".parquet":
-        import pyarrow.parquet as pq
-
         try:
-            names = {name.strip().lower() for name in pq.read_schema(path).names}
+            with open_file(path, TABLE) as file:
+                names = {name.strip().lower() for name in open_parquet(file).schema_arrow.names}
         except (pa.ArrowException, OSError):
             return False
         return len(names & set(NEEDED)) >= 2

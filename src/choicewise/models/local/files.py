@@ -19,11 +19,14 @@ from choicewise.errors import ModelError, install_line
 from choicewise.questions import CAUSAL_KINDS, Blanks, Rendition, SetSpan
 from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.util.cache import read_user_cache, write_user_cache
+from choicewise.util.files import Refused, open_file, read_text
+from choicewise.util.jsonio import read_json as parse_json
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 # What makes PEFT read other models, or import code by its name.
 _REACHING = ("adapters", "shadow_model", "megatron_config", "tokenizer_name_or_path")
+_HEADER: Final = 100_000_000  # bytes of the header of a safetensors file, as its own library takes
 LONGEST = 1 << 20  # bytes of a template; those that are published have less than a twentieth of it
 
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -41,6 +44,9 @@ _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")  # how many
 
 _FURTHER = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
 """Names of how many further layers there are, which only predict tokens after the next one."""
+
+_COUNTED = re.compile("(?:layers?|blocks|experts|heads?)$")
+"""The end of a name under which a configuration says how many parts of a kind there are."""
 
 _LAYER = re.compile(
     r"(?:model\.language_model\.|language_model\.model\.|model\.decoder\.|model\.|transformer\.|gpt_neox\.|rwkv\.|backbone\.)?"
@@ -166,7 +172,7 @@ class Adapter:
     def digest(self) -> str:
         """sha256 (64 hex) over configuration and weights."""
         identity = hashlib.sha256(json.dumps(self.config, sort_keys=True).encode())
-        with (self.folder / WEIGHTS).open("rb") as file:
+        with open_file(self.folder / WEIGHTS) as file:
             identity.update(hashlib.file_digest(file, "sha256").digest())
         return identity.hexdigest()
 
@@ -250,9 +256,11 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
     stated, source = config.get("chat_template"), str(path)
     file = folder / "chat_template.jinja"
     if file.is_file():
-        if file.stat().st_size > LONGEST:
-            raise ModelError(f"{file} has more than {LONGEST} bytes; no chat template is so long, fetch it again")
-        stated, source = file.read_text(encoding="utf-8"), str(file)
+        try:
+            stated = read_text(file, LONGEST)
+        except (Refused, ValueError) as error:
+            raise ModelError(f"{file} is no chat template: {error}; fetch it again") from error
+        source = str(file)
     if stated is None:
         return None
     if isinstance(stated, list):
@@ -288,8 +296,8 @@ def readable(folder: Path) -> Iterator[None]:
 def read_json(path: Path) -> Any:
     """The content of a JSON file; ModelError when it is not JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        return parse_json(read_text(path))
+    except ValueError as error:
         raise ModelError(f"{path} is not JSON: {error}; fetch the file again") from error
 
 
@@ -357,10 +365,10 @@ def weight_files(folder: Path) -> list[Path]:
 def indexed_files(index: Path) -> list[str]:
     """The names of the files that an index of weights lists; ModelError where they are no safetensors files."""
     try:
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        names = sorted(set(parse_json(read_text(index))["weight_map"].values()))
         if wrong := [name for name in names if not name.endswith(".safetensors")]:
             raise ValueError(f"{wrong[0]} is not one")  # others can run code when opened
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{index} is no index of safetensors files; fetch the file again") from error
     return names
 
@@ -368,14 +376,24 @@ def indexed_files(index: Path) -> list[str]:
 def check_layers(config: Mapping[str, Any], folder: Path) -> None:
     """ModelError when the weights hold more layers than the configuration describes: they would not all be used.
 
-    Layers that predict further tokens, which no score needs, don't count.
+    Layers that predict further tokens, which no score needs, don't count.  ModelError also when it describes more
+    layers or experts than there are weights: to build as many would take hours and gigabytes.
     """
+    held_weights = list(tensors(weight_files(folder)))
+    most = max([len(held_weights), *(length for _, entry in held_weights for length in entry["shape"])])
+    for place in (config, config.get("text_config") or {}):
+        for name, count in place.items():
+            if isinstance(count, int) and count > most and _COUNTED.search(name):
+                raise ModelError(
+                    f"{folder}/config.json says {name} = {count:,}, which no model of these {len(held_weights):,}"
+                    " weights has; fetch the folder again"
+                )
     text = config.get("text_config") or {}
     stated = [tokens for place in (config, text) for name in _LAYERS if isinstance(tokens := place.get(name), int)]
     further = max(
         number for place in (config, text, {}) for name in _FURTHER if isinstance(number := place.get(name, 0), int)
     )
-    held = max((int(at[1]) + 1 for name, _ in tensors(weight_files(folder)) if (at := _LAYER.match(name))), default=0)
+    held = max((int(at[1]) + 1 for name, _ in held_weights if (at := _LAYER.match(name))), default=0)
     if stated and held > stated[0] + further:
         raise ModelError(
             f"{folder}/config.json describes {stated[0]} layers, but the weights hold {held}, not all of which would "
@@ -407,7 +425,7 @@ def digest(folder: Path, tokenizer: str) -> str:
         identity.update(f"\n{file.name} {file.stat().st_size}\n".encode())
         identity.update(read_header(file))
         size = file.stat().st_size
-        with file.open("rb") as stream:
+        with open_file(file) as stream:
             if size <= CHUNK * CHUNKS:
                 identity.update(stream.read())
                 continue
@@ -426,11 +444,11 @@ def tensors(files: Sequence[Path]) -> Iterator[tuple[str, dict[str, Any]]]:
 def read_header(file: Path) -> bytes:
     """The JSON header of a safetensors file, whose offsets must end where the file does; ModelError for any other."""
     size = file.stat().st_size
-    with file.open("rb") as stream:
+    with open_file(file) as stream:
         length = int.from_bytes(stream.read(8), "little")
-        header = stream.read(length) if length <= size else b""
+        header = stream.read(length) if length <= min(size, _HEADER) else b""
     try:
-        entries = [entry for name, entry in json.loads(header).items() if name != "__metadata__"]
+        entries = [entry for name, entry in parse_json(header).items() if name != "__metadata__"]
         end = max((entry["data_offsets"][1] for entry in entries), default=0)
     except (ValueError, AttributeError, KeyError, TypeError, IndexError) as error:
         advice = "fetch it again (git lfs pull, if it is a pointer)"

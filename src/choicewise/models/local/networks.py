@@ -29,7 +29,14 @@ from choicewise.errors import ModelError
 from choicewise.models.local import parallel, plain
 from choicewise.models.local.causal_lm import Workload
 from choicewise.models.local.devices import Footprint, device_name, devices_of, is_shared, to_device
-from choicewise.models.local.files import ENCODER_DECODER, MASKED, model_kind, quiet
+from choicewise.models.local.files import (
+    ENCODER_DECODER,
+    MASKED,
+    ModelKind,
+    model_kind,
+    quiet,
+    weight_files,
+)
 from choicewise.models.local.plain import Sums, float32_copy, free_bytes, largest_difference, noise_of, running_sums
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.questions import Answers, Blanks, Ids, Question, Rendition, TokenScores
@@ -78,6 +85,7 @@ def load_network(
             "then pass trust_remote_code=True to load_model"
         )
     kind, quantised = model_kind(config), "quantization_config" in config
+    _refuse_size(folder, kind, quantised, trust_remote_code)
     at_once: dict[str, Any] = {"device_map": {"": device}} if quantised and device != "cpu" else {}
     loader = getattr(transformers, kind.loader)
     source: Path | None = folder
@@ -133,6 +141,35 @@ def load_network(
             f"M.from_pretrained('{folder}').save_pretrained('{folder}')\""
         )
     return model
+
+
+_SLACK = 100_000_000
+"""Numbers that a model may have beyond those in its files: tables of positions, and constants."""
+
+_PACKED = 16
+"""Weights that one byte in the files of a quantised model may stand for."""
+
+
+def _refuse_size(folder: Path, kind: ModelKind, quantised: bool, trust_remote_code: bool) -> None:
+    """Raise ModelError if ``config.json`` describes a much larger model than the weights are of.
+
+    The model is built without memory for its numbers: loading it would take memory for whatever is described.
+    """
+    options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    try:
+        with quiet(), torch.device("meta"):
+            config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, **options)
+            model = getattr(transformers, kind.loader).from_config(config, **options)
+    except Exception:
+        return  # loading fails likewise, and says why
+    described = sum(each.numel() for each in (*model.parameters(), *model.buffers()))
+    # The sizes of the files, as what is said inside them can be a lie, too.
+    stored = sum(file.stat().st_size for file in weight_files(folder))
+    if described > stored * (_PACKED if quantised else 1) + _SLACK:
+        raise ModelError(
+            f"{folder}/config.json describes a model of {described:,} numbers, but the weights have {stored:,} bytes;"
+            " fetch the folder again"
+        )
 
 
 class Spread:

@@ -30,6 +30,7 @@ from choicewise.questions import Ids
 from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.tokens.encode import PartwiseTokenizer, find_split_rule
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer, numbered_words, token_bytes
+from choicewise.util.files import DOCUMENT, open_file
 
 _MASKS = ("[MASK]", "<mask>")  # in published masked models whose files do not name it
 _MARKER = re.compile(r"<\W*\w+\W*>|\[\w+\]|[\x00-\x08]")  # "<s>", "<|endoftext|>", "[CLS]", NUL; not always special
@@ -198,7 +199,7 @@ def _backend(path: Path) -> Any:
     except ImportError as error:
         raise ModelError(f"tokenizers is not installed; run: {install_line('hf')}") from error
     try:
-        with path.open("rb"):  # whose errors say more
+        with open_file(path, DOCUMENT):  # whose errors say more
             pass
         backend = tokenizers.Tokenizer.from_file(str(path))
     except OSError:

@@ -16,6 +16,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from choicewise.errors import ModelError
+from choicewise.util.jsonio import is_deep
 
 if TYPE_CHECKING:
     import httpx2
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]  # an object; its numbers are finite, and its texts can be encoded
 _TRIES: Final = 5  # how often a request is made that fails, but for a busy server, which is waited for
 RESUME: Final = "run the same command again to resume"
-_DEEPEST = 100  # levels of lists and objects within one another; answers have fewer than ten
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _KINDS = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false", type(None): "null"}
 
@@ -167,7 +167,7 @@ def json_answer(body: bytes, finite: bool = True) -> JSON:
     except ValueError as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else "a number is too long"
         raise Unreadable(f"it is no JSON ({reason})" if text.strip() else "it is empty") from None
-    if _is_deep(answer):
+    if is_deep(answer):
         raise Unreadable("its JSON is nested too deeply", deliberate=True)
     if not isinstance(answer, dict):
         raise Unreadable(f"its JSON is no object but {_KINDS[type(answer)]}", deliberate=True)
@@ -212,15 +212,6 @@ def _object(pairs: list[tuple[str, Any]]) -> JSON:
     if len(answer) < len(pairs):
         raise Unreadable("its JSON has the same name twice in one object", deliberate=True)
     return answer
-
-
-def _is_deep(answer: Any) -> bool:
-    """Whether lists and objects are nested in more than ``_DEEPEST`` levels, which recursion may not get through."""
-    level = [answer]
-    for _ in range(_DEEPEST + 1):
-        inside = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
-        level = [one for each in inside for one in each if isinstance(one, dict | list)]
-    return bool(level)
 
 
 def _encodable(value: Any) -> Any:

@@ -116,9 +116,10 @@ def test_margins_of_zero_are_alarming(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("losses", "flagged"), [((1, 3, 4, 2, 0), True), ((0, 2, 4, 3, 1), True), ((1, 4, 3, 0, 2), False)]
+    ("losses", "flagged"),
+    [((4, 3, 2, 1, 0), True), ((0, 1, 2, 3, 4), True), ((2, 1, 0, 1, 2), False), ((3, 2, 1, 0, 4), False)],
 )
-def test_a_correlation_of_scores_and_lengths_is_flagged_from_0_3_on(
+def test_predictions_of_the_longest_or_the_shortest_choice_are_flagged(
     losses: tuple[int, ...], flagged: bool, tmp_path: Path
 ) -> None:
     """``losses``: what each choice loses, by its length."""
@@ -127,7 +128,7 @@ def test_a_correlation_of_scores_and_lengths_is_flagged_from_0_3_on(
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     model = Changed(lambda question, logprobs: logprobs * 0 - losses[len(text(question)) - 2] / len(logprobs))
     row = only(tmp_path / "rows.jsonl", tmp_path / "run", model, "options/cloze:sum")
-    assert ("length" in row.diagnosis.warnings) == flagged, row.diagnosis.length_rho
+    assert ("length" in row.diagnosis.warnings) == flagged, row.diagnosis.length_shift
 
 
 @pytest.mark.parametrize(("tied", "alarming"), [(3, False), (4, True)])
@@ -148,6 +149,28 @@ def test_more_than_1_percent_missing_is_alarming(lost: int, alarming: bool, data
     model = Silent(lambda asked: lost > 0 and isinstance(asked, Span) and text(asked).endswith(b"red one of 3"))
     row = only(data, tmp_path / "run", model)
     assert (row.missing, "many-missing" in raised(row)) == (2 * lost, alarming)
+
+
+def test_scores_that_follow_length_are_no_warning_where_predictions_are_right(tmp_path: Path) -> None:
+    """Sums fall with the length of a text, in every model."""
+    choices = ["a" * (length + 1) for length in range(5)]
+    rows = [{"question": f"Which of {number}?", "choices": choices, "answer": number % 5} for number in range(40)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def falls(question: Span, logprobs: np.ndarray) -> np.ndarray:
+        context = bytes(question.context[question.context < 256].tolist()).decode()
+        number = context.rsplit("Which of ", 1)[1].split("?")[0]
+        right = int(number) % 5 == len(text(question)) - 2
+        return logprobs * 0 - (0.0 if right else 1.0)
+
+    row = only(tmp_path / "rows.jsonl", tmp_path / "run", Changed(falls), "options/cloze:sum")
+    assert (row.value, "length" in row.diagnosis.warnings) == (1.0, False)
+
+
+def test_what_was_never_answered_has_no_number_and_no_alarm_about_one(data: Path, tmp_path: Path) -> None:
+    row = only(data, tmp_path / "run", Silent(lambda asked: True))
+    assert (row.n, row.missing, raised(row)) == (0, 60, set())
+    assert row.missing_reasons
 
 
 @pytest.mark.parametrize(("period", "alarming"), [(30, False), (10, True)])

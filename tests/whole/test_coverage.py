@@ -18,7 +18,8 @@ from choicewise.results.measurement import interval
 from choicewise.scoring.decide import Decisions, argmax
 from choicewise.scoring.intervals import macro, stratified, wilson
 from choicewise.scoring.observed import Floats, Integers
-from choicewise.scoring.significance import guessing_p, length_correlations, length_p, position_bias, validity
+from choicewise.scoring.probabilities import Judged, bins_of, pooled
+from choicewise.scoring.significance import guessing_p, length_p, length_shifts, position_bias, validity
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.outcomes import drawn_average
 
@@ -199,13 +200,79 @@ def test_length_warnings_of_scores_that_do_not_depend_on_length(n: int, most: in
     """``lengths``: how many different ones there are; with few, many choices are as long as others."""
     rng, raised, draws = np.random.default_rng(5), 0, 600
     for _ in range(draws):
-        offsets = np.cumsum([0, *rng.integers(2, most + 1, n)])
-        rho = length_correlations(rng.random(offsets[-1]), rng.integers(0, lengths, offsets[-1]) * 1.0, offsets)
-        known = rho[~np.isnan(rho)]
-        raised += bool(len(known)) and length_p(known) < 0.01
+        choices = rng.integers(2, most + 1, n)
+        offsets = np.cumsum([0, *choices])
+        chosen, right = rng.integers(0, choices), rng.integers(0, choices)
+        shifts = length_shifts(chosen, right, rng.integers(0, lengths, offsets[-1]) * 1.0, offsets)
+        scored = shifts[~np.isnan(shifts)]
+        raised += bool(len(scored)) and length_p(scored) < 0.01
     assert raised / draws <= at_most(0.01, draws)
-    falling = np.tile([-1.0, -2, -3, -4], n)
-    assert (length_p(length_correlations(falling, -falling, 4 * np.arange(n + 1))) < 0.01) == (n > 8)
+    rising, longest = np.tile([1.0, 2, 3, 4], n), np.full(n, 3)
+    shifts = length_shifts(longest, longest * 0, rising, 4 * np.arange(n + 1))
+    assert (length_p(shifts) < 0.01) == (n > 8)
+
+
+def sure_by(*shape: float) -> Callable[[np.random.Generator, int], Floats]:
+    """Confidences between 0.25 and 1 of a beta distribution of this shape."""
+    return lambda rng, n: np.asarray(0.25 + 0.75 * rng.beta(*shape, n))
+
+
+CONFIDENT = {
+    "calibrated": (sure_by(1, 1), lambda sure: sure),
+    "calibrated and sure": (sure_by(50, 1), lambda sure: sure),
+    "a calibrated guesser": (sure_by(1, 12), lambda sure: sure),
+    "a little too sure": (sure_by(1, 1), lambda sure: sure - 0.03),
+    "sure, a little too much": (sure_by(50, 1), lambda sure: sure - 0.02),
+    "too sure": (sure_by(3, 1), lambda sure: sure - 0.3),
+    "not sure enough": (sure_by(1, 1), lambda sure: np.minimum(sure + 0.1, 1)),
+    "always as often right": (sure_by(1, 1), lambda sure: np.full(len(sure), 0.6)),
+    "right by sure, in waves": (sure_by(1, 1), lambda sure: np.clip(sure + 0.1 * np.sin(9 * sure), 0, 1)),
+}
+"""Models by how confidences are drawn, and how often an answer of some confidence is right."""
+
+
+def judged_by(confidence: Floats, hit: Floats) -> Judged:
+    """Answers of these confidences; what else a calibration error does not look at is empty."""
+    n = len(hit)
+    nothing, rows = np.full(n, np.nan), np.arange(n + 1)
+    return Judged(nothing, rows, np.ones(n, dtype=bool), np.zeros(n, dtype=int), hit, text_probability=confidence)
+
+
+@pytest.mark.parametrize("n", [50, 300, 1000])
+@pytest.mark.parametrize("name", CONFIDENT)
+def test_intervals_of_calibration_errors_hold_the_true_error(name: str, n: int) -> None:
+    draw, right_of = CONFIDENT[name]
+    many = draw(np.random.default_rng(0), 400_000)
+    true = float(np.abs(np.bincount(bins_of(many, 10), weights=many - right_of(many))).sum() / len(many))
+    rng, held, draws = np.random.default_rng(1), 0, 200
+    for _ in range(draws):
+        confidence = draw(rng, n)
+        hit = (rng.random(n) < right_of(confidence)).astype(np.float64)
+        value = pooled("ece", judged_by(confidence, hit), np.ones(n, dtype=bool))
+        assert value.ci_low <= value.value <= value.ci_high
+        held += value.ci_low - 1e-9 <= true <= value.ci_high + 1e-9
+    least = 0.95 if "calibrated" in name else 0.91
+    assert held / draws >= least - 2 * math.sqrt(least * (1 - least) / draws)
+
+
+@pytest.mark.parametrize("n", [20, 100, 1000])
+@pytest.mark.parametrize("orders", [2, 4, 8])
+@pytest.mark.parametrize("knows", [0.0, 0.3, 0.8, 1.0])
+def test_intervals_of_the_worst_order_and_the_commonest_position_hold(knows: float, orders: int, n: int) -> None:
+    """``knows``: the share of items that are right in every order; in the others any position is taken."""
+    rng, draws, held = np.random.default_rng(2), 200, {"worst-order": 0, "position-prior": 0}
+    offsets, right = 4 * np.arange(n + 1), np.tile([True, False, False, False], n)
+    for _ in range(draws):
+        sure = rng.random(n) < knows
+        choices = np.where(sure, 0, rng.integers(0, 4, (orders, n)))
+        letters = np.where(sure, rng.integers(0, 4, (orders, n)), rng.integers(0, 4, (orders, n)))
+        hit = right[offsets[:-1] + choices[0]].astype(np.float64)
+        judged = Judged(np.zeros(4 * n), offsets, right, choices[0], hit, orders=choices, letters=letters)
+        for name, true in (("worst-order", knows + (1 - knows) / 4), ("position-prior", 0.25)):
+            value = pooled(name, judged, np.ones(n, dtype=bool))
+            assert value.ci_low <= value.value <= value.ci_high
+            held[name] += value.ci_low - 1e-9 <= true <= value.ci_high + 1e-9
+    assert min(held.values()) / draws >= 0.95 - 2 * math.sqrt(0.95 * 0.05 / draws)
 
 
 @pytest.mark.parametrize("knows", [0.0, 0.25, 0.5, 0.8, 1.0])

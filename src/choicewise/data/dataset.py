@@ -52,7 +52,7 @@ class Columns:
 
     ``single`` is for questions with several right choices of which one is the best, and asked for alone elsewhere: the
     column of its text, or the columns of the choices and the flags of the question that asks for it.  It becomes the
-    first choice.
+    first choice; where a wrong one stands before it, the item's further field ``best_after_wrong`` says so.
 
     ``last_of`` is a column with a list of questions, or with the text of one in Python: the last of them is asked, and
     its keys are columns like the others.

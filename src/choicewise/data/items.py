@@ -118,11 +118,24 @@ def people_counts(item: str, text: str, choices: int) -> list[float]:
     return [float(count) for count in counts]
 
 
+BEST_AFTER_WRONG: Final = "best_after_wrong"
+"""The further field of an item whose first choice, the best answer, stands after a wrong one in its file."""
+
+
 class Single(NamedTuple):
     """The same question with one right choice: its text, and the texts of all its choices where the source has them."""
 
     best: str
     choices: tuple[str, ...] = ()
+
+    def after_wrong(self, choices: Sequence[str], gold: Sequence[int]) -> bool:
+        """Check whether the best one stands after a wrong one; metric mc2-split follows the order of the file."""
+        for index, choice in enumerate(choices):
+            if index not in gold:
+                return True
+            if choice == self.best:
+                return False
+        return False
 
     def arrange(self, choices: Sequence[str], gold: Sequence[int]) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """The choices with the best one first, the others in their order, and which of them are right.

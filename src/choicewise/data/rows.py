@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from choicewise.data.dataset import RESERVED, Columns
 from choicewise.data.files import Number, is_number, list_in, read_list, repeated, spell, text, value_at
-from choicewise.data.items import Item, Single
+from choicewise.data.items import BEST_AFTER_WRONG, Item, Single
 from choicewise.errors import DataError, NoAnswer, UnusableRow
 from choicewise.util.jsonio import exact_json
 
@@ -178,13 +178,15 @@ class RowDraft(NamedTuple):
         gold = self.answer
         if isinstance(gold, Answer):
             gold = answers.gold(where, gold) if self.answer_is == "any" else gold.gold(self.answer_is)
-        choices = self.choices
+        choices, fields = self.choices, self.fields
         if self.single is not None:
+            if self.single.after_wrong(choices, gold):
+                fields = {**fields, BEST_AFTER_WRONG: "true"}
             choices, gold = self.single.arrange(choices, gold)
         if self.order:
             choices, right = tuple(choices[index] for index in self.order), {*gold}
             gold = tuple(place for place, index in enumerate(self.order) if index in right)
-        return Item(self.id or id, self.question, choices, gold, self.subject, self.fields)
+        return Item(self.id or id, self.question, choices, gold, self.subject, fields)
 
     def shuffled(self, draws: Random) -> RowDraft:
         """The same with the choices in an order that is drawn."""

@@ -81,7 +81,7 @@ ADVICE = {
     "constant": "The position says more than the item does. Look whether scores of the answers' texts differ.",
     "gold-constant": "Shuffle the options of the data: the tie rule makes this number.",
     "position": "A preference for places may be in the number. Take permuted options, or score the answers' texts.",
-    "length": "Longer or shorter answers score better whatever they say. Take a score that is divided by length.",
+    "length": "The model picks longer or shorter answers than the right ones. Try a score with another length rule.",
     "rounded": "Report the two bounds, and TV distance or the Brier score, which rounding hardly moves.",
     "mass": "The model would rather write something else than a label. Take a protocol that scores the answers' texts.",
     "near-ties": "Run the model in float32.",

@@ -24,6 +24,7 @@ class Metric:
     ``likelihood``: whether the scores must be log-likelihoods of the choices, or means of such.
     ``scores``: those that it can be made of; empty for all.
     ``softmax``: whether it looks at the softmax of an item's scores, which may have a temperature.
+    ``of_text``: whether an answer in text has it, too, with the probability of the whole text for its confidence.
     ``orders``: whether it compares the answers to several orders of an item's options.
     ``pooled``: whether the number belongs to all items together, and is no mean of numbers that items have.
     ``exponential``: whether it is exp(-mean of the credits).
@@ -38,6 +39,7 @@ class Metric:
     likelihood: bool = False
     scores: tuple[str, ...] = ()
     softmax: bool = False
+    of_text: bool = False
     orders: bool = False
     pooled: bool = False
     exponential: bool = False
@@ -64,9 +66,12 @@ class Metric:
 
 _error = partial(Metric, softmax=True, higher=False)  # a proper score or another error of the softmax, less is better
 _of_score = partial(Metric, likelihood=True, scores=SUMS)  # of the right choice's score itself, sum or mean
-_gap = partial(_error, pooled=True)
+_gap = partial(_error, pooled=True, of_text=True)
 
-_CONFIDENCE = "expected calibration error: the confidence (highest probability of an item) against the share right, in"
+_CONFIDENCE = (
+    "expected calibration error: the confidence (highest probability of an item, or that of the text it is answered "
+    "with) against the share right, in"
+)
 
 METRICS: Mapping[str, Metric] = {
     "acc": Metric("the share of items with the right choice", predicted=True, counted=True, share=True),
@@ -130,7 +135,7 @@ METRICS: Mapping[str, Metric] = {
     "ece-right": _gap(f"{_CONFIDENCE} 10 bins of equal width, closed to the right; mean confidence of a bin"),
     "ece-midpoint": _gap(f"{_CONFIDENCE} 10 bins of equal width, closed to the left; the middle of a bin"),
     "ece-mass": _gap(f"{_CONFIDENCE} 10 bins of equally many items; mean confidence of a bin"),
-    "overconfidence": _error("mean confidence minus accuracy", low=-1.0),
+    "overconfidence": _error("mean confidence minus accuracy", low=-1.0, of_text=True),
     "all-orders": Metric(
         "the share of items that are right in every order of their options", counted=True, orders=True
     ),
@@ -204,10 +209,18 @@ METRIC_NAMES: Mapping[str, MetricName] = {
     "choice_logprob_norm": MetricName(
         {"metric": "log-score", "score": "byte_mean"}, _HARNESS, f"the negative of ours; {_BYTES}"
     ),
-    "brier_score": MetricName({"metric": "brier", "score": "sum"}, _HARNESS),
+    "brier_score": MetricName(
+        {"metric": "brier", "score": "sum", "golds": "each"},
+        _HARNESS,
+        "each of several right answers is compared with 1",
+    ),
     "decision_brier": MetricName({"metric": "brier", "score": "sum"}, "EvalScope"),
     "decision_rps": MetricName({"metric": "rps", "score": "sum"}, "EvalScope"),
-    "ece_10_bin": MetricName({"metric": "ece-mass", "score": "sum"}, "HELM"),
+    "ece_10_bin": MetricName(
+        {"metric": "ece-mass"},
+        "HELM",
+        "of the protocol's own scores, or of the text it reads; a tie is wrong there",
+    ),
     "perf_circular": MetricName({"metric": "all-orders", "score": "sum"}, "OpenCompass", "in percent there"),
 }
 """Names of metrics in other tools.

@@ -148,7 +148,7 @@ class Protocol:
     cut: str = _axis("read", _SCORE, "read", "wrong", "missing")
     ties: str = _axis("first", _SCORE, "first", "split", "wrong", "none")
     metric: str = _axis("acc", _SCORE, *METRICS)
-    golds: str = _axis("sum", _SCORE, "sum", "max", "first")
+    golds: str = _axis("sum", _SCORE, "sum", "max", "first", "each")
     temperature: str = _axis("1", _SCORE)
     aggregation: str = _axis("micro", _SCORE, "micro", "macro", "categories", "subcategories", "bytes")
     rev: int = _axis(1, _SCORE)
@@ -468,7 +468,8 @@ def _decided(protocol: Protocol, reading: Reading) -> Iterator[str]:
 
 def _measured(protocol: Protocol, reading: Reading) -> Iterator[str]:
     name, metric = protocol.metric, METRICS[protocol.metric]
-    if not metric.predicted and protocol.decision != "argmax":
+    reads_text = protocol.reading == "generate" and protocol.score == "none"
+    if not metric.predicted and protocol.decision != "argmax" and not (metric.of_text and reads_text):
         yield f"metric {name} is made of scores, with decision argmax, not {protocol.decision}"
     if metric.likelihood and not (reading.one_likelihood and protocol.calibration == "none"):
         yield f"metric {name} needs log-likelihoods: a reading that gives them, and calibration none"
@@ -484,6 +485,8 @@ def _measured(protocol: Protocol, reading: Reading) -> Iterator[str]:
         yield f'metric {name} needs the option "I don\'t know", which prepare dont-know adds'
     if protocol.golds != "sum" and not metric.probable:
         yield f"golds {protocol.golds} says which right choices count in a probability; metric {name} is none"
+    if protocol.golds == "each" and name != "brier":
+        yield f"golds each compares every right choice with 1, as brier does; metric {name} does not"
     if protocol.temperature != "1":
         try:
             known = 0 < float(protocol.temperature) < math.inf
@@ -491,7 +494,7 @@ def _measured(protocol: Protocol, reading: Reading) -> Iterator[str]:
             known = False
         if not known:
             yield f"temperature is {protocol.temperature!r}; it must be a number above 0, such as 1.5"
-        if not metric.softmax:
+        if not metric.softmax or reads_text:
             yield f"temperature {protocol.temperature} is of the softmax of scores; metric {name} has none"
     if metric.pooled and protocol.aggregation == "macro":
         yield f"metric {name} is a number of all items together, no mean over subjects: aggregation micro"

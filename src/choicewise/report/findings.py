@@ -216,8 +216,9 @@ def _guesses(finding: Finding, against: Guessing) -> list[str]:
 def gaps(finding: Finding) -> list[str]:
     """What is missing, if anything."""
     parts = []
-    row, unmeasured = finding.missing, sum(each.unmeasured for each in finding.numbers)
-    if row is not None:
+    row = finding.missing
+    unmeasured = sum(each.unmeasured for each in finding.numbers)
+    if row is not None and (row.n or finding.lacking == 1 or not finding.count):
         most, protocol = f"{row.missing:,} of {counted(row.n + row.missing, 'item')}", short(row.protocol, NAME)
         if finding.lacking == 1:
             reason = "".join(f": {short(reason.reason, REASON)}" for reason in row.missing_reasons[:1])
@@ -225,7 +226,8 @@ def gaps(finding: Finding) -> list[str]:
         else:
             where = _under(finding, finding.lacking)
             parts.append(f"items are missing {where}, most under {protocol} ({most})")
-    if unmeasured and finding.count:
+    said = row is not None and not row.n and finding.lacking == 1
+    if unmeasured and finding.count and not said:
         parts.append(f"there is no number {_under(finding, unmeasured)}")
     return [*parts, *(f"a run is {part}" for part in finding.incomplete)]
 

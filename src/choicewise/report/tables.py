@@ -41,7 +41,7 @@ IN_SHORT = {
     "constant": "always the same position is predicted",
     "position": "some positions are predicted too often",
     "permutation": "answers depend on the order of the options",
-    "length": "scores follow length",
+    "length": "predictions follow length",
     "rounded": "the endpoint rounds its probabilities",
     "mass": "labels hold little probability",
     "near-ties": "undecided numerically",

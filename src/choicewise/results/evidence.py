@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from warnings import warn
 
 import numpy as np
@@ -72,6 +72,8 @@ def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Red
     if protocol.calibration == "none":
         deciding = deciding_protocol(protocol)
         wanted["decision", deciding] = lambda portion: COMBINERS[protocol.reading].decision(deciding, portion)
+    if protocol.reading == "generate" and METRICS[protocol.metric].of_text:
+        wanted[TEXT_LOGLIKELIHOOD] = lambda portion: portion.generation().sums
     if protocol.aggregation == "bytes":
         length = bytes_bare if protocol.score == "byte_mean_bare" else token_bytes
         wanted[bytes_column(protocol)] = lambda portion: length(portion.continuations())
@@ -397,6 +399,10 @@ def text_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
 def tokens_column(null: str | None) -> Name:
     """The name of the column with :func:`_token_digests` after the request's own context, or the ``null`` context."""
     return ("tokens", null)
+
+
+TEXT_LOGLIKELIHOOD: Final = ("text log-likelihood",)
+"""The name of the column with the log-probability of every item's generated text, in nats."""
 
 
 def bytes_column(protocol: Protocol) -> Name:

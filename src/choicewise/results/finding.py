@@ -221,7 +221,8 @@ def finding(rows: Sequence[Row]) -> Finding:
         runs.setdefault((row.model, row.data), []).append(row)
         datasets.setdefault(row.data, []).append(row)
     leads = (lead(own) for own in datasets.values())
-    lacking = [row for row in rows if row.missing]
+    without = [row for row in rows if row.missing]
+    lacking = [row for row in without if row.n] or without  # those without any number are counted by themselves
     return Finding(
         numbers=tuple(map(_numbers, runs.values())),
         leads=tuple(each for each in leads if each is not None),

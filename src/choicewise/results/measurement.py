@@ -16,13 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.data.items import PEOPLE, Categories, people_counts
+from choicewise.data.items import BEST_AFTER_WRONG, PEOPLE, Categories, people_counts
 from choicewise.errors import UsageError
 from choicewise.protocols.metrics import METRICS, SOFT, Metric
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Decision as DecisionQuestion
 from choicewise.results.evidence import (
+    TEXT_LOGLIKELIHOOD,
     Evidence,
     MissingReason,
     Reasons,
@@ -34,7 +35,15 @@ from choicewise.results.evidence import (
 from choicewise.scoring.answers import UNSAID, WHY, Statuses, cut_range, is_cut
 from choicewise.scoring.calibrate import NOISE, answer_places, calibrated, calibrated_range, order_predictions
 from choicewise.scoring.combine import Decision
-from choicewise.scoring.decide import Decisions, choice_distribution, decided, decided_between, guess
+from choicewise.scoring.decide import (
+    Decisions,
+    before_wrong,
+    choice_distribution,
+    decided,
+    decided_between,
+    guess,
+    mc2,
+)
 from choicewise.scoring.intervals import (
     AGGREGATIONS,
     FEWEST,
@@ -204,11 +213,6 @@ class Measurement:
         return self.evidence.subjects
 
     @property
-    def deciding(self) -> Protocol:
-        """The protocol that makes its scores, for all metrics of these."""
-        return deciding_protocol(self.protocol)
-
-    @property
     def metric(self) -> Metric:
         """What is made of the credits."""
         return METRICS[self.protocol.metric]
@@ -360,6 +364,8 @@ class Measurement:
             return "not asked in full yet; run the same command again to resume"
         if self.protocol.metric in SOFT:
             return f"the data says of no person what they chose (field {PEOPLE})"
+        if self.protocol.score == "none" and self.metric.of_text:
+            return "nobody says how likely the text is that the model wrote"
         if self.protocol.decision == "option-match":
             return "the generated text begins with no option"
         return f"what was observed gives no number for score {self.protocol.score}"
@@ -425,6 +431,8 @@ def measure(
     for name, protocol in protocols.items():
         read = observed[protocol.prompt_digest]
         scores, decisions, lows, statuses = decided_by[name]
+        if protocol.metric == "mc2-split":
+            decisions = _in_file_order(protocol, read, scores, decisions)
         decisions, judged = _judged(protocol, read, scores, decisions, lows)
         about = noise, categories, evidence.reasons, evidence.asked(protocol)
         own = statuses, step if name in asked else None
@@ -546,15 +554,32 @@ def _decision(protocol: Protocol, read: Evidence) -> Decision:
     return high, decided_between(protocol, (low, high), offsets, read.right), Lows.of(low, high), None
 
 
+def _in_file_order(protocol: Protocol, read: Evidence, scores: Floats | None, decisions: Decisions) -> Decisions:
+    """Return the decisions of metric mc2-split, which counts the right choices before the first wrong one of the file.
+
+    The best answer was made the first choice; where it stands after a wrong one in the file it does not count.
+    """
+    moved = [BEST_AFTER_WRONG in fields for fields in item_fields(read)]
+    if scores is None or not any(moved):
+        return decisions
+    counted = before_wrong(read.right, read.item_offsets)
+    counted[read.item_offsets[:-1][moved]] = False
+    known = np.where(decisions.missing[row_of(read.item_offsets)], np.nan, scores)
+    return mc2(known, read.item_offsets, counted, protocol.ties)
+
+
 def _judged(
     protocol: Protocol, read: Evidence, scores: Floats | None, decisions: Decisions, lows: Lows | None
 ) -> tuple[Decisions, Judged | None]:
     """The decisions with the credits of the metric, and what it looks at, where it is one of probabilities."""
-    if scores is None or not METRICS[protocol.metric].probable:
+    metric = METRICS[protocol.metric]
+    if scores is None and metric.of_text:
+        return _judged_text(protocol, read, decisions)
+    if scores is None or not metric.probable:
         return decisions, None
     known = scores if lows is None else np.where(lows.filled(scores) < scores, np.nan, scores)
     orders = letters = None
-    if METRICS[protocol.metric].orders:
+    if metric.orders:
         orders = order_predictions(protocol.views, read.part_sums, read.item_offsets, read.part_lows)
         letters = answer_places(protocol.views, orders, read.item_offsets)
     judged = Judged(
@@ -563,6 +588,19 @@ def _judged(
         human_counts(read) if protocol.metric in SOFT else None,
         *(orders, letters),
         np.asarray(read.columns[bytes_column(protocol)]) if protocol.aggregation == "bytes" else None,
+    )
+    return replace(decisions, credit=credits(protocol.metric, judged)), judged
+
+
+def _judged_text(protocol: Protocol, read: Evidence, decisions: Decisions) -> tuple[Decisions, Judged]:
+    """Likewise of answers in text, whose confidence is the probability of the text."""
+    judged = Judged(
+        np.full(int(read.item_offsets[-1]), np.nan),
+        read.item_offsets,
+        read.right,
+        decisions.prediction,
+        decisions.credit,
+        text_probability=np.exp(read.columns[TEXT_LOGLIKELIHOOD]),
     )
     return replace(decisions, credit=credits(protocol.metric, judged)), judged
 

@@ -54,7 +54,7 @@ def with_temperature(run: Run, fitted_on: Run) -> tuple[Run, list[str]]:
     """
     chosen, lines = dict(run.protocols), []
     for name, protocol in run.protocols.items():
-        if not METRICS[protocol.metric].softmax:
+        if not METRICS[protocol.metric].softmax or protocol.score == "none":
             continue
         measured = _fitting(fitted_on, name, replace(protocol, metric="log-score", aggregation="micro"))
         if _overlap(run, fitted_on, measured, protocol):

@@ -41,8 +41,8 @@ from choicewise.scoring.sampling import unseen
 from choicewise.scoring.significance import (
     SIGNIFICANT,
     guessing_p,
-    length_correlations,
     length_p,
+    length_shifts,
     low_mass_rate,
     permutation_consistency,
     position_bias,
@@ -59,8 +59,8 @@ class Diagnosis:
     ``chance``: expected accuracy of guessing.  ``guessing_p``: how likely guessing is as good as this number alone, of
     a sample as of questions without end.  ``predictions``: a digest that protocols share which decide all items alike.
     ``most_common``: the greatest share a position has among predictions.
-    ``position_rstd``, ``position_p``: position bias.  ``length_rho``: correlation of score and length within items, and
-    ``length_p``, how likely one so large is by chance.
+    ``position_rstd``, ``position_p``: position bias.  ``length_shift``: how much longer predicted choices are than
+    right ones, in ranks from 0 (shortest) to 1, and ``length_p``, how likely so much is by chance.
     ``mass``: median probability of the continuations together; ``low_mass``: share of items where it is under 1/2.
     ``near_tie_rate``, ``tie_rate``: items undecided numerically, and tied exactly.  ``label_text``: share of items
     predicted differently by ``text_sibling``.  ``permutation_consistency``: share of items with the same prediction in
@@ -75,7 +75,7 @@ class Diagnosis:
     most_common: float
     position_rstd: float
     position_p: float
-    length_rho: float
+    length_shift: float
     length_p: float
     mass: float
     low_mass: float
@@ -356,8 +356,8 @@ def data_id(dataset: DatasetRecord) -> str:
 _MARGIN, _TIED, _MISSING, _UNPARSED, _CUT = 1e-12, 0.05, 0.01, 0.05, 0.01
 """Warnings: margins up to so much are zero; a greater share of items is tied, missing, names no option, or was cut."""
 
-_LENGTH = 0.3
-"""A mean correlation with the length from which on there is one."""
+_LENGTH = 0.1
+"""By so much of the way from the shortest to the longest choice do predictions differ from right ones, or more."""
 
 WARNINGS = {
     "served-model": "the server answered the same probe otherwise at the end: these numbers may be of two models",
@@ -372,7 +372,10 @@ WARNINGS = {
     "constant": f"the same position is predicted for every item (p < {SIGNIFICANT})",
     "gold-constant": "the right choice always stands in one place and there are ties: the tie rule makes the number",
     "position": f"positions are predicted more or less often than they are right (p < {SIGNIFICANT})",
-    "length": f"scores correlate with the length of the choices (|Spearman| >= {_LENGTH}, p < {SIGNIFICANT})",
+    "length": (
+        f"predicted choices are longer or shorter than right ones (by {_LENGTH:.0%} of the ranks or more, "
+        f"p < {SIGNIFICANT})"
+    ),
     "rounded": "the endpoint rounds its probabilities, so two bounds are known; not identified: one was rounded to 0",
     "mass": "the labels hold less than half of the probability for most items",
     "near-ties": "more items are undecided numerically than the interval is wide to either side",
@@ -494,7 +497,7 @@ def _diagnose(
     text, permuted, choices = (nearest(measured, siblings, fits) for fits in kinds)
     mismatch, consistency = _mismatch(text, measured, among), _consistency(permuted, measured, among)
     alone, alone_p = _alone(choices, measured, among)
-    length, length_chance = _length(measured, among)
+    length, length_chance = _length(measured, single)
     golds = evidence.gold_index[among]
     impossible = evidence.impossible(measured.protocol.null)[among]
     margins = decisions.margin[~np.isnan(decisions.margin)]
@@ -505,7 +508,8 @@ def _diagnose(
         "placeholder": bool((impossible & PLACEHOLDER).any()),
         "margins": alike,
         "cut": measured.statuses is not None and bool(is_cut(measured.statuses)[among].mean() > _CUT),
-        "many-missing": value.missing > _MISSING * (value.n + value.missing),
+        # Without any number, as of what a log does not hold, there is none to speak against.
+        "many-missing": value.n > 0 and value.missing > _MISSING * (value.n + value.missing),
         "many-unparsed": (measured.invalid & among).sum() > _UNPARSED * value.n,
         "many-tied": value.ties > _TIED * value.n and not alike,
         "chance": signs.at_chance and not measured.metric.pooled,
@@ -528,7 +532,7 @@ def _diagnose(
         most_common=signs.most_common,
         position_rstd=position.rstd,
         position_p=position.p,
-        length_rho=length,
+        length_shift=length,
         length_p=length_chance,
         mass=float(np.nanmedian(mass)) if (~np.isnan(mass)).any() else math.nan,
         low_mass=low_mass,
@@ -608,13 +612,16 @@ def _alone(sibling: Measurement | None, measured: Measurement, among: Mask) -> t
 
 
 def _length(measured: Measurement, among: Mask) -> tuple[float, float]:
-    """The mean correlation of score and length, and how likely one so large is by chance."""
+    """Return how much longer predicted choices are than the right ones, and how likely so much is by chance.
+
+    Of scored choices alone: what is read from text has no length of its own.
+    """
     if measured.scores is None:
         return math.nan, math.nan
-    evidence, name = measured.evidence, ("length correlations", measured.deciding)
-    if name not in evidence.columns:  # which all metrics of a score share
-        offsets = evidence.item_offsets
-        evidence.columns[name] = length_correlations(measured.scores, evidence.lengths, offsets)
-    rhos = evidence.columns[name][among]
-    known = rhos[~np.isnan(rhos)]
-    return (float(known.mean()), length_p(known)) if len(known) else (math.nan, math.nan)
+    evidence = measured.evidence
+    chosen = np.where(among, measured.decisions.prediction, -1)
+    shifts = length_shifts(chosen, evidence.gold_index, evidence.lengths, evidence.item_offsets)
+    scored = shifts[~np.isnan(shifts)]
+    if not len(scored):
+        return math.nan, math.nan
+    return float(scored.mean()), length_p(scored)

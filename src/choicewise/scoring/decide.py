@@ -84,9 +84,14 @@ def mc2_split(scores: Floats, item_offsets: Integers, gold: Mask, ties: str) -> 
 
     One question of the Hub's file has a true answer after a false one.  A first choice that is wrong leaves nothing.
     """
-    index = np.arange(len(scores))
+    return mc2(scores, item_offsets, before_wrong(gold, item_offsets), ties)
+
+
+def before_wrong(gold: Mask, item_offsets: Integers) -> Mask:
+    """Mark the choices before the first wrong one of their item, bool [rows]."""
+    index = np.arange(len(gold))
     first_wrong = reduce_rows(np.minimum, np.where(gold, np.inf, index), item_offsets)
-    return mc2(scores, item_offsets, index < first_wrong[row_of(item_offsets)], ties)
+    return np.asarray(index < first_wrong[row_of(item_offsets)], dtype=np.bool_)
 
 
 def likelihood(scores: Floats, item_offsets: Integers, gold: Mask, ties: str) -> Decisions:

@@ -19,6 +19,12 @@ from choicewise.scoring.observed import Floats, Integers, Mask, reduce_rows, row
 _STEPS = 45
 """Bisections, to 1e-13 of a bound's way from the mean to the end."""
 
+_DRAWS = 1000
+"""Samples that an interval of a calibration error is made of."""
+
+_TAIL = 0.025
+"""How likely a sample at a bound of a 95 % interval is, or one further away."""
+
 
 def stratified(
     rights: Floats, sizes: Integers | Floats, level: float = 0.95, weights: Floats | None = None
@@ -103,6 +109,91 @@ def student(mean: float, error: float, freedom: float, level: float = 0.95) -> t
         return math.nan, math.nan
     half = two_sided(level, freedom) * error
     return mean - half, mean + half
+
+
+def error_interval(confidence: Floats, right: Floats, counts: Integers) -> tuple[float, float]:
+    """(low, high) for a calibration error, the mean over items of how far confidence and share right of a bin differ.
+
+    ``confidence`` and ``right``: the mean of each bin's items; ``counts``: how many it has, at least one; all [bins].
+
+    Chance alone makes a sample's error greater than the true one, so mean ± 1.96 standard errors misses the truth (0 of
+    a calibrated model most of all).  The bounds are the true errors of which the one at hand is in the tail of 2.5 %:
+    the lower with errors of the bins as they are, all of them smaller by the same, the upper with one error in all
+    bins.  Samples are drawn from such bins.
+    """
+    n = int(counts.sum())
+    weights = counts / n
+    gaps = np.abs(confidence - right)
+    error = float(weights @ gaps)
+    drawn_counts = np.random.default_rng(0).multinomial(n, weights, _DRAWS)
+    side = np.where(confidence >= right, 1, -1)
+    room = np.where(confidence >= right, confidence, 1 - confidence)
+
+    def shares(sizes: Floats) -> Floats:
+        """The share right of bins whose error is of these ``sizes``: to the side it is on, or to one with more room."""
+        turned = (sizes > room) & (room < 0.5)
+        signed = np.where(turned, -side, side) * sizes
+        return np.clip(confidence - signed, 0.0, 1.0)
+
+    def drawn_errors(sizes: Floats) -> Floats:
+        rights = np.random.default_rng(1).binomial(drawn_counts, shares(sizes))
+        return np.asarray(np.abs(drawn_counts * confidence - rights).sum(axis=1) / n)
+
+    def smaller(by: float) -> Floats:
+        return np.maximum(gaps - by, 0.0)
+
+    def reached(by: float) -> bool:
+        return float((drawn_errors(smaller(by)) >= error - ALIKE).mean()) > _TAIL
+
+    def kept(size: float) -> bool:
+        return float((drawn_errors(np.full(len(gaps), size)) <= error + ALIKE).mean()) > _TAIL
+
+    lowest = smaller(_greatest(reached))
+    highest = shares(np.full(len(gaps), _greatest(kept)))
+    low = float(weights @ np.abs(confidence - shares(lowest)))
+    high = float(weights @ np.abs(confidence - highest))
+    return min(low, error), max(high, error)
+
+
+def extreme_interval(shares: Floats, greatest: bool) -> tuple[float, float]:
+    """(low, high) for the ``greatest`` (else the least) of several means of the same items.
+
+    ``shares``: what each item adds to each mean, from 0 to 1, [items, means].  The greatest mean of a sample is likely
+    too great: a bound on the inner side must hold for all means together (Bonferroni), one on the outer
+    side only for the mean that is the greatest in truth.  Every mean has the interval of Agresti and Coull: its further
+    items keep a width where all items are alike.
+    """
+    if not greatest:
+        low, high = extreme_interval(1 - shares, greatest=True)
+        return 1 - high, 1 - low
+    all_together = two_sided(1 - 0.05 / shares.shape[1])
+    lows, _ = _with_further_items(shares, all_together)
+    _, highs = _with_further_items(shares, two_sided(0.95))
+    return float(lows.max()), float(highs.max())
+
+
+def _with_further_items(shares: Floats, z: float) -> tuple[Floats, Floats]:
+    """(low, high) of every mean, [means], with z² / 2 further items of 0 and as many of 1."""
+    further = z**2 / 2
+    n = len(shares) + 2 * further
+    means = (shares.sum(axis=0) + further) / n
+    variances = (np.square(shares).sum(axis=0) + further) / n - means**2
+    half = z * np.sqrt(variances / n)
+    return np.maximum(means - half, 0.0), np.minimum(means + half, 1.0)
+
+
+def _greatest(holds: Callable[[float], bool]) -> float:
+    """The greatest number from 0 to 1 that ``holds``, where all smaller ones do; 0 where none does."""
+    low, high = 0.0, 1.0
+    if holds(high):
+        return high
+    for _ in range(12):
+        middle = (low + high) / 2
+        if holds(middle):
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def standard_error(values: Floats) -> float:

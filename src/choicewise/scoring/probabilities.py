@@ -17,7 +17,7 @@ import numpy as np
 
 from choicewise.protocols.metrics import METRICS
 from choicewise.scoring.decide import Decisions
-from choicewise.scoring.intervals import Value, micro, normal, wilson
+from choicewise.scoring.intervals import Value, error_interval, extreme_interval, micro, wilson
 from choicewise.scoring.observed import Floats, Integers, Mask, reduce_rows, row_of
 
 
@@ -27,10 +27,11 @@ class Judged:
 
     ``scores``: float64 [rows], NaN where one is not known.  ``right``: bool [rows].  ``prediction`` and ``hit``: the
     choice with the greatest score and the credit for it, [items].  ``golds``: which of several right choices count:
-    ``sum``, ``max`` (the one with the greatest score) or ``first``.  ``soft``: how many people chose each choice,
-    [rows], where the data says so.  ``orders``: the choice predicted in each order of the options, and ``letters``, the
-    place where it stood, int64 [orders, items], -1 for none.  ``bytes``: of every choice, [rows], where items weigh as
-    much as their answers have.
+    ``sum``, ``max`` (the one with the greatest score), ``first``, or ``each`` by itself.  ``soft``: how many people
+    chose each choice, [rows], where the data says so.  ``orders``: the choice predicted in each order of the options,
+    and ``letters``, the place where it stood, int64 [orders, items], -1 for none.  ``bytes``: of every choice, [rows],
+    where items weigh as much as their answers have.  ``text_probability``: that of each item's answer in text, [items],
+    which then is its confidence; such answers have no scores.
     """
 
     scores: Floats
@@ -44,6 +45,7 @@ class Judged:
     orders: Integers | None = None
     letters: Integers | None = None
     bytes: Floats | None = None
+    text_probability: Floats | None = None
 
     @cached_property
     def item(self) -> Integers:
@@ -71,7 +73,7 @@ class Judged:
     def gold(self) -> Mask:
         """The rows that count as the right answer."""
         among = self.right
-        if self.golds == "sum":
+        if self.golds in ("sum", "each"):
             return among
         if self.golds == "max":
             best = self.reduced(np.fmax, np.where(among, self.scores, -np.inf))
@@ -94,7 +96,9 @@ class Judged:
 
     @cached_property
     def confidence(self) -> Floats:
-        """The highest p of every item."""
+        """The highest p of every item, or that of its text."""
+        if self.text_probability is not None:
+            return self.text_probability
         return self.reduced(np.maximum, self.shares)
 
     @cached_property
@@ -127,10 +131,11 @@ def credits(metric: str, judged: Judged) -> Floats:
 
 
 def pooled(metric: str, judged: Judged, among: Mask) -> Value:
-    """The number of the items ``among`` together; the interval is ± 1.96 standard errors.
+    """The number of the items ``among`` together, with its interval (:mod:`choicewise.scoring.intervals`).
 
     Of a metric that is ``pooled`` the standard error is that of the bootstrap over items, with the means of bins or
-    orders drawn from their normal limit; of items that weigh differently that of a ratio.
+    orders drawn from their normal limit, and the interval is not made of it; of items that weigh differently both are
+    those of a ratio.
     """
     own = subset(judged, among)
     if judged.bytes is not None:
@@ -146,7 +151,8 @@ def pooled(metric: str, judged: Judged, among: Mask) -> Value:
         spread = np.atleast_2d(np.cov(known.T, ddof=1)) / n
         drawn = np.random.default_rng(0).multivariate_normal(mean, spread, _DRAWS, "ignore")
         error = float(np.std(pool(drawn)[0]))
-    return Value(value, error, *normal(value, error), n, missing, 0)
+    low, high = _pooled_interval(metric, own, known)
+    return Value(value, error, low, high, n, missing, 0)
 
 
 def subset(judged: Judged, among: Mask) -> Judged:
@@ -156,7 +162,7 @@ def subset(judged: Judged, among: Mask) -> Judged:
     rows = among[judged.item]
     offsets = np.concatenate([[0], np.cumsum(judged.choices[among])])
     by_rows = {name: value[rows] for name in _OF_ROWS if (value := getattr(judged, name)) is not None}
-    by_items = {name: getattr(judged, name)[among] for name in ("prediction", "hit")}
+    by_items = {name: value[among] for name in _OF_ITEMS if (value := getattr(judged, name)) is not None}
     orders = {name: value[:, among] for name in ("orders", "letters") if (value := getattr(judged, name)) is not None}
     return replace(judged, item_offsets=offsets, **by_rows, **by_items, **orders)
 
@@ -164,7 +170,7 @@ def subset(judged: Judged, among: Mask) -> Judged:
 def uniform(metric: str, judged: Judged) -> Floats:
     """The credit that a predictor is expected to have which holds all choices equally likely, [items]; NaN for none."""
     nothing = np.full(len(judged.choices), np.nan)
-    if not METRICS[metric].softmax:
+    if not METRICS[metric].softmax or judged.text_probability is not None:
         return nothing
     right = judged.reduced(np.add, judged.right.astype(np.float64))
     even = replace(judged, scores=np.where(np.isnan(judged.scores), np.nan, 0.0), hit=right / judged.choices)
@@ -260,10 +266,12 @@ BINS: Mapping[str, tuple[int, str]] = {
 ``middle`` closed to the left and of ``right`` to the right; ``mass``: equally many.
 
 EvalScope 1.14.1 ``ece`` (left); Guo et al. 2017 (right); llm-foundry@8c8dd48f, which takes the bin's middle for the
-confidence; HELM@63754d05 ``ece_10_bin`` (mass).
+confidence; HELM@63754d05 ``ece_10_bin`` (mass: benchmark/metrics/basic_metrics.py, with
+uncertainty-calibration 0.1.4 ``get_ece_em``).
 """
 
 _OF_ROWS = ("scores", "right", "soft", "bytes")
+_OF_ITEMS = ("prediction", "hit", "text_probability")
 
 _DRAWS = 2000
 """Draws for the standard error of what is pooled."""
@@ -283,6 +291,21 @@ def _bins(metric: str, confidence: Floats) -> tuple[Integers, Floats]:
     else:
         where = bins_of(known, number, closed_right=kind == "right")
     return where, (where + 0.5) / number if kind == "middle" else known
+
+
+def _pooled_interval(metric: str, judged: Judged, vectors: Floats) -> tuple[float, float]:
+    """(low, high) of a metric that is ``pooled``; ``vectors``: the scored items' of :func:`_vectors`."""
+    if metric not in BINS:
+        return extreme_interval(vectors, greatest=metric == "position-prior")
+    scored = ~np.isnan(judged.confidence)
+    where, confidence = _bins(metric, judged.confidence)
+    hit = judged.hit[scored]
+    judgeable = ~np.isnan(hit)
+    bins = np.unique(where[judgeable], return_inverse=True)[1]
+    counts = np.bincount(bins)
+    mean_confidence = np.bincount(bins, weights=confidence[judgeable]) / counts
+    right = np.bincount(bins, weights=hit[judgeable]) / counts
+    return error_interval(mean_confidence, right, counts)
 
 
 _Pool = Callable[[Floats], tuple[Floats, Floats]]
@@ -322,6 +345,8 @@ def _margin(judged: Judged) -> Floats:
 
 
 def _brier(judged: Judged) -> Floats:
+    if judged.golds == "each":
+        return judged.reduced(np.add, (judged.shares - judged.gold) ** 2)
     wrong = judged.reduced(np.add, np.where(judged.gold, judged.shares * 0, judged.shares**2))
     return wrong + (1 - np.exp(judged.of_gold(judged.logs))) ** 2
 

@@ -169,14 +169,34 @@ def length_correlations(scores: Floats, lengths: Floats, item_offsets: Integers)
     return correlations
 
 
-def length_p(correlations: Floats) -> float:
-    """How likely so large a mean correlation is where every item's could as well have the other sign; two-sided.
+def length_shifts(chosen: Integers, right: Integers, lengths: Floats, item_offsets: Integers) -> Floats:
+    """Return how much longer than the right choice the chosen one is, in ranks from 0 (shortest) to 1, float64 [items].
 
-    The normal limit of the sign-flip test with a correction for continuity: no correlation is greater than 1.
-    ``correlations``: float64 [items] without NaN.
+    ``chosen`` and ``right`` are places in the item, -1 for none; ``lengths``: of all choices, float64 [rows].  NaN for
+    an item without one of them, with a length that is not known, or whose choices are all as long.
     """
-    spread = math.sqrt(float(np.square(correlations).sum()))
-    beyond = max(0.0, abs(float(correlations.sum())) - 1)
+    shifts = np.full(len(item_offsets) - 1, np.nan)
+    for items, rows in by_length(item_offsets):
+        judged = (chosen[items] >= 0) & (right[items] >= 0)
+        own = items[judged]
+        if not len(own):
+            continue
+        ranks = _ranks(lengths[rows[judged]])
+        index = np.arange(len(own))
+        spread = np.ptp(ranks, axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shifts[own] = (ranks[index, chosen[own]] - ranks[index, right[own]]) / spread
+    return shifts
+
+
+def length_p(shifts: Floats) -> float:
+    """Return how likely so large a mean shift is if every item's could as well have the other sign; two-sided.
+
+    The normal limit of the sign-flip test with a correction for continuity: no shift is greater than 1.  ``shifts``:
+    float64 [items] from -1 to 1, without NaN.
+    """
+    spread = math.sqrt(float(np.square(shifts).sum()))
+    beyond = max(0.0, abs(float(shifts.sum())) - 1)
     return math.erfc(beyond / spread / math.sqrt(2)) if spread else math.nan
 
 

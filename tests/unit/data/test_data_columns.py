@@ -152,6 +152,21 @@ def test_rows_in_which_mc1_asks_otherwise_are_refused(tmp_path: Path) -> None:
             read_rows(tmp_path, [row | {"mc1_targets": own}])
 
 
+@pytest.mark.parametrize(
+    ("labels", "best", "after_wrong"),
+    [([1, 1, 0, 1], "d", True), ([0, 1, 1, 1], "b", True), ([1, 1, 0, 1], "b", False)],
+)
+def test_the_best_answer_after_a_wrong_one_is_marked(
+    labels: list[int], best: str, after_wrong: bool, tmp_path: Path
+) -> None:
+    own = {"choices": [best, *(text for text, label in zip("abcd", labels, strict=True) if not label)]}
+    row = {"question": "Q", "mc2_targets": {"choices": ["a", "b", "c", "d"], "labels": labels}}
+    row |= {"mc1_targets": own | {"labels": [1, 0]}}
+    (item,) = read_rows(tmp_path, [row]).splits["test"]
+    assert item.choices[0] == best
+    assert ("best_after_wrong" in item.fields) == after_wrong
+
+
 def test_stops_are_one_a_line_unless_they_begin_with_a_line_break() -> None:
     assert (stop_texts(None), stop_texts(":\nQuestion")) == ((), (":", "Question"))
     assert stop_texts("\n\nQ:") == ("\n\nQ:",)

@@ -22,6 +22,7 @@ from choicewise.interchange.logs.import_log import read_logs, read_state, run_of
 from choicewise.interchange.logs.inspect import logged_item, rules
 from choicewise.interchange.logs.lighteval import detail
 from choicewise.interchange.logs.log import Log
+from choicewise.protocols.between import under_metrics
 from tests.helpers.imported_runs import LOGS, edited, golden, one_run, values
 
 JOINT = "town:method=multiple_choice_joint"
@@ -71,6 +72,28 @@ def test_letters_become_answers_of_text_and_exact_match_is_the_token_mean(helm: 
     assert numbers["sum"][1] == 0
     exact = original.recorded.get("exact_match test", 0.0)  # which shares ties
     assert imported(original, tmp_path / "original")["token_mean"][0] == pytest.approx(exact)
+
+
+def test_the_calibration_error_of_letters_is_helms(helm: Path, tmp_path: Path) -> None:
+    """HELM's confidence is the probability of the whole text; its statistics hold the number."""
+    run_of_log(logs(helm / MILLS)[JOINT], tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    (name,) = (name for name in run.protocols if name.endswith(":letter-match"))
+    (row,) = run.under(under_metrics({name: run.protocols[name]}, ["ece_10_bin"])).rows()
+    stats = json.loads((helm / MILLS / "stats.json").read_text())
+    (helms,) = (
+        stat["mean"] for stat in stats if stat["name"]["name"] == "ece_10_bin" and "perturbation" not in stat["name"]
+    )
+    assert row.value == pytest.approx(helms, rel=1e-9)
+
+
+def test_logs_without_log_probabilities_have_no_confidence(helm: Path) -> None:
+    def silence(state: Any) -> None:
+        for each in state["request_states"]:
+            each["result"]["completions"][0]["logprob"] = 0.0
+
+    edited(helm / MILLS / STATE, silence)
+    assert {item.text_loglikelihood for item in logs(helm / MILLS)[JOINT].items} == {None}
 
 
 def test_splits_and_trials_are_logs_of_their_own_in_whatever_order(original: Path) -> None:

@@ -1,15 +1,15 @@
 """Metrics of probabilities: a worked item, plain formulas on random items, calibration, orders and abstention."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from choicewise.protocols.metrics import METRICS
 from choicewise.scoring.decide import argmax
-from choicewise.scoring.intervals import micro
+from choicewise.scoring.intervals import extreme_interval, micro, wilson
 from choicewise.scoring.probabilities import (
     BINS,
     Judged,
@@ -99,6 +99,44 @@ def test_which_edge_is_closed_moves_the_calibration_error(name, expected):
     table = reliability(name, judged)
     assert sum(line.n * abs(line.confidence - line.right) for line in table) / 7 == pytest.approx(value.value)
     assert all(line.right_low <= line.right <= line.right_high for line in table)
+
+
+def test_a_calibration_error_has_an_interval_of_what_it_may_be_in_truth():
+    sure = [(0.6, place % 5 < 3) for place in range(40)] + [(0.9, place % 10 < 9) for place in range(40)]
+    wrong = [(0.9, place % 2 == 0) for place in range(80)]
+    for pairs, low, high in ((sure, 0, 0.2), (wrong, 0.28, 0.55), ([(1.0, True)] * 40, 0, 0.1), ([(1.0, True)], 0, 1)):
+        value = pooled("ece", confident(pairs), np.ones(len(pairs), dtype=bool))
+        assert low <= value.ci_low <= value.value <= value.ci_high <= high
+    assert pooled("ece", confident(sure), np.ones(80, dtype=bool)).ci_low == 0
+    assert pooled("ece", confident(wrong), np.ones(80, dtype=bool)).ci_low > 0.28
+
+
+def test_the_greatest_of_several_means_is_less_sure_to_the_inside():
+    shares = np.zeros((40, 4))
+    shares[np.arange(40), np.arange(40) % 4] = 1
+    low, high = extreme_interval(shares, greatest=True)
+    alone = wilson(0.25, 40)
+    assert low < alone[0] < alone[1] == pytest.approx(high, abs=0.02)
+    assert extreme_interval(shares, greatest=False) == pytest.approx((0.137, 0.447), abs=0.02)
+    assert extreme_interval(np.ones((50, 2)), greatest=False)[0] == pytest.approx(0.915, abs=0.01)
+
+
+def test_each_of_several_right_answers_is_compared_with_1_in_the_harness():
+    judged = judge([np.log([0.5, 0.3, 0.2])], [[0, 1]], golds="each")
+    assert credits("brier", judged) == pytest.approx([0.5**2 + 0.7**2 + 0.2**2])
+    assert credits("brier", replace(judged, golds="sum")) == pytest.approx([0.2**2 + 0.2**2])
+
+
+def test_the_confidence_of_an_answer_in_text_is_the_probability_of_the_text():
+    hit = np.array([1.0, 0.0, 1.0, np.nan])
+    judged = Judged(np.full(8, np.nan), 2 * np.arange(5), np.tile([True, False], 4), np.zeros(4, dtype=int), hit,
+                    text_probability=np.array([0.9, 0.8, np.nan, 0.5]))  # fmt: skip
+    every = np.ones(4, dtype=bool)
+    value = pooled("ece-mass", judged, every)
+    assert (value.value, value.n, value.missing) == (pytest.approx(0.45), 2, 2)
+    assert credits("overconfidence", judged) == pytest.approx([-0.1, 0.8, math.nan, math.nan], nan_ok=True)
+    assert pooled("ece", judged, np.array([True, False, True, True])).value == pytest.approx(0.1)
+    assert np.isnan(uniform("ece", judged)).all()
 
 
 def test_equal_mass_and_midpoints_are_other_numbers():
@@ -195,7 +233,7 @@ def test_the_calibrated_value_is_that_of_answers_drawn_from_the_softmax(name):
     for _ in range(60):
         right = (rng.random((400, 1)) > np.cumsum(shares, axis=1)[:, :-1]).sum(axis=1)
         again = judge(scores, right[:, None])
-        drawn.append(pooled(name, again, every).value if METRICS[name].pooled else credits(name, again).mean())
+        drawn.append(credits(name, again).mean())
     assert if_calibrated(name, judged, every) == pytest.approx(np.mean(drawn), rel=0.08)
 
 

@@ -19,6 +19,7 @@ from choicewise.scoring.significance import (
     Panel,
     Validity,
     length_correlations,
+    length_shifts,
     low_mass_rate,
     panel,
     permutation_consistency,
@@ -147,6 +148,13 @@ def test_length_correlation_compares_choices_within_their_item() -> None:
     for second, expected in (([-11, -12, -13], -1), ([-13, -12, -11], 1)):
         scores = np.array([-1.0, -2, -3, *second, -1, -2, NAN, -1])
         assert length_correlations(scores, lengths, items) == pytest.approx([-1, expected, NAN, NAN], nan_ok=True)
+
+
+def test_length_shifts_compare_the_predicted_choice_with_the_right_one() -> None:
+    offsets, lengths = np.array([0, 3, 6, 8, 10]), np.array([1.0, 5, 9, 1, 2, 3, 4, 4, 1, NAN])
+    chosen, right = np.array([2, 1, 0, 0]), np.array([0, 2, 1, 1])
+    assert length_shifts(chosen, right, lengths, offsets) == pytest.approx([1, -0.5, NAN, NAN], nan_ok=True)
+    assert np.isnan(length_shifts(np.array([-1, 0, 0, 0]), np.array([0, -1, 1, 1]), lengths, offsets)).all()
 
 
 PAIRS = st.tuples(st.sampled_from([-3.0, -2.0, -1.0, NAN, -math.inf]), st.integers(1, 3))

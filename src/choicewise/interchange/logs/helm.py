@@ -83,6 +83,8 @@ def _logs(runs: Sequence[HelmRun]) -> Iterator[Log]:
             recorded = (run.judged or {}).get((group.trial, group.perturbation, each.id), {})
             item = each.item(recorded, null)
             items.append(replace(item, id=f"{each.subject or run.folder.name}/{each.id}") if several else item)
+        if not any(item.text_loglikelihood for item in items):  # HELM writes 0 where a model gives no log-probabilities
+            items = [replace(item, text_loglikelihood=None) for item in items]
         facts = {
             "trial": str(group.trial) if len({each.trial for each in groups}) > 1 else "",
             "split": group.split if len({each.split for each in groups}) > 1 else "",
@@ -134,6 +136,7 @@ class Instance:
     scored: dict[tuple[str, int], LoggedChoice] = field(default_factory=dict)
     context: str | None = None
     generated: str | None = None
+    text_loglikelihood: float | None = None
     finish: str | None = None
 
     def add(self, state: Mapping[str, Any], method: str, place: str) -> None:
@@ -161,6 +164,7 @@ class Instance:
             choices = [LoggedChoice(None, missing=reason) for _ in labels]
         else:
             self.generated = str(completion.get("text", ""))
+            self.text_loglikelihood = _number(completion.get("logprob"))
             reasons = completion.get("finish_reason")
             self.finish = FINISHED.get(str(reasons.get("reason")) if isinstance(reasons, dict) else "")
             choices = letter_choices(completion, labels)
@@ -183,6 +187,7 @@ class Instance:
             options=self.references,
             generated=self.generated,
             finish=self.finish,
+            text_loglikelihood=self.text_loglikelihood,
             recorded=recorded,
         )
 

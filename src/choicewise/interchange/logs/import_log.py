@@ -499,7 +499,7 @@ class LogRows:
             )
             return
         key = self._key(item.id, GENERATED, "given")
-        row = ObservationRow(key, (), (), (), (), item.generated, finish=item.finish)
+        row = ObservationRow(key, (), (), (), (), item.generated, total=item.text_loglikelihood, finish=item.finish)
         self.observations.append(row._replace(opened=left_open(item.context or "") or None))
         self.spans.append(span._replace(key=key))
 

@@ -95,8 +95,9 @@ class LoggedItem:
 
     ``gold``: the indices of the right choices.  ``context``: the text before the choices, as it was sent.  ``question``
     and ``options``: the question and its choices as the data have them, where the log has those too.  ``generated``:
-    the text that the model wrote, where it answered in text.  ``recorded``: what the log itself says of the item, by
-    the log's name for it (``acc``, ``acc_norm``), which is checked against what follows from the log-likelihoods.
+    the text that the model wrote, where it answered in text; ``text_loglikelihood``: the log-probability of that text,
+    nats, where the log has it.  ``recorded``: what the log itself says of the item, by the log's name for it (``acc``,
+    ``acc_norm``), which is checked against what follows from the log-likelihoods.
     ``missing``: why it can't be scored at all, once it is checked.  ``finish``: why the text ended
     (:mod:`choicewise.questions`), None where the log does not say.
     """
@@ -112,6 +113,7 @@ class LoggedItem:
     recorded: Mapping[str, float] = field(default_factory=dict)
     missing: str | None = None
     finish: str | None = None
+    text_loglikelihood: float | None = None
 
     @property
     def own_contexts(self) -> tuple[str | None, ...]:

@@ -152,7 +152,7 @@ def error_interval(confidence: Floats, right: Floats, counts: Integers) -> tuple
     highest = shares(np.full(len(gaps), _greatest(kept)))
     low = float(weights @ np.abs(confidence - shares(lowest)))
     high = float(weights @ np.abs(confidence - highest))
-    return min(low, error), max(high, error)
+    return low, high
 
 
 def extreme_interval(shares: Floats, greatest: bool) -> tuple[float, float]:

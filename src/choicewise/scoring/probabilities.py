@@ -152,7 +152,8 @@ def pooled(metric: str, judged: Judged, among: Mask) -> Value:
         drawn = np.random.default_rng(0).multivariate_normal(mean, spread, _DRAWS, "ignore")
         error = float(np.std(pool(drawn)[0]))
     low, high = _pooled_interval(metric, own, known)
-    return Value(value, error, low, high, n, missing, 0)
+    # What is true may be below any sample's error; the interval is shown beside the sample's, and holds that, too.
+    return Value(value, error, min(low, value), max(high, value), n, missing, 0)
 
 
 def subset(judged: Judged, among: Mask) -> Judged:

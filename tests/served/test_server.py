@@ -15,7 +15,7 @@ from threading import Event, Semaphore, Thread
 import pytest
 import uvicorn
 
-from choicewise.board import headlines
+from choicewise.board import connections, headlines
 from choicewise.board import server as site
 from choicewise.board.access import VARIABLE, access, host_name, is_loopback, read_token
 from choicewise.board.model import Board, ListedRun, Ranges, Snapshot
@@ -244,13 +244,40 @@ def test_content_without_end_is_not_read(board: Served) -> None:
 
 
 def test_more_connections_than_there_may_be_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site, "CONNECTIONS", 3)
+    monkeypatch.setattr(connections, "CONNECTIONS", 3)
     with served(tmp_path) as board:
         with ExitStack() as idle:
             for _ in range(3):
                 idle.enter_context(socket.create_connection(("127.0.0.1", board.port)))
-            assert board.ask("/").status == 503
+            refused = board.ask("/")
+            assert (refused.status, refused.headers["retry-after"]) == (503, "5")
         eventually(lambda: board.ask("/").status == 200)  # those that were closed are noticed in a moment
+
+
+HALVES = [b"", b"GET / HTTP/1.1\r\nHost: local", b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\nx"]
+
+
+def test_who_sends_half_a_request_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "CONNECTIONS", 30)
+    monkeypatch.setattr(connections, "ARRIVAL", 0.3)
+    with served(tmp_path) as board, ExitStack() as halves:
+        opened = []
+        for number in range(40):
+            connection = halves.enter_context(socket.create_connection(("127.0.0.1", board.port), timeout=30))
+            connection.sendall(HALVES[number % len(HALVES)])
+            opened.append(connection)
+        for connection in opened:
+            while connection.recv(65536):
+                pass  # until the board hangs up
+        assert board.ask("/").status == 200
+
+
+def test_a_slow_request_is_answered_if_it_arrives_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "ARRIVAL", 30.0)
+    with served(tmp_path) as board, socket.create_connection(("127.0.0.1", board.port), timeout=30) as connection:
+        for byte in b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n":
+            connection.sendall(bytes([byte]))
+        assert connection.recv(15).startswith(b"HTTP/1.1 200")
 
 
 class Held:

@@ -23,6 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from choicewise.board.access import HEADERS, SUBMISSIONS, Access, AccessMiddleware, accepts_json, refusal
+from choicewise.board.connections import BUSY, RETRY, BoardConnection
 from choicewise.board.headlines import headlines, headlines_record
 from choicewise.board.library import Library
 from choicewise.board.model import Artefact, ListedRun, Snapshot, State
@@ -56,9 +57,6 @@ from choicewise.util.cache import Answers
 
 PORT = 8470
 """The port that is taken where nobody asks for one; another one where it is in use."""
-
-CONNECTIONS = 200
-"""Connections at once; further ones get 503."""
 
 LONGEST = 16384
 """Bytes of a request line with its headers."""
@@ -110,9 +108,9 @@ class BoardServer:
         self._site = Site(library, access, tell, service)
         # No log of uvicorn's: paths may hold what a terminal would obey.
         settings: dict[str, Any] = {"log_config": None, "log_level": "critical", "access_log": False}
-        settings |= {"http": "h11", "ws": "none", "lifespan": "off", "loop": "asyncio"}
+        settings |= {"http": BoardConnection, "ws": "none", "lifespan": "off", "loop": "asyncio"}
         settings |= {"server_header": False, "proxy_headers": False, "timeout_graceful_shutdown": GRACE}
-        settings |= {"limit_concurrency": CONNECTIONS, "h11_max_incomplete_event_size": LONGEST}
+        settings |= {"h11_max_incomplete_event_size": LONGEST}
         self._server = uvicorn.Server(uvicorn.Config(self._site.application(), timeout_keep_alive=5, **settings))
         self._thread = Thread(target=self._server.run, args=([bound],), name="server", daemon=True)
 
@@ -153,9 +151,6 @@ PROCESSES = 2
 WAITING = 32
 """Things that wait for one of them, or for one of the threads that make pages; further ones are refused."""
 
-RETRY = "5"
-"""Seconds after which who was refused may ask again."""
-
 FOREVER = "private, max-age=31536000, immutable"
 """How long to keep what its address names by its content."""
 
@@ -194,7 +189,7 @@ class Site:
 
         def busy(request: Request, error: Exception) -> Response:
             headers = {"retry-after": RETRY, "cache-control": "no-store"}
-            return refusal(request, 503, "The board is busy; ask again in some seconds.", headers)
+            return refusal(request, 503, BUSY, headers)
 
         def failed(request: Request, error: Exception) -> Response:
             self._tell(f"error while answering {request.scope['path']}: {type(error).__name__}: {error}")

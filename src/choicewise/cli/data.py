@@ -57,7 +57,9 @@ def data(
 
     show(*recognised(surveyed), "")
     print_parts(data_tables(surveyed))
-    looked = data_warnings(surveyed)
+    # Questions that stand twice are among the warnings, by their ids.
+    notes = [note for note in dataset.notes if "same question and choices" not in note]
+    looked = [*notes, *data_warnings(surveyed)]
     show("to look at" if looked else "nothing suspicious in answers, doubles and texts", *looked, "")
     show(*fits(surveyed, refusals))
     if dataset.guess and dataset.columns is not None:

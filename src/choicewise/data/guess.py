@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, product
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from choicewise.data.dataset import RESERVED, Columns, Items, mapping_table
 from choicewise.data.files import ROW_READERS, RowPlace, list_in, text
+from choicewise.data.options import FEW, Member, paths, words_of
 from choicewise.data.rows import (
     LETTERS,
     Answer,
@@ -35,7 +36,6 @@ _COPY = "save these lines as mapping.toml, and check them:"
 _TRIED: Final = 200  # combinations of columns that are tried
 _Ints = npt.NDArray[np.int64]
 _LONGEST_LABEL: Final = 3  # characters of a label such as (A)
-_FEW: Final = 10  # choices up to which a letter after a name is that of a choice, whatever other letters there are
 _LOWER: Final = tuple(LETTERS.lower())
 _ENCLOSED: Final = tuple(f"({letter})" for letter in LETTERS)
 _DOTTED: Final = tuple(f"{letter}." for letter in LETTERS)
@@ -45,8 +45,6 @@ _CHOICES: Final = ("choices", "options", "endings", "answers", "candidates", "al
 _RIGHT: Final = ("correct", "right", "good", "true", "gold")
 _WRONG: Final = ("incorrect", "wrong", "bad", "false", "distractor", "distractors")
 ID: Final = ("id", "uid", "qid", "guid", "uuid", "number")
-_MEMBER = re.compile(r"\s*(?P<stem>.*?)[ _.-]?(?P<label>[A-Z]|[a-z]|[0-9]{1,3})\s*")
-_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 Floats = npt.NDArray[np.float64]
 SAMPLE: Final = 200  # rows that a proposal is tried on
 
@@ -93,7 +91,16 @@ _FEWER: Final = "# drop_empty: rows have fewer choices where their last cells ar
 
 def open_counting(file: Path, rows: Sequence[Mapping[str, Any]], error: CountingOpen) -> UnknownShape:
     """The error about answers of a known shape that may count from 0 or from 1."""
-    return UnknownShape(f"{file}: {error.message}; {_COPY}", proposal(rows))
+    message = error.message if error.message.startswith(str(file)) else f"{file}: {error.message}"
+    return UnknownShape(f"{message}; {_COPY}", proposal(rows))
+
+
+def option_left_out(column: str, message: str, rows: Sequence[Mapping[str, Any]]) -> UnknownShape:
+    """Return the error about a ``column`` with an option that is not read; ``rows``: the first ones of its file."""
+    lines = proposal(rows)
+    if not any(_toml(column) in line for line in lines if not line.startswith("#")):
+        lines = [f"# column {column} is not used: check that it holds no option", *lines]
+    return UnknownShape(f"{message}; {_COPY}", lines)
 
 
 def misread_shape(
@@ -295,8 +302,8 @@ def _named(source: Source) -> str:
     """The columns of a source; of those that are named alike the first, and the label of the last."""
     if isinstance(source, str):
         return source.strip()
-    stems = {_Member.of(name).stem for name in source}
-    last = _Member.of(source[-1])
+    stems = {Member.of(name).stem for name in source}
+    last = Member.of(source[-1])
     if len(stems) > 1 or len(source) < 3 or not last.label:
         return ", ".join(map(str.strip, source))
     return f"{source[0].strip()}..{last.label}"
@@ -430,7 +437,7 @@ def _unnamed_candidates(cells: _Cells) -> Iterator[Columns]:
     """
     for choices in cells.choices():
         for question in cells.longest_texts():
-            most = max(len(choices.names), 2) if isinstance(choices.columns, tuple) else _FEW
+            most = max(len(choices.names), 2) if isinstance(choices.columns, tuple) else FEW
             answers = cells.possible_answers({question, *choices.names}, most)
             if question in choices.names or len(answers) != 1:
                 continue
@@ -509,35 +516,6 @@ SUBJECT: Final = ("subject", "category", "topic", "area", "domain", "task", "sub
 """Words of columns' names, those that say most first."""
 
 
-class _Member(NamedTuple):
-    """A column's name as that of one of several: ``option_3`` has the stem ``option`` and the label ``3``.
-
-    ``kind`` is A, a or 0, after the label, and empty for a name without one; ``number`` is the label's, A being 0.
-    """
-
-    stem: str
-    label: str = ""
-    kind: str = ""
-    number: int = 0
-
-    @classmethod
-    def of(cls, name: str) -> _Member:
-        """Return the parts of a ``name``; all of it is the stem where it has no label."""
-        match = _MEMBER.fullmatch(name)
-        if match is None:
-            return cls(name)
-        stem, label = match["stem"], match["label"]
-        if label.isdigit():
-            return cls(stem, label, "0", int(label))
-        if label.isupper():
-            return cls(stem, label, "A", ord(label) - ord("A"))
-        return cls(stem, label, "a", ord(label) - ord("a"))
-
-    def may_be_choice(self, count: int) -> bool:
-        """Whether it may be one more choice beside ``count`` of its stem: ``N`` is none beside A, B, C and D."""
-        return bool(self.label) and (self.kind == "0" or self.number < _FEW or count >= _FEW)
-
-
 @dataclass(frozen=True)
 class _Choices:
     """Columns that hold choices: a list, one text each, or, with ``split``, several texts in one cell."""
@@ -569,10 +547,8 @@ class _Cells:
     """The cells of sample rows by column; parts of nested columns under their paths."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        paths: dict[str, None] = {}
-        for row in rows:
-            paths.update(dict.fromkeys(_paths(row)))
-        self.columns: dict[str, list[object]] = {path: [_at(row, path) for row in rows] for path in paths}
+        names = dict.fromkeys(chain.from_iterable(map(paths, rows)))
+        self.columns: dict[str, list[object]] = {name: [_at(row, name) for row in rows] for name in names}
 
     def questions(self) -> list[str]:
         """Columns of texts whose names could be a question's, the likeliest first; those last that are all the same."""
@@ -622,7 +598,7 @@ class _Cells:
         """Yield columns of texts that are named alike and numbered or lettered without a gap."""
         groups: dict[tuple[str, str], dict[int, str]] = {}
         for name in self.columns:
-            member = _Member.of(name)
+            member = Member.of(name)
             if member.label and self._may_hold_choices(name):
                 groups.setdefault((member.stem, member.kind), {}).setdefault(member.number, name)
         for (_, kind), names in groups.items():
@@ -632,7 +608,7 @@ class _Cells:
             while start + len(run) in names:
                 run.append(names[start + len(run)])
             left = [name for name in names.values() if name not in run]
-            is_whole = not any(_Member.of(name).may_be_choice(len(run)) for name in left)
+            is_whole = not any(Member.of(name).may_be_choice(len(run)) for name in left)
             if len(run) > 1 and first <= 1 and is_whole:
                 yield tuple(run)
 
@@ -649,8 +625,8 @@ class _Cells:
         if columns.question is not None and (free[0] != columns.question or ranks.count(ranks[0]) > 1):
             return False
         names = columns.choices if isinstance(columns.choices, tuple) else ()
-        stems = {member.stem for member in map(_Member.of, names) if member.label}
-        others = [_Member.of(name) for name in self.columns if name not in used]
+        stems = {member.stem for member in map(Member.of, names) if member.label}
+        others = [Member.of(name) for name in self.columns if name not in used]
         ordered = bool(columns.fixed) or columns.labels not in _TRUTHS
         return ordered and not any(other.stem in stems and other.may_be_choice(len(names)) for other in others)
 
@@ -659,7 +635,7 @@ class _Cells:
         right = []
         wrong = []
         for name in self.columns:
-            words = set(_words(name))
+            words = set(words_of(name))
             if not self._may_hold_choices(name) and not self._all(name, _is_list):
                 continue
             if not words.isdisjoint(_WRONG):
@@ -710,7 +686,7 @@ class _Cells:
         """The column called subject or category, else the first by its name whose values mostly repeat."""
         subjects = self.subjects()
         for name in subjects:
-            if _words(name) in (["subject"], ["category"]):
+            if words_of(name) in (["subject"], ["category"]):
                 return name
         for name, count in subjects.items():
             if 2 * count < len(self.columns[name]):
@@ -758,21 +734,9 @@ class _Cells:
 
 def _rank(name: str, words: Sequence[str]) -> tuple[int, int] | None:
     """How near a name is to the ``words``: its best word, then how many others it has."""
-    own = _words(name)
+    own = words_of(name)
     places = [words.index(word) for word in own if word in words]
     return (min(places), len(own)) if places else None
-
-
-def _words(name: str) -> list[str]:
-    return [word.lower() for word in _WORD.findall(name)]
-
-
-def _paths(row: Mapping[str, Any], start: str = "") -> Iterator[str]:
-    for name, cell in row.items():
-        if isinstance(cell, Mapping) and not isinstance(cell.get("text"), list):
-            yield from _paths(cell, f"{start}{name}.")
-        else:
-            yield start + name
 
 
 def _at(row: object, path: str) -> object:

@@ -23,7 +23,7 @@ from choicewise.data.splits import (
     sibling_files,
 )
 from choicewise.data.tables import is_mmlu, read_mmlu, read_tabular
-from choicewise.errors import DataError, did_you_mean
+from choicewise.errors import DataError, UnknownShape, did_you_mean
 from choicewise.util.files import open_file
 from choicewise.util.text import check_name
 
@@ -125,8 +125,9 @@ def _open_hub_dataset(name: HubName, on_bad_item: str, columns: Columns | None, 
         if (message, *problems) == (error.message, *error.problems):
             raise
         where = f"{name.repository} --repo-type dataset --revision {snapshot.commit} --local-dir DIR"
-        problems.append(f"to change a file: `hf download {where}`, and name DIR as the data")
-        raise DataError(message, problems) from error
+        mark = "# " if isinstance(error, UnknownShape) else ""  # its problems are lines to copy into a mapping
+        problems.append(f"{mark}to change a file: `hf download {where}`, and name DIR as the data")
+        raise type(error)(message, problems) from error
     return replace(dataset, source=str(replace(label, revision=snapshot.commit)))
 
 

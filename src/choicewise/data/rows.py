@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from choicewise.data.dataset import RESERVED, Columns
 from choicewise.data.files import Number, is_number, list_in, read_list, repeated, spell, text, value_at
 from choicewise.data.items import BEST_AFTER_WRONG, Item, Single
+from choicewise.data.options import OptionWatch
 from choicewise.errors import DataError, NoAnswer, UnusableRow
 from choicewise.util.jsonio import exact_json
 
@@ -177,7 +178,7 @@ class RowDraft(NamedTuple):
         """The item; ``answers`` reads an answer that may be of any kind.  Raises UnusableRow."""
         gold = self.answer
         if isinstance(gold, Answer):
-            gold = answers.gold(where, gold) if self.answer_is == "any" else gold.gold(self.answer_is)
+            gold = answers.gold(where, gold, self.answer_is)
         choices, fields = self.choices, self.fields
         if self.single is not None:
             if self.single.after_wrong(choices, gold):
@@ -208,26 +209,9 @@ def draft(row: Mapping[str, Any], columns: Columns) -> RowDraft:
         raise UnusableRow(f"column {columns.id} is empty where an id is needed")
     if columns.question is not None and not question.strip():
         raise UnusableRow(f"the question in column {columns.question} is {question!r}")
-    choices: tuple[str, ...]
-    answer: Answer | tuple[int, ...]
-    if columns.target is not None:
-        target = text(value_at(row, columns.target), columns.target)
-        if columns.last_word:
-            question, _, target = target.rpartition(" ")
-        choices, answer = (target,), (0,)
-    elif columns.right is not None and columns.wrong is not None:
-        right = _texts(row, columns.right, columns)
-        wrong = _texts(row, columns.wrong, columns)
-        if not right:
-            raise UnusableRow("no choice is right")
-        choices, answer = right + wrong, tuple(range(len(right)))
-    else:
-        asked = _answer(row, columns)
-        answer, choices = asked, asked.choices
-        if (
-            isinstance(columns.choices, tuple) and columns.answer in columns.choices
-        ):  # right even if another says it too
-            answer = (columns.choices.index(columns.answer),)
+    if columns.last_word:
+        question, _, _ = text(value_at(row, columns.target or ""), columns.target or "").rpartition(" ")
+    choices, answer = _choices_and_answer(row, columns)
     single = None
     if isinstance(columns.single, str):
         single = Single(text(value_at(row, columns.single), columns.single))
@@ -241,26 +225,42 @@ def draft(row: Mapping[str, Any], columns: Columns) -> RowDraft:
     return RowDraft(id, question, choices, answer, columns.answer_is, subject, _fields(row, columns), single)
 
 
+def _choices_and_answer(row: Mapping[str, Any], columns: Columns) -> tuple[tuple[str, ...], Answer | tuple[int, ...]]:
+    """Return the choices of a row, and its answer or the indices of the right ones."""
+    if columns.target is not None:
+        target = text(value_at(row, columns.target), columns.target)
+        if columns.last_word:
+            _, _, target = target.rpartition(" ")
+        return (target,), (0,)
+    if columns.right is not None and columns.wrong is not None:
+        right = _texts(row, columns.right, columns)
+        wrong = _texts(row, columns.wrong, columns)
+        if not right:
+            raise UnusableRow("no choice is right")
+        return right + wrong, tuple(range(len(right)))
+    answer = _answer(row, columns)
+    if isinstance(columns.choices, tuple) and columns.answer in columns.choices:
+        # It is right even if another column holds the same text.
+        return answer.choices, (columns.choices.index(columns.answer),)
+    return answer.choices, answer
+
+
 class CountingOpen(DataError):
-    """Answers that are digits, of which nothing says whether they count the choices from 0 or from 1."""
+    """Answers that are digits, and seem to count the choices from another number, or may do so."""
 
 
 DOUBTFUL: Final = 8
 """Answers without a 0 from which an index is no longer taken to count from 0: four choices do so once in ten times."""
 
-_DECLARE = (
-    'declare answer_is = "number" in a mapping where they count from 1, answer_is = "index" where they count from 0'
-)
-
 
 class AnswerReader:
-    """Reads all answers of a dataset as one ``kind``, and keeps none of them."""
+    """Reads all answers of a dataset, those that may be of any kind as one ``kind``, and keeps none of them."""
 
-    def __init__(self, answers: Iterable[tuple[object, Answer]]) -> None:
+    def __init__(self, answers: Iterable[tuple[object, Answer]], *, is_declared: bool = False) -> None:
         """Decide by ``answers`` and their places, of which only so many are taken as it needs to.
 
         Answers that can't be read at all are ignored.  Raises DataError when no kind fits all the others, or when
-        several fit but mean different choices.
+        several fit but mean different choices.  ``is_declared``: a person has said how the answers are spelled.
         """
         kinds: tuple[str, ...] = _KINDS
         differing: dict[tuple[str, str], tuple[object, Answer]] = {}  # the first answer that two kinds read differently
@@ -280,16 +280,21 @@ class AnswerReader:
                 ' declare answer_is = "label", "index", "number" or "text" in a mapping'
             )
         self.kind = kinds[0]
+        self._is_declared = is_declared
+        self._is_open = kinds == _KINDS  # no answer could be read
         self._only_index = kinds == ("index",)  # where they are texts of choices as well, both mean the same
-        self._zero = False
-        self._readable = 0
-        self._beyond: object = None
+        self._counting = _Counting()
 
-    def gold(self, where: object, answer: Answer) -> tuple[int, ...]:
-        """The indices of the right choices.
+    def gold(self, where: object, answer: Answer, kind: str = "any") -> tuple[int, ...]:
+        """Return the indices of the right choices.
 
         Raises UnusableRow when the answer can't be read, and DataError when it can, but only as another kind.
         """
+        if kind != "any":
+            self._counting.add(where, answer, kind, is_proved=self._is_declared)
+            return answer.gold(kind)
+        kind = "index" if self._is_open and not answer.labels else self.kind
+        self._counting.add(where, answer, kind, is_proved=not self._only_index)
         try:
             gold = answer.gold(self.kind)
         except UnusableRow:
@@ -297,43 +302,127 @@ class AnswerReader:
         if not gold or self.kind not in answer.kinds:
             if readings := answer.readings():
                 _remaining((self.kind,), where, answer, readings)
-            for cell in map(str, () if answer.labels else answer.cells):
-                if re.fullmatch("[0-9]{1,9}", cell):
-                    self._zero |= int(cell) == 0
-                    if self._beyond is None and int(cell) == len(answer.choices):
-                        self._beyond = where
             return answer.gold(self.kind)
-        self._readable += 1
-        self._zero |= not gold[0]
         return gold
 
-    def check_counting(self) -> None:
-        """CountingOpen where, of all answers read, none is 0, and one is the number of choices or they are many.
+    def check_counting(self) -> str:
+        """Say how a few answers are read that leave open where they count from; empty if none do.
 
-        Skipping the row of that one would make all others wrong.
+        Raises CountingOpen if they seem to count from another number, or if many of them leave it open.  No row is
+        skipped then: the others would all be read wrongly.
         """
-        if self._zero:
+        return self._counting.check()
+
+
+class _Counting:
+    """Compares answers that are digits with the number that the choices are counted from."""
+
+    def __init__(self) -> None:
+        self._has_first = False
+        self._has_last = False
+        self._beyond = ""  # what the first answer says that is one past the last choice
+        self._before = ""  # the same of an answer that is one before the first choice
+        self._start = 0
+        self._end = 0
+        self._unproved = 0
+
+    def add(self, where: object, answer: Answer, kind: str, *, is_proved: bool) -> None:
+        """Add an answer that is read as ``kind``.
+
+        ``is_proved``: something other than the digits says where they count from, as labels of the choices do.
+        """
+        start = _first_number(answer, kind)
+        if start is None:
             return
-        if self._beyond is not None and (self.kind == "index" or not self._readable):
-            raise CountingOpen(
-                f"{self._beyond}: the answer is the number of choices, and no answer is 0: they seem to be counted"
-                f" from 1; {_DECLARE}"
-            )
-        if self._only_index and self._readable >= DOUBTFUL:
-            raise CountingOpen(
-                f"none of {self._readable:,} answers is 0, so they may be counted from 1, where an index counts from"
-                f" 0; {_DECLARE}"
-            )
+        end = start + len(answer.choices) - 1
+        for cell in map(str, answer.cells):
+            if not re.fullmatch("[0-9]{1,9}", cell):
+                continue
+            number = int(cell)
+            self._has_first |= number == start
+            self._has_last |= number == end
+            if number == end + 1 and not self._beyond:
+                self._beyond = f"{where}: {_shifted(number, start, start, start + 1)}"
+            if number == start - 1 and not self._before:
+                self._before = f"{where}: {_shifted(number, end, start, start - 1)}"
+            if start <= number <= end and not (is_proved or answer.labels):
+                self._start = start
+                self._end = end
+                self._unproved += 1
+
+    def check(self) -> str:
+        if self._beyond and not self._has_first:
+            raise CountingOpen(self._beyond)
+        if self._before and not self._has_last:
+            raise CountingOpen(self._before)
+        if self._unproved == 0:
+            return ""
+        if self._start == 1 and not self._has_last:
+            # Published labels from 1 are those of two benchmarks alone, so what has their columns is read as they are.
+            return _note(self._end, 1, 0)
+        if self._start == 0 and not self._has_first:
+            if self._unproved >= DOUBTFUL:
+                raise CountingOpen(
+                    f"none of {self._unproved:,} answers is 0, so they may count from 1, where an index counts from 0"
+                )
+            return _note(0, 0, 1)
+        return ""
+
+
+def _note(absent: int, start: int, other: int) -> str:
+    kind = "number" if other == 1 else "index"
+    return (
+        f"no answer is {absent}, so answers may count from {other}, but were read as counting from {start}."
+        f' If they count from {other}, declare answer_is = "{kind}" in a mapping'
+    )
+
+
+def _first_number(answer: Answer, kind: str) -> int | None:
+    """Return the number of the first choice if the answer, read as ``kind``, counts the choices; else None."""
+    if kind in _COUNTED:
+        return _COUNTED[kind]
+    is_label = kind == "label" and answer.labels
+    if not is_label or not all(re.fullmatch("[0-9]{1,9}", label) for label in answer.labels):
+        return None
+    numbers = sorted(map(int, answer.labels))
+    is_counting = numbers == [*range(numbers[0], numbers[0] + len(numbers))]
+    return numbers[0] if is_counting else None
+
+
+def _shifted(number: int, absent: int, start: int, other: int) -> str:
+    return (
+        f"the answer is {number}, and no answer is {absent}: the answers seem to count from {other}, not from {start}"
+    )
 
 
 class Shape(NamedTuple):
-    """A published layout: its mapping, and other columns that a file of this shape must have."""
+    """A published layout: its mapping, and other columns that a file of this shape must have.
+
+    ``values``: the columns that must hold one of a few texts, with these texts.
+    """
 
     columns: Columns
     also: tuple[str, ...] = ()
+    values: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
     def fits(self, row: Mapping[str, Any], *, answered: bool = True) -> bool:
-        """Whether all its columns are in ``row``; without ``answered`` that of the answer must not be."""
+        """Whether ``row`` has all its columns, and no option beside them.
+
+        Without ``answered`` the column of the answer must be missing.
+        """
+        if not self.has_columns(row, answered=answered) or self.other_value(row):
+            return False
+        return not option_watch(self.columns).left_out(row, choices_of(row, self.columns))
+
+    def other_value(self, row: Mapping[str, Any]) -> str:
+        """Return the first column that holds none of the texts it must hold; empty if there is none."""
+        for name, texts in self.values.items():
+            if row.get(name) not in texts:
+                return name
+        return ""
+
+    def has_columns(self, row: Mapping[str, Any], *, answered: bool = True) -> bool:
+        """Whether ``row`` has all its columns, whatever they hold; see :meth:`fits`."""
         columns = self.columns
         needed = (columns.used - {columns.id, columns.subject}).union(self.also)
         if columns.last_of is not None:  # the others are in its elements
@@ -343,6 +432,22 @@ class Shape(NamedTuple):
                 return False
             needed -= {columns.answer}
         return all(_holds(row, path) for path in needed) and (answered or not _holds(row, columns.answer or ""))
+
+
+def option_watch(columns: Columns) -> OptionWatch:
+    """Return what finds the options of rows that the mapping ``columns`` leaves out."""
+    sources = (columns.choices, columns.right, columns.wrong)
+    used = columns.used - {columns.question}  # a question called option_3 is an option
+    return OptionWatch(sources, used, is_fixed=bool(columns.fixed))
+
+
+def choices_of(row: Mapping[str, Any], columns: Columns) -> tuple[str, ...] | None:
+    """Return the choices of a row, of which other columns may be bad; None if they can't be read."""
+    try:
+        choices, _ = _choices_and_answer(row, columns)
+    except UnusableRow:
+        return None
+    return choices
 
 
 def _parts(source: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -366,12 +471,14 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "PIQA": Shape(_indexed("goal", ("sol1", "sol2"))),
     # COPA's column "question" says which relation the question is about; the original XML calls it asks-for.
     "COPA": Shape(
-        _indexed("premise", ("choice1", "choice2"), id="idx", rename={"question": "asks_for"}), also=("question",)
+        _indexed("premise", ("choice1", "choice2"), id="idx", rename={"question": "asks_for"}),
+        also=("question",),
+        values={"question": ("cause", "effect")},
     ),
     "Social IQa": Shape(
-        _labelled("question", ("answerA", "answerB", "answerC"), answer="label", labels=("1", "2", "3")), ("context",)
+        Columns(choices=("answerA", "answerB", "answerC"), answer="label", answer_is="number"), ("context",)
     ),
-    "WinoGrande": Shape(_labelled("sentence", ("option1", "option2"), answer="answer", labels=("1", "2"))),
+    "WinoGrande": Shape(Columns("sentence", ("option1", "option2"), answer="answer", answer_is="number")),
     "HellaSwag, cleaned": Shape(_indexed("query", "endings", id="ind")),
     "HellaSwag": Shape(_indexed("ctx", "endings", id="ind")),
     # The choices of mc2 and, of the right ones, that of mc1 first, so that both metrics follow from one run.
@@ -446,10 +553,14 @@ def recognise(row: Mapping[str, Any]) -> Columns | None:
 
 def shape_of(row: Mapping[str, Any]) -> str | None:
     """The name of the first shape that fits ``row``; None when there is none."""
-    for answered in (True, False):
-        for name, shape in SHAPES.items():
-            if shape.fits(row, answered=answered):
-                return name
+    for name, shape in SHAPES.items():
+        if shape.fits(row):
+            return name
+    if any(shape.has_columns(row) for shape in SHAPES.values()):
+        return None  # its answer is there, so that it is no row of a split without answers
+    for name, shape in SHAPES.items():
+        if shape.fits(row, answered=False):
+            return name
     return None
 
 

@@ -27,6 +27,7 @@ from choicewise.data.guess import (
     guessed_columns,
     misread_shape,
     open_counting,
+    option_left_out,
     ragged_shape,
     reading_line,
     subject_note,
@@ -34,7 +35,19 @@ from choicewise.data.guess import (
     unknown_shape,
 )
 from choicewise.data.items import Item
-from choicewise.data.rows import Answer, AnswerReader, CountingOpen, RowDraft, draft, lettered, recognise
+from choicewise.data.rows import (
+    SHAPES,
+    Answer,
+    AnswerReader,
+    CountingOpen,
+    RowDraft,
+    choices_of,
+    draft,
+    lettered,
+    option_watch,
+    recognise,
+    shape_of_columns,
+)
 from choicewise.data.splits import SPLITS, converted_files
 from choicewise.errors import DataError, NoAnswer, UnknownShape, UnusableRow, UsageError
 from choicewise.records import SkippedRow
@@ -84,35 +97,57 @@ def read_tabular(
     twice, and, unless ``on_bad_item`` is ``skip``, for any row that can't be used.
     """
     paths = [*chain.from_iterable(files.values())]
-    guessed, head = None, _head(paths[0]) if columns is None else None
+    if columns is not None:
+        try:
+            dataset = _read(name, files, on_bad_item, columns, subjects, is_declared=True)
+        except CountingOpen as error:
+            remedy = 'in the mapping, answer_is = "number" counts from 1 and "index" from 0'
+            raise DataError(f"{error.message}; {remedy}") from error
+        return replace(dataset, columns=columns)
+    head = _head(paths[0])
     if head is not None and is_decisions(head):
         return build_dataset(name, _decision_rows(files), on_bad_item)
+    guessed = None
     if head is not None and not _is_recognised(head):
         guessed = guessed_columns(paths)
+    if guessed is None:
+        try:
+            dataset = _read(name, files, on_bad_item, None, subjects)
+        except UnknownShape:
+            raise
+        except DataError as error:
+            refusal = _refusal(paths[0], error)
+            if refusal is None:
+                raise
+            if not isinstance(error, CountingOpen):
+                guessed = guessed_columns(paths)
+            if guessed is None:
+                raise refusal from error
+        else:
+            return replace(dataset, columns=_opened(paths[0], None)[0])
     try:
-        dataset = _read(name, files, on_bad_item, columns or guessed, subjects)
-    except UnknownShape:
-        raise
-    except DataError as error:
-        if columns is not None or guessed is not None:
-            raise
-        mapping, rows = _opened(paths[0], None)
-        if isinstance(error, CountingOpen):
-            raise open_counting(paths[0], _sample(rows), error) from error
-        sample = _sample(rows)
-        if (ragged := ragged_shape(paths[0], sample, mapping)) is not None:
-            raise ragged from error
-        if (misread := misread_shape(paths[0], sample, mapping, error)) is None:
-            raise
-        if (guessed := guessed_columns(paths)) is None:
-            raise misread from error
         dataset = _read(name, files, on_bad_item, guessed, subjects)
-    if guessed is not None:
-        notes = list(dataset.notes)
-        if note := subject_note(paths[0], guessed):
-            notes.append(note)
-        return replace(dataset, columns=guessed, guess=reading_line(paths[0], guessed), notes=tuple(notes))
-    return replace(dataset, columns=columns or _opened(paths[0], None)[0])
+    except (CountingOpen, _OptionLeftOut) as error:
+        raise _refusal(paths[0], error) or error from error
+    notes = list(dataset.notes)
+    if note := subject_note(paths[0], guessed):
+        notes.append(note)
+    return replace(dataset, columns=guessed, guess=reading_line(paths[0], guessed), notes=tuple(notes))
+
+
+def _refusal(file: Path, error: DataError) -> UnknownShape | None:
+    """Return the error with a mapping for a ``file`` that its shape, or a guess, does not fit.
+
+    None if ``error`` is about single rows.
+    """
+    if isinstance(error, _OptionLeftOut):
+        sample = _sample(_rows(error.place.file))
+        return option_left_out(error.column, f"{error.place}: {error.message}", sample)
+    sample = _sample(_rows(file))
+    if isinstance(error, CountingOpen):
+        return open_counting(file, sample, error)
+    mapping, _ = _opened(file, None)
+    return ragged_shape(file, sample, mapping) or misread_shape(file, sample, mapping, error)
 
 
 def _is_recognised(row: Row) -> bool:
@@ -127,10 +162,47 @@ def _read(
     on_bad_item: str,
     columns: Columns | None,
     subjects: Mapping[Path, str] | None,
+    *,
+    is_declared: bool = False,
 ) -> Dataset:
-    answers = AnswerReader(_open_answers(files, columns))
+    answers = AnswerReader(_open_answers(files, columns, is_declared), is_declared=is_declared)
     fewest = 2 if columns is None or columns.target is None else 1
-    return build_dataset(name, _table_rows(files, columns, answers, subjects), on_bad_item, fewest)
+    rows = _table_rows(files, columns, answers, subjects, is_declared)
+    dataset = build_dataset(name, rows, on_bad_item, fewest)
+    note = answers.check_counting()
+    if not note:
+        return dataset
+    file = next(iter(files.values()))[0]
+    return replace(dataset, notes=(f"{file.name}: {note}", *dataset.notes))
+
+
+class _OptionLeftOut(DataError):
+    """A row with an option in a ``column`` that the mapping of its file, which nobody has declared, leaves out."""
+
+    def __init__(self, place: RowPlace, column: str) -> None:
+        super().__init__(f"column {column} seems to hold one more option, which is not among those read")
+        self.place = place
+        self.column = column
+
+
+class _RowWatch:
+    """Refuses rows that a mapping, which was recognised or guessed by other rows, would read wrongly."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._options = option_watch(columns)
+        self._shape = SHAPES.get(shape_of_columns(columns))
+
+    def check(self, place: RowPlace, row: Row, drafted: RowDraft | UnusableRow) -> None:
+        choices = drafted.choices if isinstance(drafted, RowDraft) else choices_of(row, self._columns)
+        if name := self._options.left_out(row, choices):
+            raise _OptionLeftOut(place, name)
+        if self._shape is not None and (name := self._shape.other_value(row)):
+            allowed = " nor ".join(map(repr, self._shape.values[name]))
+            raise DataError(
+                f"{place}: column {name} holds neither {allowed}, as rows before it do;"
+                " correct the row, or declare a mapping"
+            )
 
 
 def build_dataset(name: str, rows: Iterable[_IntakeRow], on_bad_item: str = "error", fewest: int = 2) -> Dataset:
@@ -251,7 +323,11 @@ def _raise(error: UnusableRow) -> Item:
 
 
 def _table_rows(
-    files: Mapping[str, list[Path]], columns: Columns | None, answers: AnswerReader, subjects: Mapping[Path, str] | None
+    files: Mapping[str, list[Path]],
+    columns: Columns | None,
+    answers: AnswerReader,
+    subjects: Mapping[Path, str] | None,
+    is_declared: bool,
 ) -> Iterator[_IntakeRow]:
     lacking = _columns_that_rows_may_lack(columns)
     for split, paths in files.items():
@@ -259,10 +335,13 @@ def _table_rows(
         for file in paths:
             mapping, rows = _opened(file, columns)
             mapping = mapping.of_subject((subjects or {}).get(file, ""))
+            watch = None if is_declared else _RowWatch(mapping)
             draws = None if mapping.shuffled is None else Random(mapping.shuffled)
             for number, row in enumerate(rows):
                 lacking = [path for path in lacking if not _has_column(row, path)]
                 subject, drafted = _draft(row, mapping)
+                if watch is not None and isinstance(row, dict):
+                    watch.check(RowPlace(file, number), row, drafted)
                 if draws is not None and isinstance(drafted, RowDraft):
                     drafted = drafted.shuffled(draws)
                 if subjects is not None:  # the row is of the subject's own file
@@ -279,7 +358,7 @@ def _table_rows(
                 counts[prefix] += 1
     if lacking:
         raise DataError(f"no row has the column {lacking[0]!r}, which the mapping names among the choices; correct it")
-    answers.check_counting()
+    answers.check_counting()  # before the bad rows are listed: none of them must be skipped if all answers are one off
 
 
 def _columns_that_rows_may_lack(columns: Columns | None) -> Sequence[str]:
@@ -312,12 +391,17 @@ def _decision_rows(files: Mapping[str, list[Path]]) -> Iterator[_IntakeRow]:
                     yield place, split, partial(_raise, reason)
 
 
-def _open_answers(files: Mapping[str, list[Path]], columns: Columns | None) -> Iterator[tuple[RowPlace, Answer]]:
+def _open_answers(
+    files: Mapping[str, list[Path]], columns: Columns | None, is_declared: bool
+) -> Iterator[tuple[RowPlace, Answer]]:
     for file in chain.from_iterable(files.values()):
         mapping, rows = _opened(file, columns)
         if mapping.answer is not None and mapping.answer_is == "any":
+            watch = None if is_declared else _RowWatch(mapping)
             for number, row in enumerate(rows):
                 _, drafted = _draft(row, mapping)
+                if watch is not None and isinstance(row, dict):
+                    watch.check(RowPlace(file, number), row, drafted)
                 if isinstance(drafted, RowDraft) and isinstance(drafted.answer, Answer):
                     yield RowPlace(file, number), drafted.answer
 
@@ -335,7 +419,7 @@ def _draft(row: Row | UnusableRow, columns: Columns) -> tuple[str, RowDraft | Un
 
 
 def _opened(file: Path, columns: Columns | None) -> tuple[Columns, Iterator[Row | UnusableRow]]:
-    rows = ROW_READERS[file.suffix](file)
+    rows = _rows(file)
     head: list[Row | UnusableRow] = []
     for row in rows:
         head.append(row)
@@ -353,8 +437,12 @@ def _opened(file: Path, columns: Columns | None) -> tuple[Columns, Iterator[Row 
     return columns, iter(head)
 
 
+def _rows(file: Path) -> Iterator[Row | UnusableRow]:
+    return ROW_READERS[file.suffix](file)
+
+
 def _head(file: Path) -> Row | None:
-    return next((row for row in ROW_READERS[file.suffix](file) if isinstance(row, dict)), None)
+    return next((row for row in _rows(file) if isinstance(row, dict)), None)
 
 
 def _sample(rows: Iterator[Row | UnusableRow]) -> list[Row]:

@@ -173,7 +173,7 @@ def test_templates_know_the_items_own_fields_and_never_read_them_again() -> None
     ("choices", "expected", "message"),
     [
         (3, 4, "item s/0 of subject 'us_law' has 3 choices, the protocol asks for 4; correct the item, or skip bad"),
-        (5, 4, "has 5 choices, the protocol asks for 4"),
+        (5, 4, "the protocol asks for 4; correct the item, or skip bad items, or add @choices=any,letters=ABCDE"),
         (5, None, "the protocol has 4 letters; correct the item, or skip bad items, or add @letters=ABCDE"),
     ],
 )

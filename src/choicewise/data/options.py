@@ -1,0 +1,181 @@
+"""Columns with options that a mapping leaves out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, Final, NamedTuple
+
+from choicewise.data.files import Number, list_in, value_at
+from choicewise.errors import UnusableRow
+
+_MEMBER: Final = re.compile(r"\s*(?P<stem>.*?)[ _.-]?(?P<label>[A-Z]|[a-z]|[0-9]{1,3})\s*")
+_WORD: Final = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+FEW: Final = 10  # choices up to which a letter after a name is that of a choice, whatever other letters there are
+_LEVELS: Final = 4  # of lists and tables in each other, in which columns and options are looked for
+_ONE: Final = frozenset(("option", "choice", "answer", "ending", "candidate", "alternative", "opt", "sol"))
+_SEVERAL: Final = frozenset(("options", "choices", "endings", "candidates", "alternatives"))
+_WRONG: Final = frozenset(("wrong", "incorrect", "false", "distractor", "distractors"))
+
+
+Source = str | tuple[str, ...]
+"""A column that holds a list, or columns with one text each."""
+
+
+class Member(NamedTuple):
+    """A column's name as that of one of several: ``option_3`` has the stem ``option`` and the label ``3``.
+
+    ``kind`` is A, a or 0, after the label, and empty for a name without one; ``number`` is the label's, A being 0.
+    """
+
+    stem: str
+    label: str = ""
+    kind: str = ""
+    number: int = 0
+
+    @classmethod
+    def of(cls, name: str) -> Member:
+        """Return the parts of a ``name``; all of it is the stem where it has no label."""
+        match = _MEMBER.fullmatch(name)
+        if match is None:
+            return cls(name)
+        stem, label = match["stem"], match["label"]
+        if label.isdigit():
+            return cls(stem, label, "0", int(label))
+        if label.isupper():
+            return cls(stem, label, "A", ord(label) - ord("A"))
+        return cls(stem, label, "a", ord(label) - ord("a"))
+
+    def may_be_choice(self, count: int) -> bool:
+        """Whether it may be one more choice beside ``count`` of its stem: ``N`` is none beside A, B, C and D."""
+        return bool(self.label) and (self.kind == "0" or self.number < FEW or count >= FEW)
+
+
+class OptionWatch:
+    """Finds the options of rows that a mapping leaves out."""
+
+    def __init__(self, sources: Iterable[Source | None], used: Set[str], *, is_fixed: bool) -> None:
+        """Watch for options beside those in the columns of ``sources``; ``used``: all columns that are used.
+
+        ``is_fixed``: all rows have the same choices (yes and no), which stand in no column.
+        """
+        self._series = _option_series(sources)
+        self._used = used
+        self._is_fixed = is_fixed
+        self._names: tuple[str, ...] = ()
+        self._alike: list[str] = []
+        self._named: list[str] = []
+        self._others: list[str] = []
+
+    def left_out(self, row: Mapping[str, Any], choices: Sequence[str] | None) -> str:
+        """Return the first column with an option that is not among ``choices``; empty if there is none.
+
+        ``choices``: what the mapping reads of the row; None if the row can't be read.  A column whose name continues
+        those of the choices is an option whatever its text.  If the choices are fixed, every list and every series of
+        columns holds options of the row itself.
+        """
+        names = tuple(paths(row))
+        if names != self._names:
+            self._names = names
+            self._sort_names()
+        for name in self._alike:
+            if any(_texts_in(value_at(row, name))):
+                return name
+        if choices is None:
+            return ""
+        for name in self._named:
+            if any(text not in choices for text in _texts_in(value_at(row, name))):
+                return name
+        for name in self._others:
+            if _holds_several(value_at(row, name)):
+                return name
+        return self._in_series(row)
+
+    def _sort_names(self) -> None:
+        free = [name for name in self._names if name not in self._used]
+        self._alike = [name for name in free if self._continues(Member.of(name))]
+        self._named = [name for name in free if _is_named_option(name)]
+        self._others = free if self._is_fixed else []
+
+    def _continues(self, member: Member) -> bool:
+        """Whether the column is one more of a series of options (``sol3``; ``sentence_bad_2`` of a column alone)."""
+        count = self._series.get((member.stem, member.kind), 0)
+        return count > 0 and member.may_be_choice(count)
+
+    def _in_series(self, row: Mapping[str, Any]) -> str:
+        """Return the first column of a series that begins with A, 0 or 1 and has two texts or more, or ""."""
+        series: dict[tuple[str, str], dict[int, str]] = {}
+        for name in self._others:
+            member = Member.of(name)
+            if member.label and any(_texts_in(value_at(row, name))):
+                series.setdefault((member.stem, member.kind), {})[member.number] = name
+        for (_, kind), names in series.items():
+            first = min(names)
+            if len(names) > 1 and (first == 0 or (first == 1 and kind == "0")):
+                return names[first]
+        return ""
+
+
+def paths(row: Mapping[str, Any], start: str = "") -> Iterator[str]:
+    """Return the columns of a row; of a table in a cell the paths of its parts, unless it is a list with labels."""
+    for name, cell in row.items():
+        is_table = isinstance(cell, Mapping) and not isinstance(cell.get("text"), list)
+        if is_table and start.count(".") < _LEVELS:
+            yield from paths(cell, f"{start}{name}.")
+        else:
+            yield start + name
+
+
+def _option_series(sources: Iterable[Source | None]) -> Counter[tuple[str, str]]:
+    """Count the columns of options of every series, by its stem and kind; a column alone may begin two series."""
+    series: Counter[tuple[str, str]] = Counter()
+    for source in sources:
+        for name in (source,) if isinstance(source, str) else source or ():
+            series.update([(name, "0"), (name, "A")])
+            member = Member.of(name)
+            if isinstance(source, tuple) and member.label:
+                series[member.stem, member.kind] += 1
+    return series
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words and numbers of a column's name in lower case."""
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+def _is_named_option(name: str) -> bool:
+    """Whether the name is that of options: ``option_5``, ``wrong_answer``, ``choices``; not ``answer``, ``choice``."""
+    member = Member.of(name)
+    stem = set(words_of(member.stem))
+    if stem and member.may_be_choice(1) and stem <= _ONE | _SEVERAL | _WRONG:
+        return True
+    all_words = set(words_of(name))
+    return all_words <= _ONE | _SEVERAL | _WRONG | {"answers"} and not all_words.isdisjoint(_SEVERAL | _WRONG)
+
+
+def _texts_in(cell: object, levels: int = _LEVELS) -> Iterator[str]:
+    """Return the texts of a cell that are not blank: of lists and tables, those of their parts."""
+    for part in _parts(cell):
+        if isinstance(part, str | int) and not isinstance(part, bool):
+            if str(part).strip():
+                yield str(part)
+        elif isinstance(part, list | Mapping) and levels:
+            yield from _texts_in(part, levels - 1)
+
+
+def _parts(cell: object) -> Sequence[object]:
+    if isinstance(cell, Mapping):
+        return [*cell.values()]
+    if isinstance(cell, str) and not isinstance(cell, Number) and cell.startswith("["):
+        try:
+            cell = list_in(cell, "")
+        except UnusableRow:
+            return [cell]
+    return cell if isinstance(cell, list) else [cell]
+
+
+def _holds_several(cell: object) -> bool:
+    """Whether the cell is a list or a table, also as a text, with more than one text."""
+    is_nested = isinstance(cell, Mapping | list) or (isinstance(cell, str) and cell.startswith("["))
+    return is_nested and len([*_texts_in(cell)]) > 1

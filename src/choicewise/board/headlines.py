@@ -232,4 +232,4 @@ def _number(each: HeadlineLine, sort: str) -> float:
 
 def _members(board: Board, ids: Sequence[str]) -> Members:
     cells = (line.cells[name] for line in board.lines for name in ids if name in line.cells)
-    return frozenset((cell.run.id, cell.run.version) for cell in cells if cell.rank is not None)
+    return frozenset((cell.run.id, cell.run.version) for cell in cells if cell.scored)

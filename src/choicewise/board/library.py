@@ -339,7 +339,7 @@ def _numbers(board: Board) -> dict[str, dict[str, Cell]]:
     numbers: dict[str, dict[str, Cell]] = {column.id: {} for column in board.columns}
     for line in board.lines:
         for name, cell in line.cells.items():
-            if cell.rank is not None:
+            if cell.scored:
                 numbers[name][cell.run.id] = cell
     return numbers
 

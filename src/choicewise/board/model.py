@@ -18,9 +18,8 @@ from choicewise.protocols.catalogue import is_headline
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol, family, parse_signature, short_signature
 from choicewise.records import Manifest
-from choicewise.results.outcomes import Outcomes, bounded
+from choicewise.results.outcomes import Outcomes, bounded, ranked
 from choicewise.results.rows import Row, chosen_part
-from choicewise.scoring.intervals import ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +167,19 @@ class ListedRun:
 class Cell:
     """What a line has in a column: a number with its rank, or in words why there is none.
 
-    ``rank`` is among all numbers of the column, whatever is shown of them; equal numbers share a rank.
+    ``rank`` is among all numbers of the column, whatever is shown of them; equal numbers share a rank, and a number
+    over far fewer items than another has none.
     """
 
     run: ListedRun
     row: Row | None
     words: str = ""
     rank: int | None = None
+
+    @property
+    def scored(self) -> bool:
+        """Whether there is a number."""
+        return self.row is not None and not math.isnan(self.row.merit)
 
     @property
     def value(self) -> float:
@@ -282,10 +287,10 @@ def _without_texts(key: Key) -> Key:
 
 
 def _ranked(members: Sequence[tuple[ListedRun, Row]]) -> dict[str, Cell]:
-    placed = ranks([row.merit for _, row in members]).tolist()
+    placed = ranked([row for _, row in members])
     return {
-        run.id: Cell(run, row, rank=rank) if rank else Cell(run, row, "nothing scored")
-        for (run, row), rank in zip(members, placed, strict=True)
+        run.id: Cell(run, row, "nothing scored" if math.isnan(row.merit) else "", row.rank)
+        for (run, _), row in zip(members, placed, strict=True)
     }
 
 
@@ -371,7 +376,7 @@ def _spreads(line: Line, panels: Mapping[str, frozenset[str]], parts: Mapping[st
 
 
 Ranges = Mapping[str, tuple[int, int]]
-"""Lowest and highest rank in 95 % of the draws, by the id of the run; empty where there is nothing to compare."""
+"""Best and worst rank that tests of all pairs leave open, by the id of the run; empty without rivals."""
 
 
 def rank_ranges(column: Column, cells: Mapping[str, Cell], outcomes: Mapping[str, Outcomes]) -> Ranges:
@@ -381,11 +386,11 @@ def rank_ranges(column: Column, cells: Mapping[str, Cell], outcomes: Mapping[str
     """
     rows, runs = [], []
     for name, cell in cells.items():
-        if cell.row is not None and cell.rank is not None:
+        if cell.row is not None and cell.scored:
             own = tuple(each for each in outcomes[name].outcomes if each.name == cell.row.protocol)
             rows.append(replace(cell.row, model=name))
             runs.append(replace(outcomes[name], model=name, outcomes=own))
-    edges = ((row.model, row.rank_low, row.rank_high) for row in bounded(rows, runs))
+    edges = ((row.model, row.rank_low, row.rank_high) for row in bounded(ranked(rows), runs))
     return {name: (low, high) for name, low, high in edges if low is not None and high is not None}
 
 

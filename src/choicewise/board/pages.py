@@ -337,11 +337,11 @@ def cell_markup(
     from markupsafe import Markup, escape
 
     row = cell.row
-    if row is None or cell.rank is None:
+    if row is None or not cell.scored:
         return Markup(f'<td><i class="words">{escape(cell.words)}</i></td>')
     guess = guessed(cell)
     letters = marks(cell)
-    shown = ranks(*rank_range) if rank_range else str(cell.rank)
+    shown = ranks(*rank_range) if rank_range else str(cell.rank or "")
     parts = [
         "<td",
         ' class="guessed"' if guess else "",
@@ -351,9 +351,9 @@ def cell_markup(
         f"<small>{interval(row.ci_low, row.ci_high, plain)}</small>" if not row.share else "",
         "" if math.isnan(row.ci_low) or not row.share else bar(row.ci_low, row.ci_high, column.chance),
         "<small>",
-        f'<span class="only-read">rank </span>{shown}' if ranked and column.measured > 1 else "",
+        f'<span class="only-read">rank </span>{shown}' if ranked and shown and column.measured > 1 else "",
         '<span class="only-read"> no better than guessing</span>' if guess else "",
-        f" <em>{row.n:,} items</em>" if row.n != column.n else "",
+        f" <em>{row.coverage}</em>" if row.coverage else "",
         "</small></td>",
     ]
     return Markup("".join(parts))

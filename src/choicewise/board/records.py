@@ -307,7 +307,7 @@ def column_record(column: Column) -> Record:
 
 def cell_record(snapshot: Snapshot, column: Column, cell: Cell) -> Record:
     """A number of a column with its rank, or the words that stand in its place; shares of 1, or in its unit."""
-    if cell.row is None or cell.rank is None:
+    if cell.row is None or not cell.scored:
         return {"run": cell.run.id, "state": cell.words, "value": None}
     row = cell.row
     low, high = snapshot.ranges.get(column.id, {}).get(cell.run.id, (None, None))

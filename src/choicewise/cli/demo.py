@@ -40,7 +40,7 @@ def demo(
     from choicewise.data.open import open_dataset
     from choicewise.models.load import load_model
     from choicewise.protocols.catalogue import resolve
-    from choicewise.results.outcomes import ranked
+    from choicewise.results.outcomes import bounded, ranked
     from choicewise.results.summary import keep_summary
     from choicewise.running.evaluate import evaluate
     from choicewise.running.job import job_of
@@ -56,6 +56,7 @@ def demo(
             runs.append(evaluate(model=model, data=dataset, protocols=protocols, out=where, progress=report, job=job))
     summaries = [keep_summary(run) for run in runs]
     rows = ranked([row for each in summaries for row in each.rows])
+    rows = bounded(rows, [each.outcomes for each in summaries])
     if every:
         _show_all(rows, summaries, out)
     else:

@@ -13,17 +13,18 @@ from choicewise.errors import ProtocolError, UsageError
 from choicewise.page.charts import bump, lanes
 from choicewise.page.embed import Record
 from choicewise.page.item_views import words
-from choicewise.page.study import LEVEL, MOST_RUNS, Contest, Lead, Pair, ShownRun, Study, leads
+from choicewise.page.study import MOST_RUNS, Contest, Lead, Pair, ShownRun, Study, leads
 from choicewise.protocols.catalogue import Entry, entry
 from choicewise.protocols.panel import asks_changes
 from choicewise.protocols.protocol import Protocol, axis_differences, family, short_signature, signature
 from choicewise.protocols.readings import READINGS
 from choicewise.report.findings import reversal_sentence
 from choicewise.report.invariance import HEADS, READING, check_cells, panel_lines, reading_of
+from choicewise.report.tables import with_rank
 from choicewise.results.finding import reversal
 from choicewise.results.invariance import panels
 from choicewise.results.ladder import Effect, ValueChange, ladders, main_effects
-from choicewise.results.outcomes import Axis, measured_as
+from choicewise.results.outcomes import Axis
 from choicewise.results.rows import Row
 from choicewise.results.run import open_run
 from choicewise.util import text
@@ -77,7 +78,7 @@ def table(run: ShownRun) -> list[list[str]]:
             [
                 f"{row.protocol}, {row.subject}" if grouped else row.protocol,
                 row.family,
-                percent(row.value),
+                f"{percent(row.value)} {row.coverage}".rstrip(),
                 text.interval(row.ci_low, row.ci_high),
                 f"{row.n:,}",
                 rank,
@@ -92,7 +93,7 @@ RANGE_COLUMNS = (
     ("model", ""),
     ("median rank", "number"),
     ("ranks", "number"),
-    ("in 95 % of draws", "number"),
+    ("possible (95 %)", "number"),
     ("first under", "number"),
     ("last under", "number"),
     ("protocols", "number"),
@@ -133,7 +134,11 @@ def orders(study: Study, compared: Sequence[Pair]) -> list[Order]:
     names = {digest: study.runs[places[0]].manifest.dataset.name for digest, places in several.items()}
     called = list(names.values())
     told = {digest: name if called.count(name) == 1 else f"{name} #D{digest[:6]}" for digest, name in names.items()}
-    return [_order(study, told[digest], places, ahead) for digest, places in several.items()]
+    pair_of = {(pair.left, pair.right): pair for pair in compared}
+    return [
+        _order(study, told[digest], places, ahead, pair_of.get((places[0], places[1])))
+        for digest, places in several.items()
+    ]
 
 
 PAIR_COLUMNS = (
@@ -155,18 +160,20 @@ def pair_data(study: Study, pair: Pair) -> dict[str, Any]:
     if pair.reason:
         return {"said": f"Not comparable: {pair.reason}.", "rows": []}
     left, right = pair.ahead
-    fair = [each.difference.value for each in pair.contests if not each.other_texts]
-    known = [value for value in fair if not math.isnan(value)]
-    incomparable = len(pair.contests) - len(fair)
+    leads = [contest.lead for contest in pair.ordered]
+    incomparable = sum(contest.other_texts for contest in pair.contests)
+    too_few = sum(contest.other_items and not contest.other_texts for contest in pair.contests)
     said = (
         f"{text.shortened(one.label)} (A) is ahead of {text.shortened(other.label)} (B) under "
-        f"{sum(value > 0 for value in known)} of {text.counted(len(known), 'protocol')}, behind under "
-        f"{sum(value < 0 for value in known)}, level under {sum(value == 0 for value in known)}. "
+        f"{leads.count(1)} of {text.counted(len(leads), 'protocol')}, behind under "
+        f"{leads.count(-1)}, level under {leads.count(0)}. "
         f"Significant by the sign-flip test, after Holm's correction for {text.counted(pair.tests, 'test')} at 5 %: "
         f"A is better under {left}, B under {right}; the others can't tell them apart."
     )
     if incomparable:
         said += f" Not comparable under {text.counted(incomparable, 'protocol')}: other texts were sent."
+    if too_few:
+        said += f" No order under {text.counted(too_few, 'protocol')}: one scored too few of the other's questions."
     return {"said": said, "rows": [_cells(each) for each in pair.contests]}
 
 
@@ -352,7 +359,9 @@ def effect_cells(effect: Effect) -> list[str]:
     ]
 
 
-def _order(study: Study, dataset: str, places: Sequence[int], ahead: Collection[Lead]) -> Order:
+def _order(
+    study: Study, dataset: str, places: Sequence[int], ahead: Collection[Lead], first_pair: Pair | None
+) -> Order:
     runs = [study.runs[place] for place in places]
     rows = [row for run in runs for row in run.rows]
     values = bump.values(rows, ahead)
@@ -363,41 +372,35 @@ def _order(study: Study, dataset: str, places: Sequence[int], ahead: Collection[
     ranges.sort(key=lambda cells: float(cells[1]))
     turned = reversal(runs[:MOST_RUNS])
     said = reversal_sentence(turned) if turned else ""
-    sides = _sides(runs, ahead) if len(runs) == 2 else ()
+    sides = _sides(first_pair, models) if len(runs) == 2 and first_pair is not None else ()
     return Order(dataset, said, values, models, table, lanes.ranks_values(rows), ranges, sides)
 
 
-def _sides(runs: Sequence[ShownRun], ahead: Collection[Lead]) -> tuple[Side, ...]:
+def _sides(pair: Pair, labels: Sequence[str]) -> tuple[Side, ...]:
     """Under which protocols each of two models is ahead, and under which they are level; nobody where there is none."""
-    one, other = runs
-    theirs = {measured_as(row): row.value for row in other.rows}
-    grouped = len({row.subject for row in one.rows}) > 1
-    differences = [
-        (row, row.value - theirs[measured_as(row)])
-        for row in one.rows
-        if not math.isnan(row.value - theirs.get(measured_as(row), math.nan))
-    ]
+    one, other = labels
     sides = []
-    for sign, names in ((1, (one.label, other.label)), (-1, (other.label, one.label)), (0, ())):
-        own = [(row, abs(value)) for row, value in differences if (value > 0) - (value < 0) == sign]
-        own.sort(key=lambda each: -each[1])
-        clear = [bool(names) and row.subject == "all" and (row.protocol, *names) in ahead for row, _ in own]
-        under = f"{len(own):,} of {counted(len(differences), 'number' if grouped else 'protocol')}"
-        told = f", significantly under {sum(clear)}" if names and not grouped else ""
-        words = f"{names[0]} leads under {under}{told}" if names else f"Level under {under}"
-        shown = (
-            (f"{row.protocol}, {row.subject}" if grouped else row.protocol, points(value) if names else "", sure)
-            for (row, value), sure in zip(own, clear, strict=True)
-        )
-        if own:
-            sides.append(Side(words, tuple(shown)))
+    for sign, leader in ((1, one), (-1, other), (0, "")):
+        contests = [contest for contest in pair.ordered if contest.lead == sign]
+        contests.sort(key=lambda contest: -abs(contest.difference.value))
+        under = f"{len(contests):,} of {counted(len(pair.ordered), 'protocol')}"
+        significant = sum(contest.significant for contest in contests)
+        words = f"{leader} leads under {under}, significantly under {significant}" if leader else f"Level under {under}"
+        protocols = [_ahead(contest) for contest in contests]
+        if contests:
+            sides.append(Side(words, tuple(protocols)))
     return tuple(sides)
+
+
+def _ahead(contest: Contest) -> tuple[str, str, bool]:
+    by = points(abs(contest.difference.value)) if contest.lead else ""
+    return contest.protocol, by, contest.significant
 
 
 def _cell(row: Row | None) -> str:
     if row is None:
         return ""
-    return percent(row.value) if row.rank is None else f"{percent(row.value)} ({row.rank})"
+    return with_rank(row)
 
 
 def _range(label: str, rows: Sequence[Row], models: int) -> list[str]:
@@ -417,8 +420,10 @@ def _cells(contest: Contest) -> list[str]:
     difference, test = contest.difference, contest.test
     low, high = text.points(difference.ci_low), text.points(difference.ci_high)
     words = ["not comparable: other texts were sent"] if contest.other_texts else []
+    if contest.other_items and not contest.other_texts:
+        words.append("no order: one scored too few of the other's questions")
     words += ["in the normal limit"] if not test.exact else []
-    words += ["A is better" if difference.value > 0 else "B is better"] if contest.p_holm <= LEVEL else []
+    words += ["A is better" if contest.lead > 0 else "B is better"] if contest.significant else []
     return [
         contest.protocol,
         text.points(difference.value),

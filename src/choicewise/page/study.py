@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +22,24 @@ from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.records import Manifest
 from choicewise.results.measurement import same_items, shared_items
-from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, Summary, alike, bounded, ranked
+from choicewise.results.outcomes import (
+    Outcome,
+    OutcomeKeeper,
+    Outcomes,
+    Summary,
+    alike,
+    bounded,
+    comparable,
+    left_open,
+    macro_weights,
+    ranked,
+)
 from choicewise.results.rows import Row, chosen_part, run_id
 from choicewise.results.run import Run
 from choicewise.results.summary import read_summary, summarize
 from choicewise.results.sweep import Average, averages, run_folders, sweeps
-from choicewise.scoring.observed import Integers
+from choicewise.scoring.intervals import ALIKE
+from choicewise.scoring.observed import Floats, Integers
 from choicewise.scoring.significance import (
     Difference,
     SignFlip,
@@ -56,8 +68,10 @@ Lead = tuple[str, str, str]
 class Contest:
     """A under one protocol against B; ``detectable``: the difference that so many items show with probability 0.8.
 
-    ``other_texts``: the two were sent other texts about the same items, so that no test is made.  ``p_holm``: corrected
-    for all protocols that can differ; of those that can't (:mod:`choicewise.results.outcomes`) the first is tested.
+    ``other_texts``: the two were sent other texts about the same items, so that no test is made.  ``other_items``: one
+    scored too few of the other's items, so that the two have no order.  ``p_holm``: corrected for all protocols that
+    can differ; of those that can't (:mod:`choicewise.results.outcomes`) the first is tested.  ``ahead_by``: how far A
+    is ahead under the protocol's own mean.
     """
 
     protocol: str
@@ -65,7 +79,19 @@ class Contest:
     test: SignFlip
     detectable: float
     other_texts: bool
+    other_items: bool
     p_holm: float
+    ahead_by: float
+
+    @property
+    def lead(self) -> int:
+        """1 where A is ahead, -1 where B is, 0 where they are level over the shared items."""
+        return 0 if abs(self.ahead_by) <= ALIKE else int(math.copysign(1, self.ahead_by))
+
+    @property
+    def significant(self) -> bool:
+        """Whether the lead is, after Holm's correction."""
+        return self.lead != 0 and self.p_holm <= LEVEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +105,19 @@ class Pair:
     tests: int = 0
 
     @property
+    def ordered(self) -> list[Contest]:
+        """The contests over the same items and texts, which say who leads."""
+        return [
+            contest
+            for contest in self.contests
+            if not (contest.other_texts or contest.other_items or math.isnan(contest.difference.value))
+        ]
+
+    @property
     def ahead(self) -> tuple[int, int]:
         """Protocols under which the left, and the right, is significantly better after Holm's correction."""
-        clear = [each.difference.value for each in self.contests if each.p_holm <= LEVEL]
-        return sum(value > 0 for value in clear), sum(value < 0 for value in clear)
+        clear = [contest.lead for contest in self.ordered if contest.significant]
+        return clear.count(1), clear.count(-1)
 
 
 def pairs(study: Study) -> list[Pair]:
@@ -94,11 +129,11 @@ def pairs(study: Study) -> list[Pair]:
 def leads(study: Study, compared: Sequence[Pair]) -> frozenset[Lead]:
     """Who is significantly ahead of whom under which protocol, of pairs of the runs of ``study``."""
     return frozenset(
-        (each.protocol, *(names if each.difference.value > 0 else names[::-1]))
+        (each.protocol, *(names if each.lead > 0 else names[::-1]))
         for pair in compared
         for names in [(study.labels[pair.left], study.labels[pair.right])]
-        for each in pair.contests
-        if each.p_holm <= LEVEL
+        for each in pair.ordered
+        if each.significant
     )
 
 
@@ -110,7 +145,7 @@ def turned(pair: Pair) -> Pair:
         low, high = -difference.ci_high, -difference.ci_low
         other = replace(difference, value=-difference.value, ci_low=low, ci_high=high)
         flipped = replace(test, left_only=test.right_only, right_only=test.left_only)
-        contests.append(replace(each, difference=other, test=flipped))
+        contests.append(replace(each, difference=other, test=flipped, ahead_by=-each.ahead_by))
     reason = pair.reason.replace("A: ", "\0").replace("B: ", "A: ").replace("\0", "B: ")
     return Pair(pair.right, pair.left, reason, tuple(contests), pair.tests)
 
@@ -275,13 +310,35 @@ def make_study(summaries: Sequence[Summary], damages: Mapping[Path, Sequence[Dam
     return Study(tuple(runs))
 
 
+class Compared(NamedTuple):
+    """Hold what two outcomes over the same items say of each other.
+
+    ``difference``, ``test`` and ``detectable``: of means over the items.  ``lead`` and ``p``: how far the first is
+    ahead under the protocol's own mean, and p of that.
+    """
+
+    difference: Difference
+    test: SignFlip
+    detectable: float
+    lead: float
+    p: float
+
+
+def _lead(credits: Floats) -> tuple[float, float]:
+    """Return how far the first of two models is ahead, and p of that; ``credits``: float64 [2, items]."""
+    scored = credits[:, ~np.isnan(credits).any(axis=0)]
+    if not scored.size:
+        return math.nan, math.nan
+    return float(scored[0].mean() - scored[1].mean()), sign_flip(*scored).p
+
+
 @dataclass
 class _Credits:
     """Compares outcomes; which items are shared is worked out once for all protocols."""
 
     _aligned: dict[tuple[int, int], list[Integers]] = field(default_factory=dict)
 
-    def compare(self, one: Outcome, other: Outcome) -> tuple[Difference, SignFlip, float]:
+    def compare(self, one: Outcome, other: Outcome) -> Compared:
         key = id(one.items), id(other.items)
         if key not in self._aligned:
             self._aligned[key] = shared_items((one, other))[1]
@@ -292,7 +349,12 @@ class _Credits:
         )
         counted = METRICS[one.protocol.metric].counted
         difference = paired_difference(left, right, counted)
-        return difference, sign_flip(left, right), detectable_difference(left, right, counted)
+        detectable = detectable_difference(left, right, counted)
+        credits = np.array([left, right])
+        if one.protocol.aggregation == "macro":
+            subjects = np.array(one.subjects, dtype=str)[places[0]]
+            credits = credits * macro_weights(subjects, credits)
+        return Compared(difference, sign_flip(left, right), detectable, *_lead(credits))
 
 
 _ADDITIONS: Sequence[Callable[[Summary], str]] = (
@@ -406,20 +468,26 @@ def _pair(study: Study, left: int, right: int, credits: _Credits) -> Pair:
         same_items(mine, theirs) and one.row_of[mine.name].i != other.row_of[theirs.name].i for mine, theirs in shared
     ]
     first = {digest: equal[0] for equal in alike([one.outcomes.firsts, other.outcomes.firsts]) for digest in equal}
-    ps = {
-        mine.protocol.digest: test.p
-        for (mine, _, (_, test, _)), other_texts in zip(compared, differing, strict=True)
-        if first[mine.protocol.digest] == mine.protocol.digest and not other_texts and not math.isnan(test.p)
-    }
+    rows = [(one.row_of[mine.name], other.row_of[theirs.name]) for mine, theirs in shared]
+    too_few = [not all(comparable(pair)) for pair in rows]
+    ps: dict[str, float] = {}
+    for (mine, _, numbers), pair, *excluded in zip(compared, rows, differing, too_few, strict=True):
+        digest = mine.protocol.digest
+        if first[digest] == digest and not any(excluded) and not math.isnan(numbers.p):
+            ps[digest] = 1.0 if left_open(*pair) else numbers.p
     adjusted = dict(zip(ps, holm(np.array(list(ps.values()))).tolist(), strict=True))
     contests = [
         Contest(
             mine.name,
-            *numbers,
+            numbers.difference,
+            numbers.test,
+            numbers.detectable,
             other_texts,
-            math.nan if other_texts else adjusted.get(first[mine.protocol.digest], math.nan),
+            other_items,
+            math.nan if other_texts or other_items else adjusted.get(first[mine.protocol.digest], math.nan),
+            numbers.lead,
         )
-        for (mine, _, numbers), other_texts in zip(compared, differing, strict=True)
+        for (mine, _, numbers), other_texts, other_items in zip(compared, differing, too_few, strict=True)
     ]
     return Pair(left, right, "", tuple(contests), len(ps))
 

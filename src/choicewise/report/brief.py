@@ -15,7 +15,7 @@ from choicewise.results.compare import published
 from choicewise.results.finding import Reversal, finding
 from choicewise.results.guessing import guessing
 from choicewise.results.headline import Matrix, headline, matrix
-from choicewise.results.outcomes import Outcomes, ranks_among
+from choicewise.results.outcomes import Outcomes, ranked
 from choicewise.results.rows import SERIOUS, WARNINGS, Row
 from choicewise.util.text import (
     NAME,
@@ -128,24 +128,24 @@ def published_lines(rows: Sequence[Row], turned: Reversal | None) -> list[str]:
     columns = {column: own[column] for column in published() if column in own}
     if not columns:
         return []
-    known = {(row.model, row.id): row.value for row in rows if row.id in columns}
+    known = {(row.model, row.id): row for row in rows if row.id in columns}
     models = list(dict.fromkeys(row.model for row in rows))
     first = [published()[column][0] for column in columns]
     cells = [[percent(each.value) for each in first]]
-    cells += [[percent(known.get((model, column), math.nan)) for column in columns] for model in models]
+    cells += [[_covered(known.get((model, column)), len(models) > 1) for column in columns] for model in models]
     names = [f"{first[0].model} (published)", *map(safe, models)]
     return [*_blocks(names, list(columns.values()), cells, "accuracy in %", _WORD), *_order(known, turned)]
 
 
-def _order(known: Mapping[tuple[str, str], float], turned: Reversal | None) -> list[str]:
+def _order(known: Mapping[tuple[str, str], Row], turned: Reversal | None) -> list[str]:
     """Whether models change places between columns; ``known``: by model and column."""
     if turned is not None:
         leads = f"{short(turned.left, NAME)} leads {short(turned.right, NAME)} in one column, trails in another"
         return wrapped(f"Ranks change: {leads} ({probability(max(turned.start.p, turned.end.p))}).", WIDTH)
-    placed = ranks_among(list(known.values()), [column for _, column in known])
-    own: dict[str, set[int | None]] = {}
-    for (model, _), rank in zip(known, placed, strict=True):
-        own.setdefault(model, set()).add(rank)
+    own: dict[str, set[int]] = {}
+    for row in ranked(list(known.values())):
+        if row.rank is not None:
+            own.setdefault(row.model, set()).add(row.rank)
     if any(len(each) > 1 for each in own.values()):
         return ["Ranks change between the columns, but no two models change places significantly."]
     return ["The order of the models is the same in every column."] if len(own) > 1 else []
@@ -156,7 +156,7 @@ def _matrix(table: Matrix, rows: Sequence[Row]) -> list[str]:
     columns, standings = table.benchmarks, table.standings
     names = [safe(title) for title in table.titles]
     titles = [*names]
-    cells = [["-" if row is None else percent(row.value) for row in each.rows] for each in standings]
+    cells = [[_covered(row, len(standings) > 1) for row in each.rows] for each in standings]
     if len(columns) == 1:
         titles.append("lowest – highest")
         last = [_range([row for row in rows if row.share and row.model == each.model]) for each in standings]
@@ -174,6 +174,13 @@ def _matrix(table: Matrix, rows: Sequence[Row]) -> list[str]:
     lines += _blocks([safe(each.model) for each in standings], titles, cells)
     asked = (f"{short(name, _WORD)}: {short(each.protocol, _WORD)}" for name, each in zip(names, columns, strict=True))
     return [*lines, *wrapped("; ".join(asked), WIDTH)]
+
+
+def _covered(row: Row | None, several: bool) -> str:
+    """Return the value in %, of one of ``several`` models with what was scored, such as "27.3 (22 of 59)"."""
+    if row is None:
+        return "-"
+    return f"{percent(row.value)} {row.coverage if several else ''}".rstrip()
 
 
 def _metric_matrix(rows: Sequence[Row]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.console import Group
 
-from choicewise.report.tables import rank_table
+from choicewise.report.tables import rank_matrix, with_rank
 from choicewise.results.finding import NAMED, Finding, Lead, Numbers, Reversal, ReversalContest, Turn
 from choicewise.results.guessing import FEWEST, Guessing
 from choicewise.results.rows import Row
@@ -106,10 +106,10 @@ def turn_text(turn: Turn) -> str:
 def reversal_table(reversal: Reversal, rows: Sequence[Row]) -> Group:
     """The two protocols in columns, every model in a row: percent and rank.  ``rows``: ranked, of all runs."""
     protocols = reversal.start.protocol, reversal.end.protocol
-    values = {(row.model, row.protocol): (row.value, row.rank) for row in rows if row.subject == rows[0].subject}
+    values = {(row.model, row.protocol): with_rank(row) for row in rows if row.subject == rows[0].subject}
     models = dict.fromkeys(model for model, _ in values)
     cells = {model: {name: values[model, name] for name in protocols if (model, name) in values} for model in models}
-    return rank_table(f"{short(reversal.dataset, NAME)}: two published ways to ask, % and rank", cells)
+    return rank_matrix(f"{short(reversal.dataset, NAME)}: two published ways to ask, % and rank", cells)
 
 
 def reversal_sentence(reversal: Reversal) -> str:
@@ -272,25 +272,38 @@ def _lead(lead: Lead, best: str) -> str:
     """``best``: what the sentence calls the model that leads."""
     every, all_ = protocols(lead.contests, lead.grouped), _all(lead)
     rivals = short(lead.models[1], NAME) if len(lead.models) == 2 else f"the {len(lead.models) - 1} other models"
-    alone = lead.first - lead.tied
-    if not alone and lead.open:
+    if not lead.alone and lead.open:
         return f"answers that were cut leave open which model is ahead under {all_ if lead.contests == 1 else every}"
-    if not alone and len(lead.models) == 2 and lead.tied == lead.contests:
+    if not lead.alone and len(lead.models) == 2 and lead.tied == lead.contests:
         return f"both models score exactly the same under {all_}"
-    if not alone:
+    if not lead.alone:
         return f"no model is ahead of all others under {all_ if lead.contests == 1 else f'any of {every}'}"
     ties = f" (tied under {lead.tied})" if lead.tied > lead.open else ""
     ties = f" (open under {lead.open}, as answers were cut)" if lead.open else ties
     if lead.leader is None:
         names = [short(each, NAME) for each in (lead.models[0], *lead.level)]
-        shown = " and ".join(names) if len(names) <= SEVERAL else f"{len(names)} models"
-        return f"no model leads: {shown} are each ahead of all others under {alone} of {every}"
-    if lead.first == lead.contests:
-        others = "" if len(lead.models) == 2 else "; the order of the others "
-        others += ("holds, too" if lead.same_order else "changes") if others else ""
-        return f"{best} {'leads' if lead.tied else 'is ahead of'} {rivals} under {all_}{ties}{others}"
-    behind = f", but not under {' and '.join(short(name, NAME) for name in lead.behind)}"
-    return f"{best} leads {rivals} under {lead.first} of {every}{ties}{behind if len(lead.behind) <= NAMED else ''}"
+        named = " and ".join(names) if len(names) <= SEVERAL else f"{len(names)} models"
+        return f"no model leads: {named} are each ahead of all others under {lead.alone} of {every}"
+    sure = _significance(lead)
+    if lead.alone == lead.contests:
+        order = "holds, too" if lead.same_order else "changes"
+        others = "" if len(lead.models) == 2 else f"; the order of the others {order}"
+        return f"{best} is ahead of {rivals} under {all_}{sure}{others}"
+    said = f"{best} leads {rivals} under {lead.alone} of {every}{ties}{sure}"
+    if 0 < len(lead.behind) <= NAMED:
+        said += f", but not under {' and '.join(short(name, NAME) for name in lead.behind)}"
+    return said
+
+
+def _significance(lead: Lead) -> str:
+    """How many of the leads are significant; nothing where they were not tested."""
+    if lead.significant is None:
+        return ""
+    if lead.alone == 1:
+        return ", significantly" if lead.significant else ", not significantly"
+    if lead.significant == lead.alone:
+        return ", each significantly"
+    return f", significantly under {lead.significant or 'none'}"
 
 
 def _of(first: int, count: int) -> str:

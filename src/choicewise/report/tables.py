@@ -136,9 +136,9 @@ def report_tables(rows: Sequence[Row], *, ids: bool = False, width: int | None =
         for (model, dataset), own in _by_run(part, ids)
     ]
     if several and shares:
-        tables.append(rank_table("accuracy in % and rank", _cells(shares), width))
+        tables.append(rank_matrix("accuracy in % and rank", _cells(shares), width))
     for metric, own in by_metric(others).items() if several else ():
-        tables.append(rank_table(f"{described(metric)} and rank", _cells(own), width, plain))
+        tables.append(rank_matrix(f"{described(metric)} and rank", _cells(own, plain), width))
     return tables
 
 
@@ -161,6 +161,10 @@ def letter_notes(rows: Sequence[Row]) -> list[str]:
     own = [row.protocol for row in bits if row.family == "letters"]
     why = 'a letter such as " A" is no answer\'s text, so they say nothing about it; take a protocol of texts'
     return [f"bits per byte of letters ({listed(list(dict.fromkeys(own)))}): {why}"] if own else []
+
+
+RANGE = "rank: in brackets, the ranks that paired tests of all models leave open (95 %, Holm's correction)"
+"""What the brackets beside a rank mean."""
 
 
 def legend(rows: Sequence[Row], ids: bool = False) -> list[str]:
@@ -190,7 +194,9 @@ def legend(rows: Sequence[Row], ids: bool = False) -> list[str]:
     if any(row.interval == "clustered" and row.n and math.isnan(row.ci_low) for row in rows):
         lines.append(f"95 % interval: none where there are fewer than {FEWEST} subjects: it would come out too small")
     if any(row.rank_low is not None for row in rows):
-        lines.append("rank: in brackets, the ranks in 95 % of 2000 draws of items")
+        lines.append(RANGE)
+    if any(row.coverage and row.rank is None for row in rows) and any(row.rank for row in rows):
+        lines.append("no rank: too few of the items that other models scored")
     if any(row.population is not None and row.interval != "clustered" for row in rows):
         lines.append("sample: errors and intervals are for all questions that it was drawn from, √(1 - n / all) wide")
     lines += [*map(safe, letter_notes(rows)), *reasons(rows), *_sources(rows), *([IDS] if ids else [])]
@@ -244,7 +250,22 @@ def rank_table(
         name: {column: spelled(value) + (f" ({place})" if place else "") for column, (value, place) in row.items()}
         for name, row in cells.items()
     }
-    return matrix(title, texts, _RANKED, width)
+    return rank_matrix(title, texts, width)
+
+
+def rank_matrix(title: str, cells: Mapping[str, Mapping[str, str]], width: int | None = None) -> Group:
+    """Draw a matrix of values with ranks (:func:`with_rank`); in parts where it is too wide."""
+    return matrix(title, cells, _RANKED, width)
+
+
+def with_rank(row: Row, spelled: Callable[[float], str] = percent) -> str:
+    """Return the value of a row with its rank, or with what was scored: "27.3 (2)", "27.3 (22 of 59)"."""
+    value = spelled(row.value)
+    if row.rank and not row.coverage:
+        return f"{value} ({row.rank})"
+    if row.rank:
+        return f"{value} ({row.rank}) {row.coverage}"
+    return f"{value} {row.coverage}".rstrip()
 
 
 def matrix(title: str, cells: Mapping[str, Mapping[str, str]], least: int, width: int | None = None) -> Group:
@@ -494,13 +515,13 @@ def _explained(warning: str, row: Row) -> str:
     return WARNINGS[warning] + (f" ({safe(row.server_changed)})" if warning == "served-model" else "")
 
 
-def _cells(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, int | None]]]:
+def _cells(rows: Sequence[Row], spelled: Callable[[float], str] = percent) -> dict[str, dict[str, str]]:
     grouped, parts = len({row.subject for row in rows}) > 1, len({row.selection for row in rows}) > 1
-    cells: dict[str, dict[str, tuple[float, int | None]]] = {}
+    cells: dict[str, dict[str, str]] = {}
     for row in rows:
         name = f"{row.protocol} {row.subject}" if grouped else row.protocol
         name += f" ({row.selection or 'all'})" if parts else ""
-        cells.setdefault(name, {})[row.model] = (row.value, row.rank)
+        cells.setdefault(name, {})[row.model] = with_rank(row, spelled)
     return cells
 
 
@@ -515,13 +536,13 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, ids: bool, width:
         "protocol": [safe(row.protocol) for row in rows],
         "group": [safe(row.subject) for row in rows],
         "metric": [row.metric for row in rows],
-        value: [shown_value(row, spelled) for row in rows],
+        value: [_covered(row, spelled, several) for row in rows],
         "95 % interval": [interval(row.ci_low, row.ci_high, spelled) for row in rows],
         "numeric": [interval(row.low, row.high, spelled) if _ranged(row) else "" for row in rows],
         "uniform": ["" if row.share else plain(row.chance) for row in rows],
         "if calibrated": ["" if row.share else plain(row.calibrated) for row in rows],
         "n": [str(row.n) for row in rows],
-        "rank": [f"{row.rank or ''}" + (f" [{row.rank_low}-{row.rank_high}]" if row.rank_low else "") for row in rows],
+        "rank": [_rank_cell(row) for row in rows],
         "warnings": [", ".join(_warnings(row)) for row in rows],
         "ids": [f"{row.id} {row.i} {row.t}" for row in rows],
     }
@@ -545,6 +566,17 @@ def _run_table(title: str, rows: Sequence[Row], several: bool, ids: bool, width:
     for cells in zip(*columns.values(), strict=True):
         shown.add_row(*cells)
     return titled(title, shown, *notes)
+
+
+def _covered(row: Row, spelled: Callable[[float], str], several: bool) -> str:
+    """Return the value, of one of ``several`` models with the part of the items that was scored."""
+    return f"{shown_value(row, spelled)} {row.coverage if several else ''}".rstrip()
+
+
+def _rank_cell(row: Row) -> str:
+    if row.rank is None:
+        return ""
+    return f"{row.rank} [{row.rank_low}-{row.rank_high}]" if row.rank_low else f"{row.rank}"
 
 
 def _first(words: Sequence[str], room: int) -> str:

@@ -17,9 +17,8 @@ from choicewise.protocols.panel import asks_changes
 from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.results.guessing import Guessing, guess, guessing, merged
 from choicewise.results.measurement import shared_items
-from choicewise.results.outcomes import Outcome, Outcomes, distinct, left_open, measured_as
+from choicewise.results.outcomes import Outcome, Outcomes, distinct, left_open, measured_as, ranked
 from choicewise.results.rows import Row
-from choicewise.scoring.intervals import ranks
 from choicewise.scoring.significance import LEVEL, SignFlip, holm, sign_flip
 
 
@@ -143,11 +142,11 @@ class Lead:
     """The order of the models that were measured the same way on one dataset.
 
     ``models``: the best first, by how often each is first alone, then by its median.  ``contests``: numbers (a
-    protocol each, or a protocol and group where ``grouped``) that at least two models have.  The best model is
-    ``first`` under so many of them, ``tied`` of which with others at exactly the same value, or ``open`` of which as
-    answers were cut that could turn the order round; ``level``: further models
-    that are first alone as often.  ``behind``: the protocols where another leads.  ``same_order``: no two models change
-    places anywhere.
+    protocol each, or a protocol and group where ``grouped``) that at least two models have over the same items.  The
+    best model is ``first`` under so many of them, ``tied`` of which with others at exactly the same value, or ``open``
+    of which as answers were cut that could turn the order round; ``significant``: how many of its leads alone are, None
+    where they were not tested; ``level``: further models that are first alone as often.  ``behind``: the protocols
+    where another leads.  ``same_order``: no two models change places anywhere.
     """
 
     dataset: str
@@ -162,11 +161,17 @@ class Lead:
     same_order: bool
     turn: Turn | None
     open: int = 0
+    significant: int | None = None
+
+    @property
+    def alone(self) -> int:
+        """How many times the best model is first and no other is as good."""
+        return self.first - self.tied
 
     @property
     def leader(self) -> str | None:
         """The model that is first alone more often than any other; None where there is none."""
-        return self.models[0] if self.first > self.tied and not self.level else None
+        return self.models[0] if self.alone and not self.level else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +248,11 @@ NAMED = 2
 
 
 def lead(rows: Sequence[Row]) -> Lead | None:
-    """Who leads on the one dataset of ``rows``; None where no two models were measured the same way."""
-    contests = _lead_contests(rows)
+    """Who leads on the one dataset of ``rows``; None where no two models were measured the same way.
+
+    By the ranks of the rows (:func:`~choicewise.results.outcomes.bounded`); without any, by those of their values.
+    """
+    contests = _lead_contests(rows if any(row.rank for row in rows) else ranked(rows))
     if not contests:
         return None
     wins: Counter[str] = Counter()
@@ -257,21 +265,25 @@ def lead(rows: Sequence[Row]) -> Lead | None:
     models = sorted(values, key=lambda model: (-wins[model], -sorted(values[model])[len(values[model]) // 2]))
     best = models[0]
     own = [contest for contest in contests if best in contest]
-    ahead = [best in _leaders(contest) for contest in own]
-    lost = [contest for contest, first in zip(own, ahead, strict=True) if not first]
+    ahead_of_rest = [_leaders(contest) for contest in own]
+    alone = [ahead == [best] for ahead in ahead_of_rest]
+    lost = [contest for contest, ahead in zip(own, ahead_of_rest, strict=True) if best not in ahead]
+    ps = [contest[best].lead_p for contest, is_alone in zip(own, alone, strict=True) if is_alone]
+    tested = [p for p in ps if p is not None]
     return Lead(
         dataset=rows[0].dataset,
         data=rows[0].data,
         models=tuple(models),
         contests=len(own),
         grouped=len({row.subject for row in rows}) > 1,
-        first=sum(ahead),
-        tied=sum(len(_leaders(contest)) > 1 and first for contest, first in zip(own, ahead, strict=True)),
+        first=len(own) - len(lost),
+        tied=len(own) - len(lost) - sum(alone),
         level=tuple(model for model in models[1:] if wins[model] == wins[best]),
         behind=tuple(contest[best].protocol for contest in lost),
         same_order=_same_order(contests),
-        turn=_turn([contest[best] for contest in own], ahead) if len(lost) > NAMED else None,
-        open=sum(len(_leaders(each)) > list(_ranks(each).values()).count(1) for each in own),
+        turn=_turn([contest[best] for contest in own], alone) if len(lost) > NAMED else None,
+        open=sum(len(ahead) > len(_first(contest)) for contest, ahead in zip(own, ahead_of_rest, strict=True)),
+        significant=sum(p <= LEVEL for p in tested) if tested else None,
     )
 
 
@@ -341,20 +353,25 @@ _LeadContest = Mapping[str, Row]
 
 
 def _lead_contests(rows: Sequence[Row]) -> list[_LeadContest]:
+    """Group rows that were measured the same way, if two of them are ranked or answers that were cut leave it open."""
     alike: dict[tuple[str, ...], dict[str, Row]] = {}
     for row in rows:
         if not math.isnan(row.value):
             alike.setdefault(measured_as(row), {})[row.model] = row
-    return [contest for contest in alike.values() if len(contest) > 1]
+    return [contest for contest in alike.values() if len(contest) > 1 and _has_order(contest)]
 
 
-def _ranks(contest: _LeadContest) -> dict[str, int]:
-    return dict(zip(contest, ranks([row.value for row in contest.values()]).tolist(), strict=True))
+def _has_order(contest: _LeadContest) -> bool:
+    return bool(_first(contest)) or len(_leaders(contest)) > 1
+
+
+def _first(contest: _LeadContest) -> list[str]:
+    return [model for model, row in contest.items() if row.rank == 1]
 
 
 def _leaders(contest: _LeadContest) -> list[str]:
-    """Those with the greatest value, and those that may have it as answers were cut."""
-    first = [model for model, rank in _ranks(contest).items() if rank == 1]
+    """Those of rank 1, and those that may have it as answers were cut."""
+    first = _first(contest) or [max(contest, key=lambda model: contest[model].value)]
     return [
         model for model in contest if model in first or any(left_open(contest[model], contest[own]) for own in first)
     ]
@@ -363,7 +380,8 @@ def _leaders(contest: _LeadContest) -> list[str]:
 def _same_order(contests: Sequence[_LeadContest]) -> bool:
     """Whether the models can be put in one order that no contest contradicts."""
     above: dict[str, set[str]] = {}
-    for placed in map(_ranks, contests):
+    for contest in contests:
+        placed = {model: row.rank for model, row in contest.items() if row.rank is not None}
         for model, rank in placed.items():
             above.setdefault(model, set()).update(other for other, lower in placed.items() if lower > rank)
     return not any(model in above.get(other, ()) for model, others in above.items() for other in others)

@@ -6,14 +6,26 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
 from choicewise.protocols.catalogue import is_headline
 from choicewise.protocols.protocol import short_signature
 from choicewise.results.measurement import paired_credits, same_items
-from choicewise.results.outcomes import Outcome, Outcomes, distinct, left_open, mean_bounds, measured_as, ranks_among
+from choicewise.results.outcomes import (
+    Outcome,
+    Outcomes,
+    comparable,
+    distinct,
+    left_open,
+    measured_as,
+    shared_credits,
+    standing_ranks,
+    undecided_pairs,
+)
 from choicewise.results.rows import Row
+from choicewise.scoring.intervals import ranks
 from choicewise.scoring.significance import LEVEL, holm, sign_flip
 
 PREFERRED = ("original", "harness", "olmes-cf", "olmes-mcf")
@@ -45,10 +57,11 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A model: its row under every benchmark, None where there is none; their plain ``mean``, NaN where one lacks.
+    """A model: its row under every benchmark, None where there is none; their plain ``mean``.
 
-    ``rank``: by the mean among the models that have all; ``rank_low`` and ``rank_high`` bound it over draws of items,
-    None where that is not known.
+    The mean is NaN where a row lacks, or is over far fewer items than that of another model
+    (:func:`~choicewise.results.outcomes.comparable`).  ``rank``: by the mean among the models that have one;
+    ``rank_low`` and ``rank_high`` bound it by tests of all pairs of them, None where that is not known.
     """
 
     model: str
@@ -87,10 +100,10 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class AgainstBest:
-    """By model and benchmark whether a number is the best of its column or not shown to be worse than that.
+    """By model and benchmark whether no other model of the column is significantly better.
 
-    None where there is no number, or no test: other texts were sent about the same items, or no item is scored by both.
-    ``tests``: how many the p values are corrected for.
+    None where there is no number, or no test: other texts were sent about the same items, or too different items were
+    scored.  ``tests``: how many the p values are corrected for.
     """
 
     level: tuple[tuple[bool | None, ...], ...]
@@ -116,40 +129,44 @@ def matrix(rows: Sequence[Row], outcomes: Sequence[Outcomes] = ()) -> Matrix:
             chosen[part] = first
     cells = {(row.model, measured_as(row)): row for row in rows if not math.isnan(row.value)}
     lines = {model: tuple(cells.get((model, measured_as(first))) for first in chosen.values()) for model in models}
-    means = {model: _mean(line) for model, line in lines.items()}
-    placed = dict(zip(models, ranks_among([means[model] for model in models], ["all"] * len(models)), strict=True))
-    bounds = _bounds([model for model in models if placed[model]], list(chosen.values()), outcomes)
+    apart = _not_comparable(list(lines.values()))
+    means = {model: math.nan if model in apart else _mean(line) for model, line in lines.items()}
+    whole = [model for model in models if not math.isnan(means[model])]
+    placed = {} if len(whole) == 1 and apart else _placed(whole, means, lines, outcomes)
     standings = [
-        Standing(model, lines[model], means[model], placed[model], *bounds.get(model, (None, None)))
-        for model in sorted(models, key=lambda model: (lines[model].count(None), placed[model] or math.inf))
+        Standing(model, lines[model], means[model], *placed.get(model, (None, None, None)))
+        for model in sorted(models, key=lambda model: (lines[model].count(None), placed.get(model, _LAST)[0]))
     ]
     columns = (Benchmark(row.dataset, row.data, row.selection, row.protocol, row.signature) for row in chosen.values())
     return Matrix(tuple(columns), tuple(standings))
 
 
 def against_best(table: Matrix, outcomes: Sequence[Outcomes]) -> AgainstBest:
-    """Every number against the best of its column, by the paired test over the items that both score.
+    """Test every number against all others of its column, over the items that both score.
 
-    A number is worse where it is less over these items, and p, after Holm's correction for all tests of the table, is
-    at most :data:`~choicewise.scoring.significance.LEVEL`.
+    A number is worse than another where it is less over these items, and p, after Holm's correction for all pairs of
+    the table, is at most :data:`~choicewise.scoring.significance.LEVEL`.
     """
     known = _by_row(outcomes)
     level: list[list[bool | None]] = [[None] * len(table.benchmarks) for _ in table.standings]
-    ps: dict[tuple[int, int], float] = {}
-    less: set[tuple[int, int]] = set()
+    losers: list[tuple[int, int]] = []
+    ps: list[float] = []
     for column in range(len(table.benchmarks)):
-        rows = [standing.rows[column] for standing in table.standings]
-        best = max((row for row in rows if row is not None), key=lambda row: row.value)
-        for place, row in enumerate(rows):
-            if row is not None and (row.value == best.value or left_open(row, best)):
-                level[place][column] = True  # the best, or cut so that it may be
-            elif row is not None and _key(row) in known and _key(best) in known:
-                difference, p = _test(best, row, known)
-                if not math.isnan(p):
-                    ps[place, column] = p
-                    less |= {(place, column)} if difference > 0 else set()
-    for (place, column), p in zip(ps, holm(list(ps.values())).tolist(), strict=True):
-        level[place][column] = p > LEVEL or (place, column) not in less
+        rows = {place: row for place, standing in enumerate(table.standings) if (row := standing.rows[column])}
+        scored = len(rows)
+        alike = comparable(list(rows.values()))
+        rows = {place: row for (place, row), whole in zip(rows.items(), alike, strict=True) if whole}
+        if len(rows) > 1 or scored == 1:
+            level[max(rows, key=lambda place: rows[place].value)][column] = True
+        for one, other in combinations(rows, 2):
+            difference, p = _test(rows[one], rows[other], known)
+            if not math.isnan(p):
+                level[one][column] = level[other][column] = True
+                losers.append((other if difference > 0 else one, column))
+                ps.append(p)
+    for (place, column), p in zip(losers, holm(ps).tolist(), strict=True):
+        if p <= LEVEL:
+            level[place][column] = False
     return AgainstBest(tuple(map(tuple, level)), len(ps))
 
 
@@ -169,15 +186,20 @@ def _key(row: Row) -> tuple[str, ...]:
     return row.model, row.data, row.selection, row.id
 
 
-def _test(best: Row, row: Row, known: _Known) -> tuple[float, float]:
-    """By how much ``best`` is better over the shared items, and p; NaN where there is no test."""
-    pair = known[_key(best)], known[_key(row)]
-    if same_items(*pair) and best.i != row.i:
+def _test(one: Row, other: Row, known: _Known) -> tuple[float, float]:
+    """By how much ``one`` is better over the shared items, and p; NaN where there is no test.
+
+    Where answers that were cut leave the order open, p is 1.
+    """
+    if _key(one) not in known or _key(other) not in known:
         return math.nan, math.nan
-    _, credits = paired_credits(pair)
-    shared = credits[:, ~np.isnan(credits).any(axis=0)]
+    pair = known[_key(one)], known[_key(other)]
+    if same_items(*pair) and one.i != other.i:
+        return math.nan, math.nan
+    subjects, credits = paired_credits(pair)
+    shared = shared_credits(subjects, credits, pair[0].protocol.aggregation)
     difference = float((shared[0] - shared[1]).sum())
-    return difference, sign_flip(*credits).p
+    return difference, 1.0 if left_open(one, other) else sign_flip(*shared).p
 
 
 def _preference(protocol: str) -> tuple[bool, int]:
@@ -192,13 +214,36 @@ def _mean(line: Sequence[Row | None]) -> float:
     return math.fsum(known) / len(known) if known and len(known) == len(line) else math.nan
 
 
-def _bounds(
-    models: Sequence[str], chosen: Sequence[Row], outcomes: Sequence[Outcomes]
-) -> Mapping[str, tuple[int, int]]:
-    """The bounds of the ranks of ``models``, where the outcomes of all under every one of ``chosen`` are there."""
+_LAST = (math.inf,)
+"""Where models without a rank stand."""
+
+
+def _not_comparable(lines: Sequence[Sequence[Row | None]]) -> set[str]:
+    """Name the models with a number over far fewer items than another model has under the same protocol."""
+    apart: set[str] = set()
+    for column in zip(*lines, strict=True):
+        rows = [row for row in column if row is not None]
+        apart |= {row.model for row, alike in zip(rows, comparable(rows), strict=True) if not alike}
+    return apart
+
+
+def _placed(
+    models: Sequence[str],
+    means: Mapping[str, float],
+    lines: Mapping[str, Sequence[Row | None]],
+    outcomes: Sequence[Outcomes],
+) -> Mapping[str, tuple[int, int | None, int | None]]:
+    """Rank ``models``, which have all numbers, by their ``means``; with the range where all outcomes are there."""
+    ranked = {
+        model: (rank, None, None)
+        for model, rank in zip(models, ranks([means[model] for model in models]).tolist(), strict=True)
+    }
     known = _by_row(outcomes)
-    keys = [[(model, *_key(row)[1:]) for model in models] for row in chosen]
-    if len(models) < 2 or not all(key in known for part in keys for key in part):
-        return {}
-    edges = mean_bounds([[known[key] for key in part] for part in keys], [row.population for row in chosen])
-    return dict(zip(models, edges, strict=True))
+    parts = [
+        [row for row in column if row is not None] for column in zip(*(lines[model] for model in models), strict=True)
+    ]
+    if len(models) < 2 or not all(_key(row) in known for part in parts for row in part):
+        return ranked
+    undecided = np.any([undecided_pairs(part) for part in parts], axis=0)
+    placed = standing_ranks([[known[_key(row)] for row in part] for part in parts], undecided)
+    return dict(zip(models, placed, strict=True)) if placed else ranked

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from itertools import combinations
@@ -23,26 +24,42 @@ from choicewise.protocols.protocol import CORRECTED, Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.records import Manifest
 from choicewise.results.evidence import Reductions, RunEvidence, deciding_protocol, measured_columns
-from choicewise.results.measurement import Measurement, paired_credits
+from choicewise.results.measurement import Measurement, paired_credits, same_items
 from choicewise.results.rows import Row, selection
 from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.combine import COMBINERS
-from choicewise.scoring.intervals import GROUPS, rank_intervals, ranks
-from choicewise.scoring.observed import Floats, Integers, reduce_rows
-from choicewise.scoring.sampling import unseen
+from choicewise.scoring.intervals import GROUPS, ranks
+from choicewise.scoring.observed import Floats, Integers, Mask, reduce_rows
+from choicewise.scoring.significance import holm, rank_ranges, sign_flip, significantly_better
+
+COMPARABLE = 0.95
+"""Share of the items of a rival that a model must have scored to be ranked beside it."""
 
 
 def ranked(rows: Sequence[Row]) -> list[Row]:
-    """The same rows with the rank of each model among those measured the same way; equal values share a rank.
+    """Rank each row among those of models that were measured the same way; equal values share a rank.
 
-    Where answers were cut or probabilities rounded, the ranks that models could have without that bound each rank.
+    A row over far fewer items than that of a rival (:data:`COMPARABLE`) gets no rank.  Where answers were cut or
+    probabilities rounded, the ranks that models could have without that bound each rank.
     """
-    merits, alike = [row.merit for row in rows], [measured_as(row) for row in rows]
-    placed = [replace(row, rank=rank) for row, rank in zip(rows, ranks_among(merits, alike), strict=True)]
-    rivals: dict[Hashable, list[Row]] = {}
-    for row, key in zip(placed, alike, strict=True):
-        rivals.setdefault(key, []).append(row)
-    return [_open_ranks(row, rivals[key]) for row, key in zip(placed, alike, strict=True)]
+    result = list(rows)
+    for places in _contests(rows):
+        rivals = [rows[place] for place in places]
+        alike = comparable(rivals)
+        if sum(alike) == 1 < sum(not math.isnan(row.merit) for row in rivals):
+            continue  # its rivals all scored too few items
+        merits = [row.merit if whole else math.nan for row, whole in zip(rivals, alike, strict=True)]
+        placed = [replace(row, rank=rank or None) for row, rank in zip(rivals, ranks(merits).tolist(), strict=True)]
+        for place, row in zip(places, placed, strict=True):
+            result[place] = _open_ranks(row, placed)
+    return result
+
+
+def comparable(rivals: Sequence[Row]) -> list[bool]:
+    """Mark the rows with a value that is over about as many items as that of any rival (:data:`COMPARABLE`)."""
+    counts = [0 if math.isnan(row.merit) else row.n for row in rivals]
+    least = COMPARABLE * max(counts, default=0)
+    return [count > 0 and count >= least for count in counts]
 
 
 def left_open(one: Row, other: Row) -> bool:
@@ -53,6 +70,14 @@ def left_open(one: Row, other: Row) -> bool:
         (each.value, each.value) if math.isnan(each.low) else (each.low, each.high) for each in (one, other)
     )
     return low <= other_high and other_low <= high
+
+
+def _contests(rows: Sequence[Row]) -> Iterable[list[int]]:
+    """Group the places of rows that were measured the same way."""
+    contests: dict[Hashable, list[int]] = {}
+    for place, row in enumerate(rows):
+        contests.setdefault(measured_as(row), []).append(place)
+    return contests.values()
 
 
 def _open_ranks(row: Row, rivals: Sequence[Row]) -> Row:
@@ -77,46 +102,189 @@ def ranks_among(values: Sequence[float], groups: Sequence[Hashable]) -> list[int
 
 
 def bounded(rows: Sequence[Row], runs: Sequence[Outcomes], by: str | None = None) -> list[Row]:
-    """The rows with the interval of each rank, where several of ``runs`` measured the same.
+    """Rank ``rows`` (:func:`ranked`) by the items that all rivals scored, with the range of each rank and the leads.
 
-    The bootstrap draws items, the same for all models; ranks of a mean over subjects weigh its items accordingly, and
-    those of a sample are ranks by the numbers of all items that it was drawn from.
+    ``runs``: in the order of the rows.  Rows without a rival or without outcomes stay as they are.  A rank is better
+    than that of another model where all pairs of rivals are tested (:func:`~.significance.significantly_better`).
     """
-    keys = [(row.model, row.data, row.selection, row.id[2:], row.subject) for row in rows]
-    populations: dict[tuple[str, ...], dict[str, int | None]] = {}
-    for (_, *place, subject), row in zip(keys, rows, strict=True):
-        populations.setdefault(tuple(place), {})[subject] = row.population
-    rivals: dict[tuple[str, str, str], list[tuple[str, Outcome]]] = {}
+    outcomes = _outcome_of_rows(rows, runs)
+    result = list(rows)
+    leads: dict[tuple[str, str], list[_Lead]] = {}
+    for places in _contests(rows):
+        places = [place for place in places if rows[place].rank is not None]
+        if len(places) < 2 or not outcomes.keys() >= set(places):
+            continue
+        rivals = _Rivals([rows[place] for place in places], [outcomes[place] for place in places], by)
+        for place, row in zip(places, rivals.ranked, strict=True):
+            result[place] = row
+        first = rows[places[0]]
+        leads.setdefault((first.data, first.selection), []).append(rivals.lead(places))
+    for own in leads.values():
+        for place, p in _adjusted(own).items():
+            result[place] = replace(result[place], lead_p=p)
+    return result
+
+
+def _outcome_of_rows(rows: Sequence[Row], runs: Sequence[Outcomes]) -> dict[int, Outcome]:
+    """Find the outcome that each row is made of, by the place of the row; several runs may be of one name."""
+    waiting: dict[tuple[str, ...], list[Outcome]] = {}
     for run in runs:
         for outcome in run.outcomes:
-            key = run.digest[:6], outcome.selection, outcome.protocol.digest
-            rivals.setdefault(key, []).append((run.model, outcome))
-    bounds: dict[tuple[str, ...], tuple[int, int]] = {}
-    for (data, part, digest), group in rivals.items():
-        if len(group) > 1:
-            where = f"#D{data}", part, digest[:6]
-            for subject, low, high in _bounds([outcome for _, outcome in group], by, populations.get(where, {})):
-                for (model, _), *edges in zip(group, low, high, strict=True):
-                    bounds[(model, *where, subject)] = (edges[0], edges[1])
-    return [_wider(row, *bounds[key]) if key in bounds else row for row, key in zip(rows, keys, strict=True)]
+            key = run.model, f"#D{run.digest[:6]}", outcome.selection, outcome.protocol.digest[:6]
+            waiting.setdefault(key, []).append(outcome)
+    outcome_of: dict[int, Outcome] = {}
+    seen: Counter[tuple[str, ...]] = Counter()
+    for place, row in enumerate(rows):
+        key = row.model, row.data, row.selection, row.id[2:]
+        own = waiting.get(key, [])
+        number = seen[(*key, row.subject)]
+        seen[(*key, row.subject)] += 1
+        if number < len(own):
+            outcome_of[place] = own[number]
+    return outcome_of
 
 
-def _wider(row: Row, low: int, high: int) -> Row:
-    """The row with these bounds of its rank, or those that it has where they are wider."""
+@dataclass(frozen=True, slots=True)
+class _Lead:
+    """Hold p of the lead of the row at ``place`` over every rival.
+
+    NaN where there is no test; ``place`` is None where several are first.  ``alike``: leads with the same value are of
+    protocols that can't differ.
+    """
+
+    place: int | None
+    p: float
+    alike: Hashable
+
+
+class _Rivals:
+    """Compare models that were measured the same way by the items that all of them scored.
+
+    ``rows`` are ranked, one per model with its outcome.
+    """
+
+    def __init__(self, rows: Sequence[Row], outcomes: Sequence[Outcome], by: str | None) -> None:
+        self.rows = rows
+        self.outcomes = outcomes
+        protocol = outcomes[0].protocol
+        aggregation = by or protocol.aggregation
+        self.metric = METRICS[protocol.metric]
+        subjects, credits = paired_credits(outcomes)
+        groups = [GROUPS[aggregation](subject, outcomes[0].categories) for subject in subjects]
+        among = np.array([group == rows[0].subject for group in groups], dtype=np.bool_)
+        self.credits = shared_credits(subjects, credits, aggregation, among)
+        if not self.metric.credited:
+            self.credits = -self.credits
+        self.undecided = undecided_pairs(rows)
+
+    @cached_property
+    def ranked(self) -> list[Row]:
+        """The rows with their ranks and the ranges of these."""
+        best, worst = rank_ranges(significantly_better(self.credits, self.undecided))
+        placed = [row.rank or 0 for row in self.rows]
+        if self._means_of_shared:
+            placed = ranks(self.credits.mean(axis=1)).tolist()
+        bounds = zip(self.rows, placed, best.tolist(), worst.tolist(), strict=True)
+        return [_wider(row, rank, low, high) for row, rank, low, high in bounds]
+
+    def lead(self, places: Sequence[int]) -> _Lead:
+        """Return the lead of the first of them, which stand at ``places``."""
+        placed = [row.rank for row in self.ranked]
+        models = tuple(row.model for row in self.rows)
+        firsts = tuple(outcome.first for outcome in self.outcomes)
+        alike = models, firsts, self.rows[0].subject
+        if placed.count(1) > 1:
+            return _Lead(None, 1.0, alike)
+        best = placed.index(1)
+        ps = [self._p(best, other) for other in range(len(placed)) if other != best]
+        return _Lead(places[best], float(np.max(ps)), alike)
+
+    def _p(self, best: int, other: int) -> float:
+        pair = self.outcomes[best], self.outcomes[other]
+        if same_items(*pair) and self.rows[best].i != self.rows[other].i:
+            return math.nan
+        if self.undecided[best, other]:
+            return 1.0
+        return sign_flip(self.credits[best], self.credits[other]).p
+
+    @property
+    def _means_of_shared(self) -> bool:
+        """Whether the values are over different items, so that the means of the shared ones make the ranks."""
+        additive = not self.metric.pooled and not any(row.open for row in self.rows)
+        return additive and any(row.n != self.credits.shape[1] for row in self.rows) and self.credits.size > 0
+
+
+def _adjusted(leads: Sequence[_Lead]) -> dict[int, float]:
+    """Correct p of all leads on a part of the data (Holm), by the place of the row that leads.
+
+    Protocols that can't differ count once.
+    """
+    ps: dict[Hashable, float] = {}
+    for lead in leads:
+        if not math.isnan(lead.p):
+            ps.setdefault(lead.alike, lead.p)
+    adjusted = dict(zip(ps, holm(list(ps.values())).tolist(), strict=True))
+    return {lead.place: adjusted[lead.alike] for lead in leads if lead.place is not None and lead.alike in adjusted}
+
+
+def undecided_pairs(rows: Sequence[Row]) -> Mask:
+    """Mark the pairs of rows whose order is left open, bool [rows, rows]."""
+    undecided = np.zeros((len(rows), len(rows)), dtype=np.bool_)
+    for one, other in combinations(range(len(rows)), 2):
+        undecided[one, other] = undecided[other, one] = left_open(rows[one], rows[other])
+    return undecided
+
+
+def _wider(row: Row, rank: int, low: int, high: int) -> Row:
+    """Return the row with its rank and these bounds, or those that it has where they are wider."""
     if row.rank_low is not None and row.rank_high is not None:
         low, high = min(low, row.rank_low), max(high, row.rank_high)
-    return replace(row, rank_low=low, rank_high=high)
+    return replace(row, rank=rank, rank_low=min(low, rank), rank_high=max(high, rank))
 
 
-def mean_bounds(parts: Sequence[Sequence[Outcome]], populations: Sequence[int | None] = ()) -> list[tuple[int, int]]:
-    """The interval of each model's rank by the plain mean over ``parts``, each with an outcome of every model.
+def shared_credits(subjects: Sequence[str], credits: Floats, aggregation: str, among: Mask | None = None) -> Floats:
+    """Return the credits of items that all models scored, as they weigh in a mean over the items.
 
-    ``populations``: how many items each part was drawn from, None where these are all.
+    ``credits``: float64 [models, items], NaN for missing; ``among``: the items that count, all unless given.  Float64
+    [models, shared items]; their mean is the value under ``aggregation``.
     """
-    weighted = [_weighted(measured, measured[0].protocol.aggregation)[1] for measured in parts]
-    sizes = populations or [None] * len(weighted)
-    intervals = rank_intervals(*weighted, left=[_left(*pair) for pair in zip(weighted, sizes, strict=True)])
-    return list(zip(intervals.low.tolist(), intervals.high.tolist(), strict=True))
+    scored = ~np.isnan(credits).any(axis=0)
+    if among is not None:
+        scored &= among
+    if aggregation == "macro":
+        credits = credits * macro_weights(subjects, np.where(scored, credits, np.nan))
+    return credits[:, scored]
+
+
+def macro_weights(subjects: npt.ArrayLike, credits: Floats) -> Floats:
+    """Return the weights that items have in a mean of subjects' means, 1 on average over those that all models scored.
+
+    ``credits``: float64 [models, items], NaN for missing; an item that is missing weighs nothing, float64 [items].
+    """
+    scored = np.asarray(~np.isnan(credits).any(axis=0))
+    weights = np.zeros(credits.shape[1])
+    _, number, counts = np.unique(np.asarray(subjects)[scored], return_inverse=True, return_counts=True)
+    weights[scored] = scored.sum() / (max(1, len(counts)) * counts[number])
+    return weights
+
+
+def standing_ranks(parts: Sequence[Sequence[Outcome]], undecided: Mask) -> list[tuple[int, int, int]]:
+    """Return rank, best and worst rank of each model by the plain mean over ``parts``, over items that all scored.
+
+    Every part has an outcome of every model.  ``undecided``: pairs whose order something else leaves open, bool
+    [models, models].  The range is the full one below :data:`~.significance.FEWEST` such items.
+    """
+    weighted = [shared_credits(*paired_credits(part), part[0].protocol.aggregation) for part in parts]
+    sizes = [credits.shape[1] for credits in weighted]
+    if not all(sizes):
+        return []
+    total = sum(sizes)
+    # Weighed so that the mean over all items is the mean of the parts' means; of one part nothing changes.
+    credits = np.concatenate(
+        [own * (total / (len(parts) * size)) for own, size in zip(weighted, sizes, strict=True)], 1
+    )
+    best, worst = rank_ranges(significantly_better(credits, undecided))
+    return list(zip(ranks(credits.mean(axis=1)).tolist(), best.tolist(), worst.tolist(), strict=True))
 
 
 def measured_as(row: Row) -> tuple[str, ...]:
@@ -423,43 +591,6 @@ class Summary:
     rows: tuple[Row, ...]
     outcomes: Outcomes
     applied: Applied | None = None
-
-
-def _bounds(
-    measured: Sequence[Outcome], by: str | None, populations: Mapping[str, int | None]
-) -> list[tuple[str, list[int], list[int]]]:
-    """(group, lowest ranks, highest ranks), a rank per measurement; ``populations``: of the groups."""
-    aggregation = by or measured[0].protocol.aggregation
-    subjects, weighted = _weighted(measured, aggregation)
-    weighted = weighted if METRICS[measured[0].protocol.metric].credited else -weighted
-    groups = np.array([GROUPS[aggregation](subject, measured[0].categories) for subject in subjects], dtype=object)
-    bounds = []
-    for group in dict.fromkeys(groups.tolist()):
-        own = weighted[:, groups == group]
-        intervals = rank_intervals(own, left=[_left(own, populations.get(group))])
-        if intervals.n:
-            bounds.append((group, intervals.low.tolist(), intervals.high.tolist()))
-    return bounds
-
-
-def _left(credits: Floats, population: int | None) -> float:
-    """What is left of the error of a sample of so many items; 1 where there is no population."""
-    return 1.0 if population is None else unseen(int((~np.isnan(credits).any(axis=0)).sum()), population)
-
-
-def _weighted(measured: Sequence[Outcome], aggregation: str) -> tuple[list[str], Floats]:
-    """The subject of every item, and its credits as they weigh in a mean over the items, float64 [outcomes, items]."""
-    subjects, credits = paired_credits(measured)
-    return subjects, credits * _weights(subjects, credits) if aggregation == "macro" else credits
-
-
-def _weights(subjects: Sequence[str], credits: Floats) -> Floats:
-    """Per item, so that each subject's scored items weigh the same together; mean 1 over the scored ones."""
-    scored = ~np.isnan(credits).any(axis=0)
-    _, number = np.unique(np.asarray(subjects, dtype=str), return_inverse=True)
-    counts = np.bincount(number[scored], minlength=int(number.max()) + 1 if len(number) else 0)
-    present = max(1, int((counts > 0).sum()))
-    return scored.sum() / (present * np.maximum(counts[number], 1))
 
 
 _SAME = 1e-9

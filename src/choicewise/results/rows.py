@@ -114,11 +114,12 @@ class Row:
     ``unused`` are the fields of the data with content that the protocol does not show.
     ``missing_reasons`` and ``_skipped_reasons`` say why, with a count and one example each, the most common first.
     ``model_source`` and ``dataset_source`` name repository and commit where they came from the Hub.
-    ``rank`` is 1 for the best of the models measured on the same; ``rank_low`` and ``rank_high`` bound it over draws of
-    items.  ``population``: of a sample, how many items it was drawn from: error and interval, unless it is clustered,
-    are those for the value of all of them; None for others.  ``rounding``: of an endpoint that rounds its
-    probabilities; ``low`` and ``high`` then hold all that rounds to what it told, and stand in the place of the value,
-    NaN, where it is :attr:`open`.
+    ``rank`` is 1 for the best of the models measured on the same items, None where they scored too different ones;
+    ``rank_low`` and ``rank_high`` bound it by tests of all pairs of models.  ``lead_p``: of the only first one how
+    likely its lead is by chance, corrected for all leads.  ``population``: of a sample, how many items it was drawn
+    from: error and interval, unless it is clustered, are those for the value of all of them; None for others.
+    ``rounding``: of an endpoint that rounds its probabilities; ``low`` and ``high`` then hold all that rounds to what
+    it told, and stand in the place of the value, NaN, where it is :attr:`open`.
     """
 
     model: str
@@ -159,6 +160,7 @@ class Row:
     rank: int | None = None
     rank_low: int | None = None
     rank_high: int | None = None
+    lead_p: float | None = None
     missing_reasons: tuple[MissingReason, ...] = ()
     skipped_reasons: tuple[MissingReason, ...] = ()
     model_source: str = ""
@@ -190,6 +192,11 @@ class Row:
     def chance(self) -> float:
         """The value that guessing is expected to have, over the row's items as the value is; NaN without any."""
         return self.diagnosis.chance
+
+    @property
+    def coverage(self) -> str:
+        """Return which part of its items was scored, such as "(22 of 59)"; empty if all were."""
+        return f"({self.n:,} of {self.n + self.missing:,})" if self.missing and self.n else ""
 
     @property
     def cut(self) -> int:

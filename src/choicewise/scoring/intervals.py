@@ -323,62 +323,6 @@ def ranks(values: npt.ArrayLike) -> Integers:
     return np.where(np.isnan(values), 0, result)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RankIntervals:
-    """Per model the observed rank and its bootstrap interval; 1 is best, equal means share the better rank.
-
-    ``rank``, ``low``, ``high``: int64 [models]; ``n``: items every model scored; ``missing``: the others.
-    """
-
-    rank: Integers
-    low: Integers
-    high: Integers
-    n: int
-    missing: int
-
-
-_AT_ONCE = 50
-"""Draws that are computed together."""
-
-
-def rank_intervals(
-    *parts: Floats,
-    left: Sequence[float] = (),
-    draws: int = 2000,
-    seed: int = 0,
-    level: float = 0.95,
-) -> RankIntervals:
-    """Percentile bootstrap of ranks by mean credit; ``parts``: credits float64 [models, items], NaN for missing.
-
-    Of several ``parts`` with the same models, by the plain mean of the parts' means.  Every draw resamples the items of
-    each part with replacement, the same for all models, so the pairing is kept.  ``left``: of each part that is a
-    sample of known items, by whose means the ranks then are, what is left of its error
-    (:func:`choicewise.scoring.sampling.unseen`): every draw is so much nearer to the mean.
-    """
-    complete = [credits[:, ~np.isnan(credits).any(axis=0)] for credits in parts]
-    sizes = [credits.shape[1] for credits in complete]
-    n, missing = sum(sizes), sum(credits.shape[1] for credits in parts) - sum(sizes)
-    rank = ranks(sum(credits.sum(axis=1) / max(size, 1) for credits, size in zip(complete, sizes, strict=True)))
-    if not all(sizes):
-        return RankIntervals(rank, np.ones_like(rank), np.full_like(rank, len(rank)), 0, missing + n)
-    rng = np.random.default_rng(seed)
-    shares = left or [1.0] * len(parts)
-    drawn = ranks(sum(_drawn_means(part, draws, rng, share) for part, share in zip(complete, shares, strict=True)))
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0, method="inverted_cdf").astype(np.int64)
-    return RankIntervals(rank, low, high, n, missing)
-
-
-def _drawn_means(credits: Floats, draws: int, rng: np.random.Generator, left: float) -> Floats:
-    """The mean credits in every draw, float64 [draws, models]; ``left``: as of :func:`rank_intervals`."""
-    n = credits.shape[1]
-    # Items with the same credits of all models are one kind, and there are far fewer kinds than items.
-    kinds, counts = np.unique(credits, axis=1, return_counts=True)
-    parts = (rng.multinomial(n, counts / n, min(_AT_ONCE, draws - start)) for start in range(0, draws, _AT_ONCE))
-    drawn = np.concatenate([part @ kinds.T / n for part in parts])
-    mean = credits.mean(axis=1)
-    return drawn if left == 1.0 else np.asarray(mean + left * (drawn - mean))
-
-
 FEWEST = 10
 """Clusters from which on a standard error is clustered; of fewer it would come out too small."""
 

@@ -298,7 +298,7 @@ def test_the_best_of_a_column_is_bold_and_what_is_not_significantly_worse(summar
         "id": [False] * 4,
     }
     (note,) = (note.text for note in table.notes if note.text.startswith("Bold"))
-    assert "paired sign-flip test over the items that both score, 5 %, Holm's correction for 3 tests" in note
+    assert "paired sign-flip test over the items that both score, 5 %, Holm's correction for all 4 pairs" in note
     few = [changed(each, selection="x") for each in summaries[:2]]
     few = [
         replace(

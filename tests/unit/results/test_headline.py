@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 from statistics import fmean
 
 import numpy as np
@@ -13,16 +13,15 @@ from hypothesis import strategies as st
 from choicewise.protocols.catalogue import is_headline
 from choicewise.protocols.protocol import Protocol
 from choicewise.results.headline import Matrix, against_best, headline, matrix
-from choicewise.results.outcomes import Outcomes
+from choicewise.results.outcomes import Outcomes, bounded, ranked
 from choicewise.results.rows import Row
-from choicewise.scoring.intervals import rank_intervals
 from choicewise.scoring.significance import holm, sign_flip
 from tests.helpers.outcomes import outcome
 from tests.helpers.rows import NAMES, PROTOCOLS, made
 
 DATA = ["#D000000", "#D111111", "#D222222"]
 ASKED = "mmlu/original", "mmlu/cloze:sum", "mmlu/olmes-cf:char_mean"
-CREDITS = st.lists(st.sampled_from([0.0, 1.0, 0.5]), min_size=12, max_size=12)
+CREDITS = st.lists(st.sampled_from([0.0, 1.0, 0.5]), min_size=24, max_size=24)
 
 
 def asked(protocol: str, value: float, model: str, data: int = 0, **about: object) -> Row:
@@ -31,7 +30,10 @@ def asked(protocol: str, value: float, model: str, data: int = 0, **about: objec
 
 def run(model: str, credits: dict[str, list[float]], data: int = 0) -> tuple[list[Row], Outcomes]:
     """Rows and outcomes of a model with these credits of every item, by protocol."""
-    rows = [asked(name, float(np.nanmean(own)), model, data, n=len(own)) for name, own in credits.items()]
+    rows = []
+    for name, own in credits.items():
+        missing = int(np.isnan(own).sum())
+        rows.append(asked(name, float(np.nanmean(own)), model, data, n=len(own) - missing, missing=missing))
     members = tuple(outcome(micro(PROTOCOLS[name]), own, name=name) for name, own in credits.items())
     ids = [f"#P{each.protocol.digest[:6]}" for each in members]
     rows = [replace(row, id=id) for row, id in zip(rows, ids, strict=True)]
@@ -137,63 +139,51 @@ def test_no_two_columns_are_called_alike(columns: list[dict[str, str]], titles: 
 @given(st.lists(CREDITS, min_size=2, max_size=4))
 def test_ranks_over_one_benchmark_are_bounded_as_ranks_under_its_protocol(credits: list[list[float]]) -> None:
     runs = [run(f"m{place}", {"mmlu/original": own}) for place, own in enumerate(credits)]
-    shown, _ = table(*runs)
-    expected = rank_intervals(np.array(credits))
-    bounds = {each.model: (each.rank_low, each.rank_high) for each in shown.standings}
-    assert bounds == {f"m{place}": (expected.low[place], expected.high[place]) for place in range(len(credits))}
+    shown, outcomes = table(*runs)
+    under_protocol = bounded(ranked([row for rows, _ in runs for row in rows]), outcomes)
+    expected = {row.model: (row.rank, row.rank_low, row.rank_high) for row in under_protocol}
+    assert {each.model: (each.rank, each.rank_low, each.rank_high) for each in shown.standings} == expected
 
 
-@settings(max_examples=10)
-@given(st.lists(st.tuples(CREDITS, CREDITS), min_size=2, max_size=3))
-def test_ranks_of_means_are_bounded_over_draws_of_every_benchmark(
-    credits: list[tuple[list[float], list[float]]],
-) -> None:
-    runs = [
-        run(f"m{place}", {"mmlu/original": own}, part)
-        for place, both in enumerate(credits)
-        for part, own in enumerate(both)
-    ]
-    shown, _ = table(*runs)
-    parts = np.array(credits).transpose(1, 0, 2)
-    expected = rank_intervals(*parts)
-    for each in shown.standings:
-        place = int(each.model[1:])
-        assert (each.rank_low, each.rank_high) == (expected.low[place], expected.high[place])
+def test_ranks_of_means_are_certain_where_all_benchmarks_together_show_it() -> None:
+    """Neither of two benchmarks shows that "good" is better than "poor"; both together do."""
+    good, poor, worst = [1.0] * 24 + [0.0] * 16, [1.0] * 19 + [0.0] * 21, [0.0] * 40
+    credits = {"good": good, "poor": poor, "worst": worst}
+    one = [run(model, {"mmlu/original": own}) for model, own in credits.items()]
+    both = [*one, *(run(model, {"mmlu/original": own}, 1) for model, own in credits.items())]
+    assert ranges(table(*one)[0]) == {"good": (1, 1, 2), "poor": (2, 1, 2), "worst": (3, 3, 3)}
+    assert ranges(table(*both)[0]) == {"good": (1, 1, 1), "poor": (2, 2, 2), "worst": (3, 3, 3)}
 
 
-@settings(max_examples=5)
-@given(st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=3, max_size=3), min_size=2, max_size=3), st.data())
-def test_bounds_of_ranks_of_several_parts_are_those_of_plain_draws(
-    first: list[list[float]], data: st.DataObject
-) -> None:
-    """Of parts of three and of two items all draws that there are, each as likely as the others."""
-    second = [data.draw(st.lists(st.sampled_from([0.0, 1.0]), min_size=2, max_size=2)) for _ in first]
-    parts = [np.array(first), np.array(second)]
-    ranks = []
-    for one, other in product(product(range(3), repeat=3), product(range(2), repeat=2)):
-        means = parts[0][:, one].mean(axis=1) + parts[1][:, other].mean(axis=1)
-        ranks.append([1 + sum(rival > own + 1e-9 for rival in means) for own in means])
-    plain = np.array(ranks)
-    drawn = rank_intervals(*parts, draws=4000)
-    for model in range(len(first)):
-        # a rank that takes clearly more, or clearly less, than the 2.5 % at an edge is inside, or outside
-        assert (plain[:, model] < drawn.low[model]).mean() < 0.04
-        assert (plain[:, model] > drawn.high[model]).mean() < 0.04
-        assert (plain[:, model] <= drawn.low[model]).mean() > 0.01
-        assert (plain[:, model] >= drawn.high[model]).mean() > 0.01
+def ranges(shown: Matrix) -> dict[str, tuple[int | None, int | None, int | None]]:
+    return {each.model: (each.rank, each.rank_low, each.rank_high) for each in shown.standings}
 
 
-@given(st.lists(st.lists(st.sampled_from([0.0, 1.0, math.nan]), min_size=6, max_size=6), min_size=2, max_size=4))
-def test_one_part_or_the_same_part_twice_gives_the_same_ranks(credits: list[list[float]]) -> None:
-    one, twice = rank_intervals(np.array(credits)), rank_intervals(np.array(credits), np.array(credits))
-    assert one.rank.tolist() == twice.rank.tolist()
-    assert (twice.n, twice.missing) == (2 * one.n, 2 * one.missing)
+def test_one_question_orders_no_models() -> None:
+    right = {"a": 1.0, "b": 0.0, "c": 0.0}
+    shown, outcomes = table(*(run(model, {"mmlu/original": [credit]}) for model, credit in right.items()))
+    assert ranges(shown) == {"a": (1, 1, 3), "b": (2, 1, 3), "c": (2, 1, 3)}
+    assert against_best(shown, outcomes).level == ((True,),) * 3
 
 
-def test_nothing_is_known_of_ranks_where_a_part_has_no_item_that_all_scored() -> None:
-    whole, bare = np.array([[1.0, 1.0], [0.0, 0.0]]), np.array([[1.0, math.nan], [math.nan, 1.0]])
-    intervals = rank_intervals(whole, bare)
-    assert (intervals.low.tolist(), intervals.high.tolist(), intervals.n) == ([1, 1], [2, 2], 0)
+def test_models_that_scored_other_items_are_not_ranked() -> None:
+    """On the 22 items that both scored the order is the other one."""
+    few = [1.0] * 6 + [0.0] * 16 + [math.nan] * 37
+    many = [1.0] * 8 + [0.0] * 14 + [1.0] * 4 + [0.0] * 33
+    shown, outcomes = table(run("few", {"mmlu/original": few}), run("many", {"mmlu/original": many}))
+    assert ranges(shown) == dict.fromkeys(("few", "many"), (None, None, None))
+    assert [math.isnan(each.mean) for each in shown.standings] == [True, False]
+    assert against_best(shown, outcomes).level == ((None,), (None,))
+    third = run("third", {"mmlu/original": [1.0] * 10 + [0.0] * 49})
+    shown, _ = table(run("few", {"mmlu/original": few}), run("many", {"mmlu/original": many}), third)
+    assert ranges(shown) == {"many": (1, 1, 2), "third": (2, 1, 2), "few": (None, None, None)}
+
+
+def test_models_that_lack_an_item_or_two_are_ranked_by_those_that_all_scored() -> None:
+    """ "b" has the higher value, of one item less; on the 39 shared items they are equal."""
+    one, other = [1.0] * 20 + [0.0] * 20, [1.0] * 20 + [0.0] * 19 + [math.nan]
+    shown, _ = table(run("a", {"mmlu/original": one}), run("b", {"mmlu/original": other}))
+    assert ranges(shown) == {"a": (1, 1, 2), "b": (1, 1, 2)}
 
 
 def test_ranks_are_not_bounded_where_outcomes_lack() -> None:
@@ -203,22 +193,20 @@ def test_ranks_are_not_bounded_where_outcomes_lack() -> None:
 
 
 @settings(max_examples=5)
-@given(st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=12, max_size=12), min_size=2, max_size=4), st.booleans())
-def test_what_is_not_worse_than_the_best(credits: list[list[float]], twice: bool) -> None:
-    """Holm's correction is for all tests of the table."""
+@given(st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=20, max_size=20), min_size=2, max_size=4), st.booleans())
+def test_what_no_other_is_better_than(credits: list[list[float]], twice: bool) -> None:
+    """Holm's correction is for all pairs of the table."""
     parts = (0, 1) if twice else (0,)
     runs = [run(f"m{place}", {"mmlu/original": own}, part) for place, own in enumerate(credits) for part in parts]
     shown, outcomes = table(*runs)
     tested = against_best(shown, outcomes)
-    by_model = {f"m{place}": np.array(own) for place, own in enumerate(credits)}
-    names = [each.model for each in shown.standings]
-    best = max(names, key=lambda name: by_model[name].mean())
-    others = [name for name in names if by_model[name].mean() < by_model[best].mean()]
-    ps = [sign_flip(by_model[best], by_model[name]).p for name in others for _ in parts]
-    corrected = dict(zip([name for name in others for _ in parts], holm(ps).tolist(), strict=True))
+    pairs = list(combinations(range(len(credits)), 2))
+    ps = [sign_flip(np.array(credits[one]), np.array(credits[other])).p for one, other in pairs for _ in parts]
+    corrected = dict(zip([pair for pair in pairs for _ in parts], holm(ps).tolist(), strict=True))
     assert tested.tests == len(ps)
-    for name, level in zip(names, tested.level, strict=True):
-        assert set(level) == {corrected.get(name, 1.0) > 0.05}
+    worse = {min(pair, key=lambda place: sum(credits[place])) for pair in pairs if corrected[pair] <= 0.05}
+    for standing, level in zip(shown.standings, tested.level, strict=True):
+        assert set(level) == {int(standing.model[1:]) not in worse}
 
 
 def test_a_clear_difference_is_told_and_chance_is_not() -> None:
@@ -226,12 +214,12 @@ def test_a_clear_difference_is_told_and_chance_is_not() -> None:
     runs = [run(model, {"mmlu/original": own}) for model, own in credits.items()]
     tested = against_best(*table(*runs))
     assert tested.level == ((True,), (True,), (False,))
-    assert tested.tests == 2
+    assert tested.tests == 3
 
 
 def test_where_other_texts_were_sent_there_is_no_test() -> None:
     (one, first), (other, second) = (
-        run(model, {"mmlu/original": own}) for model, own in {"a": [1.0] * 12, "b": [0.0] * 12}.items()
+        run(model, {"mmlu/original": own}) for model, own in {"a": [1.0] * 20, "b": [0.0] * 20}.items()
     )
     rows = [*one, *(replace(row, i="#I999999") for row in other)]
     tested = against_best(matrix(rows, [first, second]), [first, second])
@@ -240,16 +228,9 @@ def test_where_other_texts_were_sent_there_is_no_test() -> None:
 
 def test_where_no_number_is_there_is_no_test() -> None:
     runs = [
-        run("a", {"mmlu/original": [1.0] * 12}),
-        run("a", {"mmlu/original": [1.0] * 12}, 1),
-        run("b", {"mmlu/original": [0.0] * 12}),
+        run("a", {"mmlu/original": [1.0] * 20}),
+        run("a", {"mmlu/original": [1.0] * 20}, 1),
+        run("b", {"mmlu/original": [0.0] * 20}),
     ]
     tested = against_best(*table(*runs))
     assert (tested.level, tested.tests) == (((True, True), (False, None)), 1)
-
-
-def test_a_number_that_is_less_only_for_what_is_missing_is_not_worse() -> None:
-    """The best one was scored on few items; on these the other is as good."""
-    best, other = [1.0] * 3 + [math.nan] * 17, [1.0] * 3 + [0.0] * 17
-    tested = against_best(*table(run("a", {"mmlu/original": best}), run("b", {"mmlu/original": other})))
-    assert (tested.level, tested.tests) == (((True,), (True,)), 1)

@@ -14,8 +14,9 @@ from choicewise.results.measurement import interval
 from choicewise.results.outcomes import OutcomeKeeper, Summary, bounded, ranked
 from choicewise.results.run import Run
 from choicewise.results.sample import sample_estimates
-from choicewise.scoring.intervals import rank_intervals, wilson
+from choicewise.scoring.intervals import wilson
 from choicewise.scoring.sampling import aipw, finite_population_error
+from choicewise.scoring.significance import rank_ranges, significantly_better
 from tests.helpers.mmlu_data import write_mmlu
 
 NAMES = ["mmlu/original", "mmlu/cloze:sum"]
@@ -39,7 +40,7 @@ def wholes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     return [evaluate(model=HashModel(seed), data=data, protocols=NAMES, out=folder / f"{seed}") for seed in (1, 2, 3)]
 
 
-def test_ranks_of_samples_are_bounded_as_those_by_all_items(data: Path, tmp_path: Path) -> None:
+def test_ranks_of_samples_are_tested_without_the_factor_of_the_sample(data: Path, tmp_path: Path) -> None:
     runs = [
         evaluate(model=HashModel(seed), data=data, protocols=NAMES[1:], out=tmp_path / f"{seed}", sample=SAMPLE, seed=3)
         for seed in range(4)
@@ -47,11 +48,9 @@ def test_ranks_of_samples_are_bounded_as_those_by_all_items(data: Path, tmp_path
     named = [replace(summed(run), outcomes=replace(summed(run).outcomes, model=f"{n}")) for n, run in enumerate(runs)]
     rows = ranked([replace(row, model=each.outcomes.model) for each in named for row in each.rows])
     credits = np.array([run.measurements[NAMES[1]].credit for run in runs])
-    left = math.sqrt(1 - SAMPLE / (2 * QUESTIONS))
-    expected, plain = rank_intervals(credits, left=[left]), rank_intervals(credits)
+    low, high = rank_ranges(significantly_better(credits))
     edges = [(row.rank_low, row.rank_high) for row in bounded(rows, [each.outcomes for each in named])]
-    assert edges == list(zip(expected.low.tolist(), expected.high.tolist(), strict=True))
-    assert (expected.high - expected.low).sum() < (plain.high - plain.low).sum()
+    assert edges == list(zip(low.tolist(), high.tolist(), strict=True))
 
 
 def summed(run: Run) -> Summary:

@@ -3,7 +3,7 @@
 import json
 import math
 from fractions import Fraction
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,6 @@ from choicewise.scoring.decide import Decisions, argmax, gold_rows
 from choicewise.scoring.intervals import (
     clustered_error,
     micro,
-    rank_intervals,
     ranks,
     standard_error,
     variance_of_means,
@@ -32,8 +31,11 @@ from choicewise.scoring.significance import (
     minimum_detectable_effect,
     normal_tail,
     paired_difference,
+    pairwise_p,
     positive_p,
+    rank_ranges,
     sign_flip,
+    significantly_better,
 )
 
 NAN = math.nan
@@ -264,35 +266,53 @@ def test_minimum_detectable_effect_is_found_with_the_power_it_promises() -> None
     assert scipy.stats.norm.sf(1.959963984540054 - effect / se) == pytest.approx(0.8)
 
 
-def test_rank_intervals_are_certain_where_models_are_far_apart_and_repeat_with_the_seed() -> None:
+@given(st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=30, max_size=30), min_size=1, max_size=4))
+def test_tests_of_all_pairs_are_those_of_each(credits: list[list[float]]) -> None:
+    p = pairwise_p(np.array(credits))
+    for (one, left), (other, right) in product(enumerate(credits), repeat=2):
+        assert p[one, other] == pytest.approx(sign_flip(np.array(left), np.array(right)).p)
+
+
+@pytest.mark.parametrize("values", [(0.0, 0.5, 1.0), (0.0, 1 / 3, 0.5, 1.0)])
+def test_tests_of_all_pairs_with_ties_are_near_the_exact_ones(values: tuple[float, ...]) -> None:
+    credits = np.random.default_rng(4).choice(values, (6, 300))
+    p = pairwise_p(credits)
+    for one, other in combinations(range(6), 2):
+        assert p[one, other] == p[other, one] == pytest.approx(sign_flip(credits[one], credits[other]).p, abs=0.02)
+
+
+def test_few_items_that_differ_are_no_proof_whatever_their_weight() -> None:
+    """Of four differences of one sign the normal limit makes .0455, all signs make .125."""
+    credits = np.zeros((2, 40))
+    credits[0, :4] = 0.7**0.5
+    assert pairwise_p(credits)[0, 1] == sign_flip(*credits).p == 0.125
+
+
+def test_ranks_are_certain_where_models_are_far_apart() -> None:
     rng = np.random.default_rng(3)
     credits = (rng.random((3, 400)) < np.array([[0.9], [0.5], [0.51]])).astype(float)
-    credits[0, :7] = NAN
-    result = rank_intervals(credits, draws=500, seed=1)
-    assert (result.rank[0], result.low[0], result.high[0]) == (1, 1, 1)
-    assert (result.low[1:].tolist(), result.high[1:].tolist()) == ([2, 2], [3, 3])
-    assert (result.n, result.missing) == (393, 7)
-    again = rank_intervals(credits, draws=500, seed=1)
-    assert (again.low.tolist(), again.high.tolist()) == (result.low.tolist(), result.high.tolist())
+    better = significantly_better(credits)
+    assert better.tolist() == [[False, True, True], [False] * 3, [False] * 3]
+    low, high = rank_ranges(better)
+    assert (low.tolist(), high.tolist()) == ([1, 2, 2], [1, 3, 3])
+    undecided = np.zeros((3, 3), dtype=np.bool_)
+    undecided[0, 1] = undecided[1, 0] = True
+    low, high = rank_ranges(significantly_better(credits, undecided))
+    assert (low.tolist(), high.tolist()) == ([1, 1, 2], [2, 3, 3])
 
 
-def test_rank_intervals_of_a_sample_are_those_of_credits_so_much_nearer_to_their_mean() -> None:
-    credits = np.random.default_rng(5).random((4, 60))
-    for left in (0.3, 0.8):
-        mean = credits.mean(axis=1, keepdims=True)
-        one = rank_intervals(credits, left=[left], draws=400)
-        other = rank_intervals(mean + left * (credits - mean), draws=400)
-        assert (one.low.tolist(), one.high.tolist()) == (other.low.tolist(), other.high.tolist())
-    whole = rank_intervals(credits, left=[0.0], draws=50)
-    assert whole.low.tolist() == whole.high.tolist() == whole.rank.tolist()
+@pytest.mark.parametrize("items", [1, 6, 19, 20])
+def test_a_few_items_order_no_models(items: int) -> None:
+    credits = np.array([[1.0] * items, [0.0] * items, [1.0] * items])
+    low, high = rank_ranges(significantly_better(credits))
+    expected = ([1, 3, 1], [2, 3, 2]) if items >= 20 else ([1, 1, 1], [3, 3, 3])
+    assert (low.tolist(), high.tolist()) == expected
 
 
-def test_rank_intervals_of_equal_models_share_the_first_rank() -> None:
-    credits = np.tile([1 / 3, 0.0, 1.0, 2 / 3], (2, 5))
-    result = rank_intervals(credits, draws=50)
-    assert [values.tolist() for values in (result.rank, result.low, result.high)] == [[1, 1]] * 3
-    nothing = rank_intervals(np.full((2, 3), NAN))
-    assert (nothing.n, nothing.missing, nothing.low.tolist(), nothing.high.tolist()) == (0, 3, [1, 1], [2, 2])
+def test_equal_models_may_have_any_rank() -> None:
+    for credits in (np.tile([1 / 3, 0.0, 1.0, 2 / 3], (2, 5)), np.tile([1.0, 0.0], (2, 10))):
+        low, high = rank_ranges(significantly_better(credits))
+        assert (low.tolist(), high.tolist()) == ([1, 1], [2, 2])
 
 
 @given(st.lists(st.lists(st.integers(0, 12), min_size=5, max_size=5), min_size=1, max_size=6), st.data())
@@ -312,15 +332,6 @@ def test_ranks_of_what_is_no_number_and_of_no_end() -> None:
     assert ranks([NAN, -math.inf, 0.5, NAN, -math.inf, math.inf]).tolist() == [0, 3, 2, 0, 3, 1]
     assert ranks([]).tolist() == []
     assert ranks([-1e6, -1e6 - 1e-8, -1e6 - 1]).tolist() == [1, 1, 3]  # perplexities, the least the best
-
-
-def test_a_rank_lies_in_its_interval_where_means_are_equal_but_for_rounding() -> None:
-    """Means over two subjects of ten items, in weights that do not add up exactly."""
-    rights = np.array([[7, 1], [4, 4]])
-    credits = np.array([np.concatenate([np.arange(10) < right for right in own]) for own in rights]) * (1 / 3)
-    result = rank_intervals(credits, draws=200)
-    assert result.rank.tolist() == [1, 1]
-    assert ((result.low <= result.rank) & (result.rank <= result.high)).all()
 
 
 def winogrande(folder: Path, model: str) -> Decisions:

@@ -35,7 +35,7 @@ from choicewise.util.text import counted, percent, ranks, sentence
 MOST = 6
 """Columns of numbers that fit on a page beside mean and rank; more of them make further tables."""
 
-UNTESTED = "not tested against the best of its column: other texts were sent, or no item is scored by both"
+UNTESTED = "not tested against its column: other texts were sent, or other items were scored"
 """What is said of a number that no test compared."""
 
 
@@ -84,7 +84,7 @@ class _About:
         last = place == parts
         lines = []
         for standing, level in zip(table.standings, self.tested.level, strict=True):
-            cells = [self._cell(standing.rows[each], level[each], spelled, marks) for each in chosen]
+            cells = [self._cell(standing.rows[column], level[column], spelled, marks) for column in chosen]
             lines.append((Cell(standing.model), *cells, *(self._ends(standing).values() if last else ())))
         ends = list(self._ends(table.standings[0])) if last else []
         for title, spell in (("n", counts), ("id", ids)):
@@ -94,7 +94,7 @@ class _About:
         about = f"{', '.join(dict.fromkeys(row.metric for row in self.shown))}{unit} ± standard error"
         about += f" of {models} on {counted(len(table.benchmarks), 'benchmark')}"
         about += f" ({table.part})" if table.part else ""
-        about += "; bold: the best, and all that are not significantly worse" if self.several else ""
+        about += "; bold: no other model is significantly better" if self.several else ""
         if parts > 1:
             about, name = f"{about} (part {place} of {parts})", f"models-{place}"
         notes = (*map(Note, marks, marks.values()), *self._notes(chosen, ends))
@@ -119,13 +119,15 @@ class _About:
         said = remarks(row, self.asked[row.data, row.selection, row.r]) + [UNTESTED] * (level is None)
         noted = tuple(marks.setdefault(remark, len(marks) + 1) for remark in said)
         text = spelled(row.value) + ("" if math.isnan(row.se) else f" ± {spelled(row.se)}")
+        if self.several and row.coverage:
+            text += f" {row.coverage}"
         return Cell(text, marks=noted, bold=self.several and bool(level))
 
     def _ends(self, standing: Standing) -> dict[str, Cell]:
         """Behind the benchmarks the mean, where they are several, and the rank, where the models are."""
         ends = {}
         if len(self.table.benchmarks) > 1:
-            first = self.several and (standing.rank_low or standing.rank) == 1
+            first = self.several and standing.rank_low == 1
             known = not math.isnan(standing.mean)
             ends["mean"] = Cell(percent(standing.mean), bold=first) if known else Cell(NONE)
         if self.several:
@@ -136,14 +138,14 @@ class _About:
         notes = [metric_note(self.shown)]
         if self.several:
             test = f"paired sign-flip test over the items that both score, {100 * LEVEL:.0f} %"
-            test += f", Holm's correction for {counted(self.tested.tests, 'test')}"
-            notes.append(Note(f"Bold: the best of a column, and all that are not worse than it by a {test}."))
+            test += f", Holm's correction for all {counted(self.tested.tests, 'pair')} of the table"
+            notes.append(Note(f"Bold: no other model is better by a {test}."))
         if ends:
             bounds = any(each.rank_low is not None for each in self.table.standings)
-            drawn = "with its range in 95 % of 2000 draws of items" if bounds else "its range is not known"
+            drawn = "with the range that tests of all pairs leave open (95 %)" if bounds else "its range is not known"
             said = {"mean": "of all benchmarks, each counting the same", "rank": drawn}
             if "mean" in ends and "rank" in ends:
-                said["mean"] += f", bold where the rank {'can be' if bounds else 'is'} 1"
+                said["mean"] += ", bold where the rank can be 1" if bounds else ""
                 said["rank"] = f"by the mean, {drawn}"
             notes.append(Note(sentence([f"{end}: {said[end]}" for end in ends])))
         asked = [f"{self.table.titles[each]}: {self.table.benchmarks[each].protocol}" for each in chosen]

@@ -25,7 +25,7 @@ LADDER_CAPTION = (
     "how many items turn right (gained) and wrong (lost)."
 )
 RANKS_CAPTION = "How many protocols give each model each rank: the area of a dot, and the number beside it."
-CAPTION_ONE = "Rank under this protocol, and the ranks in 95 % of draws of items."
+CAPTION_ONE = "Rank under this protocol, and the ranks that paired tests of all models leave open (95 %)."
 """How to read each chart; the last one: ranks under one protocol."""
 
 
@@ -453,7 +453,7 @@ def _over_protocols(model: str, ranks: Sequence[int], place: int, models: int) -
 
 def _under_one(row: Row, place: int, models: int) -> list[Record]:
     low, high = (math.nan if each is None else each for each in (row.rank_low, row.rank_high))
-    bounds = "" if row.rank_low is None else f", between {row.rank_low} and {row.rank_high} in 95 % of draws of items"
+    bounds = "" if row.rank_low is None else f", between {row.rank_low} and {row.rank_high} (95 %)"
     value = spelled(row, row.value)
     about = f"{chart.cut(row.model, chart.SAID)}: rank {row.rank} of {models}{bounds}, {value}"
     shown = {**_model(row.model, place, low, high, row.rank or 0, value), "description": about}

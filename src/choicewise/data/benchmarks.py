@@ -36,7 +36,7 @@ from choicewise.data.splits import (
 from choicewise.data.tables import is_mmlu, read_mmlu, read_tabular
 from choicewise.errors import DataError, MissingData, UnknownShape, did_you_mean
 from choicewise.records import FileRecord
-from choicewise.util.files import read_bytes
+from choicewise.util.files import open_file, read_bytes
 from choicewise.util.jsonio import exact_json
 
 NAME: Final = "fetch.json"
@@ -225,7 +225,7 @@ class Fetched:
 
 def file_record(path: Path) -> FileRecord:
     """Size and checksum of a file as it is."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         sha = hashlib.file_digest(file, "sha256")
         return FileRecord(file.tell(), sha.hexdigest())
 

@@ -64,6 +64,7 @@ from choicewise.util.files import (
     move,
     new_file,
     new_folder,
+    open_file,
     read_text,
     remove,
     write_text,
@@ -491,7 +492,7 @@ def _is_pickle(path: Path) -> bool:
     if path.suffix.lower() in _PICKLES:
         return True
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             head = file.read(2)
     except OSError:
         return False

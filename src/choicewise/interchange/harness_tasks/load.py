@@ -29,6 +29,7 @@ from choicewise.interchange.harness_tasks.files import (
 )
 from choicewise.tokens.chat_template import CHARACTERS, TEMPLATES, TOO_LONG
 from choicewise.util.cache import BoundedCache
+from choicewise.util.files import read_bytes
 from choicewise.util.isolate import BoundedProcess, Record, serve
 
 OLDEST = (0, 4, 12)
@@ -183,7 +184,7 @@ class TaskNames:
         """The error about a name that stands nowhere, or in a file that the harness left out as it can't be read."""
         for path in (path for folder in self._include for path in sorted(folder.rglob("*.yaml"))):
             try:
-                if re.search(rf"\b{re.escape(name)}\b", path.read_text(encoding="utf-8", errors="replace")):
+                if re.search(rf"\b{re.escape(name)}\b", read_bytes(path).decode(errors="replace")):
                     read_task_file(path)
             except ProtocolError as error:
                 return error.within(f"task {name}")

@@ -450,6 +450,9 @@ def read_header(file: Path) -> bytes:
     try:
         entries = [entry for name, entry in parse_json(header).items() if name != "__metadata__"]
         end = max((entry["data_offsets"][1] for entry in entries), default=0)
+        lengths = [length for entry in entries for length in entry["shape"]]
+        if not all(isinstance(length, int) and length >= 0 for length in lengths):
+            raise ValueError("a shape is no list of lengths")
     except (ValueError, AttributeError, KeyError, TypeError, IndexError) as error:
         advice = "fetch it again (git lfs pull, if it is a pointer)"
         raise ModelError(f"{file} is not a safetensors file; {advice}") from error

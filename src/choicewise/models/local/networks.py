@@ -85,7 +85,11 @@ def load_network(
             "then pass trust_remote_code=True to load_model"
         )
     kind, quantised = model_kind(config), "quantization_config" in config
-    _refuse_size(folder, kind, quantised, trust_remote_code)
+    if values is None:
+        stored = sum(file.stat().st_size for file in weight_files(folder))
+    else:
+        stored = sum(value.nbytes for value in values.values())
+    _refuse_size(folder, kind, stored * (_PACKED if quantised else 1), trust_remote_code)
     at_once: dict[str, Any] = {"device_map": {"": device}} if quantised and device != "cpu" else {}
     loader = getattr(transformers, kind.loader)
     source: Path | None = folder
@@ -150,10 +154,11 @@ _PACKED = 16
 """Weights that one byte in the files of a quantised model may stand for."""
 
 
-def _refuse_size(folder: Path, kind: ModelKind, quantised: bool, trust_remote_code: bool) -> None:
-    """Raise ModelError if ``config.json`` describes a much larger model than the weights are of.
+def _refuse_size(folder: Path, kind: ModelKind, most: int, trust_remote_code: bool) -> None:
+    """Raise ModelError if ``config.json`` describes a model of many more numbers than ``most``.
 
-    The model is built without memory for its numbers: loading it would take memory for whatever is described.
+    ``most``: as many as the files have room for, whatever they say of themselves.  The model is built without memory
+    for its numbers: loading it would take memory for whatever is described.
     """
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     try:
@@ -163,11 +168,9 @@ def _refuse_size(folder: Path, kind: ModelKind, quantised: bool, trust_remote_co
     except Exception:
         return  # loading fails likewise, and says why
     described = sum(each.numel() for each in (*model.parameters(), *model.buffers()))
-    # The sizes of the files, as what is said inside them can be a lie, too.
-    stored = sum(file.stat().st_size for file in weight_files(folder))
-    if described > stored * (_PACKED if quantised else 1) + _SLACK:
+    if described > most + _SLACK:
         raise ModelError(
-            f"{folder}/config.json describes a model of {described:,} numbers, but the weights have {stored:,} bytes;"
+            f"{folder}/config.json describes a model of {described:,} numbers, but the weights hold {most:,} at most;"
             " fetch the folder again"
         )
 

@@ -89,17 +89,35 @@ def ragged_shape(file: Path, rows: Sequence[Mapping[str, Any]], columns: Columns
 _FEWER: Final = "# drop_empty: rows have fewer choices where their last cells are empty; check that no text was lost"
 
 
-def open_counting(file: Path, rows: Sequence[Mapping[str, Any]], error: CountingOpen) -> UnknownShape:
-    """The error about answers of a known shape that may count from 0 or from 1."""
+def open_counting(file: Path, rows: Sequence[Mapping[str, Any]], columns: Columns, error: CountingOpen) -> UnknownShape:
+    """Return the error about answers that do not count as ``columns``, those of a known shape, say."""
     message = error.message if error.message.startswith(str(file)) else f"{file}: {error.message}"
-    return UnknownShape(f"{message}; {_COPY}", proposal(rows))
+    return UnknownShape(f"{message}; {_COPY}", [*_counting_lines(rows, columns, error.answer_is)])
+
+
+def _counting_lines(rows: Sequence[Mapping[str, Any]], columns: Columns, answer_is: str) -> Iterator[str]:
+    """Yield the lines of the mapping ``columns`` with answers that count otherwise."""
+    if columns.fixed:
+        yield f"# put the labels of {' and '.join(columns.fixed)} in place of ..."
+        yield from _lines({"labels": ["...", "..."]}, columns)
+    elif answer_is == "...":
+        yield _FROM_0_OR_1
+        yield from _lines({"answer_is": answer_is}, columns)
+    else:
+        counting = replace(columns, answer_is=answer_is, labels=())
+        drafts, _ = _read(rows, counting)
+        yield f"# fits {len(drafts)} of the first {len(rows)} rows; check it before you use it"
+        yield from mapping_lines(counting)
+
+
+_FROM_0_OR_1: Final = '# no answer is 0: put "number" in place of ... if they count from 1, "index" if from 0'
 
 
 def option_left_out(column: str, message: str, rows: Sequence[Mapping[str, Any]]) -> UnknownShape:
     """Return the error about a ``column`` with an option that is not read; ``rows``: the first ones of its file."""
     lines = proposal(rows)
     if not any(_toml(column) in line for line in lines if not line.startswith("#")):
-        lines = [f"# column {column} is not used: check that it holds no option", *lines]
+        lines = [f"# column {_in_comment(column)} is not used: check that it holds no option", *lines]
     return UnknownShape(f"{message}; {_COPY}", lines)
 
 
@@ -177,13 +195,13 @@ def _opened_where_rivals_fit(
             names[rival.answer] = None
     if set(kinds) == {"index", "number"}:
         opened["answer_is"] = "..."
-        comments.append('# no answer is 0: put "number" in place of ... if they count from 1, "index" if from 0')
+        comments.append(_FROM_0_OR_1)
     elif len(kinds) > 1:
         opened["answer_is"] = "..."
         comments.append(f"# answers can be read as {' or '.join(kinds)}: put what is meant in place of ...")
     if len(names) > 1:
         opened["answer"] = "..."
-        comments.append(f"# {' or '.join(map(str, names))} can be the answer: put one in place of ...")
+        comments.append(f"# {' or '.join(map(_in_comment, names))} can be the answer: put one in place of ...")
     return opened, comments
 
 
@@ -220,11 +238,12 @@ def _gaps(cells: _Cells, file: Path | None) -> Iterator[str]:
     if file is not None and file.suffix in (".csv", ".tsv") and cells.header_is_row():
         yield "# the first row looks like a question: write a header above it, such as question,A,B,C,D,answer"
     for name in cells.chats():
-        yield f"# {name} holds chats: copy the question out of them into a column of its own"
+        yield f"# {_in_comment(name)} holds chats: copy the question out of them into a column of its own"
     for name in cells.objects_with_answers():
-        yield f"# {name} holds objects that say which is right: write their letters into a column of its own"
+        shown = _in_comment(name)
+        yield f"# {shown} holds objects that say which is right: write their letters into a column of its own"
     for name in cells.questions_with_choices():
-        yield f"# {name} holds the choices, too: move them into columns A, B, C, ... of their own"
+        yield f"# {_in_comment(name)} holds the choices, too: move them into columns A, B, C, ... of their own"
     yield f"question = {_toml(next(iter(cells.questions()), '...'))}"
     choices = next(cells.choices(), None)
     if choices is None:
@@ -498,6 +517,12 @@ def _sources(columns: Columns) -> dict[str, Source | None]:
 def _toml(value: object) -> str:
     """Texts and lists of them as TOML spells them: as JSON does, but no character as two halves, and none deleted."""
     return exact_json(value).replace("\x7f", "\\u007f")
+
+
+def _in_comment(column: object) -> str:
+    """Return a column's name for a comment in TOML, which holds no control characters."""
+    name = str(column)
+    return name if name.isprintable() else _toml(name)
 
 
 _QUESTION: Final = (

@@ -246,7 +246,14 @@ def _choices_and_answer(row: Mapping[str, Any], columns: Columns) -> tuple[tuple
 
 
 class CountingOpen(DataError):
-    """Answers that are digits, and seem to count the choices from another number, or may do so."""
+    """Answers that are digits, and seem to count the choices from another number, or may do so.
+
+    ``answer_is``: what a mapping calls such answers, ``number`` or ``index``; ``...`` if it is open.
+    """
+
+    def __init__(self, message: str, answer_is: str) -> None:
+        super().__init__(message)
+        self.answer_is = answer_is
 
 
 DOUBTFUL: Final = 8
@@ -352,9 +359,9 @@ class _Counting:
 
     def check(self) -> str:
         if self._beyond and not self._has_first:
-            raise CountingOpen(self._beyond)
+            raise CountingOpen(self._beyond, "number")
         if self._before and not self._has_last:
-            raise CountingOpen(self._before)
+            raise CountingOpen(self._before, "index")
         if self._unproved == 0:
             return ""
         if self._start == 1 and not self._has_last:
@@ -362,9 +369,8 @@ class _Counting:
             return _note(self._end, 1, 0)
         if self._start == 0 and not self._has_first:
             if self._unproved >= DOUBTFUL:
-                raise CountingOpen(
-                    f"none of {self._unproved:,} answers is 0, so they may count from 1, where an index counts from 0"
-                )
+                message = f"none of {self._unproved:,} answers is 0, so they may count from 1, not from 0"
+                raise CountingOpen(message, "...")
             return _note(0, 0, 1)
         return ""
 

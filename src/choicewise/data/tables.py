@@ -116,7 +116,7 @@ def read_tabular(
         except UnknownShape:
             raise
         except DataError as error:
-            refusal = _refusal(paths[0], error)
+            refusal = _refusal(paths[0], error, None)
             if refusal is None:
                 raise
             if not isinstance(error, CountingOpen):
@@ -128,15 +128,15 @@ def read_tabular(
     try:
         dataset = _read(name, files, on_bad_item, guessed, subjects)
     except (CountingOpen, _OptionLeftOut) as error:
-        raise _refusal(paths[0], error) or error from error
+        raise _refusal(paths[0], error, guessed) or error from error
     notes = list(dataset.notes)
     if note := subject_note(paths[0], guessed):
         notes.append(note)
     return replace(dataset, columns=guessed, guess=reading_line(paths[0], guessed), notes=tuple(notes))
 
 
-def _refusal(file: Path, error: DataError) -> UnknownShape | None:
-    """Return the error with a mapping for a ``file`` that its shape, or a guess, does not fit.
+def _refusal(file: Path, error: DataError, guessed: Columns | None) -> UnknownShape | None:
+    """Return the error with a mapping for a ``file`` that does not fit what was ``guessed``, else its shape.
 
     None if ``error`` is about single rows.
     """
@@ -144,9 +144,9 @@ def _refusal(file: Path, error: DataError) -> UnknownShape | None:
         sample = _sample(_rows(error.place.file))
         return option_left_out(error.column, f"{error.place}: {error.message}", sample)
     sample = _sample(_rows(file))
+    mapping, _ = _opened(file, guessed)
     if isinstance(error, CountingOpen):
-        return open_counting(file, sample, error)
-    mapping, _ = _opened(file, None)
+        return open_counting(file, sample, mapping, error)
     return ragged_shape(file, sample, mapping) or misread_shape(file, sample, mapping, error)
 
 

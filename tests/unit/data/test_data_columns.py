@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from choicewise.data.benchmarks import benchmark
@@ -382,6 +382,7 @@ cells = st.recursive(
 KEYS = ["question", "options", "answer", "label", "opa", "opb", "right", "wrong", "text", "id", "q.a", ""]
 
 
+@example([{"question": "0", "answer": {"": False, "\n\x1f": True}}])
 @given(st.lists(st.dictionaries(st.sampled_from(KEYS), cells, min_size=1), min_size=1, max_size=4))
 def test_any_rows_get_lines_of_toml(rows: list[Row]) -> None:
     assert "question" in tomllib.loads("\n".join(proposal(rows)))

@@ -1,13 +1,15 @@
 """Files with the columns of a known shape and something else: no option is lost, and no answer is one off."""
 
 import json
+import tomllib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from choicewise.data.dataset import Dataset
+from choicewise.data.dataset import Dataset, columns_of
 from choicewise.data.open import open_dataset
 from choicewise.data.options import paths
 from choicewise.data.rows import SHAPES, shape_of
@@ -197,8 +199,8 @@ def test_answers_from_1_are_told_once_and_no_row_is_to_be_skipped(tmp_path: Path
     for on_bad_item in ("error", "skip"):
         with pytest.raises(UnknownShape, match="the answers seem to count from 1, not from 0") as refused:
             open_dataset(path, on_bad_item=on_bad_item)
-        kinds = {'answer_is = "number"', 'answer_is = "..."'}
-        assert not kinds.isdisjoint(refused.value.problems)
+        mapping = columns_of(tomllib.loads("\n".join(refused.value.problems)), "proposed")
+        assert mapping == replace(SHAPES[name].columns, answer_is="number", subject=mapping.subject, id=mapping.id)
         assert "skip" not in str(refused.value)
 
 
@@ -210,6 +212,19 @@ def test_answers_from_0_beside_labels_from_1(tmp_path: Path, name: str) -> None:
     with pytest.raises(UnknownShape, match="the answers seem to count from 0, not from 1") as refused:
         open_dataset(write_lines(tmp_path / "test.jsonl", rows), on_bad_item="skip")
     assert 'answer_is = "index"' in refused.value.problems
+
+
+def test_yes_and_no_from_1_are_asked_about(tmp_path: Path) -> None:
+    """The mapping that comes with it can't be used before a person has said which of them is 1."""
+    rows = rows_of("BoolQ, SuperGLUE", [0, 1, 0], FIXED["BoolQ, SuperGLUE"]["from 1"])
+    with pytest.raises(UnknownShape, match="the answers seem to count from 1, not from 0") as refused:
+        open_dataset(write_lines(tmp_path / "test.jsonl", rows), on_bad_item="skip")
+    lines = "\n".join(refused.value.problems)
+    with pytest.raises(DataError, match="labels of a mapping must differ"):
+        columns_of(tomllib.loads(lines), "proposed")
+    columns = columns_of(tomllib.loads(lines.replace('"...", "..."', '"2", "1"')), "proposed")
+    items = open_dataset(tmp_path / "test.jsonl", columns=columns).splits["test"]
+    assert [item.gold for item in items] == [(0,), (1,), (0,)]
 
 
 def test_a_declared_mapping_is_held_against_the_answers_as_well(tmp_path: Path) -> None:

@@ -465,7 +465,9 @@ def _problems(columns: Columns) -> Iterator[str]:
         yield "a mapping names its choices once: by choices, by fixed, by right and wrong, or by target"
     if (both or target) == (columns.answer is not None):
         yield "a mapping needs the column answer, except with right and wrong, or target, which say the answer"
-    if columns.choices_split and not any(isinstance(source, str) for source in (columns.choices, columns.wrong)):
+    if columns.choices_split == "...":
+        yield "choices_split is '...' in a mapping; put the text there that stands between the choices of a cell"
+    elif columns.choices_split and not any(isinstance(source, str) for source in (columns.choices, columns.wrong)):
         yield "choices_split parts the text of one column; name that column in choices or wrong, without a list"
 
 

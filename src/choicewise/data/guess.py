@@ -26,6 +26,7 @@ from choicewise.data.rows import (
     CountingOpen,
     RowDraft,
     draft,
+    lettered,
     shape_of_columns,
     split_choices,
 )
@@ -39,7 +40,8 @@ _LONGEST_LABEL: Final = 3  # characters of a label such as (A)
 _LOWER: Final = tuple(LETTERS.lower())
 _ENCLOSED: Final = tuple(f"({letter})" for letter in LETTERS)
 _DOTTED: Final = tuple(f"{letter}." for letter in LETTERS)
-_SEPARATORS: Final = ("|", "\n", ";", " , ", ", ", ",")  # what parts choices in one cell, the surest first
+_SEPARATORS: Final = ("|", "\n", "\t", ";", "；", "、")  # what parts choices in one cell, and stands in none
+_COMMAS: Final = (" , ", ", ", ",", "，", "،", "/")  # what parts choices, and may stand in one; the longest first
 Source = str | tuple[str, ...]  # a column that holds a list, or columns with one text each
 _CHOICES: Final = ("choices", "options", "endings", "answers", "candidates", "alternatives", "targets")
 _RIGHT: Final = ("correct", "right", "good", "true", "gold")
@@ -154,8 +156,6 @@ def proposal(rows: Sequence[Mapping[str, Any]], file: Path | None = None) -> lis
             lines.append(f"# it does not fit {misfit}")
         if columns.drop_empty:
             lines.append(_FEWER)
-        if columns.choices_split:
-            lines.append(f"# choices_split: each cell holds several choices, parted by {columns.choices_split!r}")
         answers = {str(drafted.answer.cell) for drafted in drafts if isinstance(drafted.answer, Answer)}
         if columns.answer_is == "number" and len(answers) == 1:
             lines.append("# all answers are the same: check that they count from 1")
@@ -182,6 +182,10 @@ def _opened_where_rivals_fit(
     if columns.labels in _TRUTHS and not columns.fixed:
         opened["labels"] = ["...", "..."]
         comments.append(f"# put {' and '.join(columns.labels)} in place of ..., in the order of the choices they mean")
+    if columns.choices_split in _COMMAS and not _are_lettered(rows, columns):
+        opened["choices_split"] = "..."
+        comments.append(f"# cells seem to hold several choices: put {_toml(columns.choices_split)} in place of ...,")
+        comments.append("# or leave the line out, and name the column in a list, if each cell is one choice")
     golds = _golds(rows, columns)
     kinds = {columns.answer_is: None}
     names = {columns.answer: None}
@@ -203,6 +207,16 @@ def _opened_where_rivals_fit(
         opened["answer"] = "..."
         comments.append(f"# {' or '.join(map(_in_comment, names))} can be the answer: put one in place of ...")
     return opened, comments
+
+
+def _are_lettered(rows: Sequence[Mapping[str, Any]], columns: Columns) -> bool:
+    """Whether letters number the choices in each cell, so that it is parted as meant."""
+    source = columns.choices if columns.choices is not None else columns.wrong
+    for row in rows:
+        parts = [part.strip() for part in str(_at(row, str(source))).split(columns.choices_split)]
+        if lettered(parts) is None:
+            return False
+    return True
 
 
 _Golds = list[tuple[int, ...] | None]
@@ -667,26 +681,39 @@ class _Cells:
                 wrong.append(name)
             elif not words.isdisjoint(_RIGHT):
                 right.append(name)
-        if right and wrong:
-            yield self._pair(right[0], wrong)
+        if right and wrong and not self._are_labels(right[0], {*right, *wrong}):
+            first, *others = right
+            numbered = [name for name in others if Member.of(name).stem in (first, Member.of(first).stem)]
+            yield self._pair([first, *numbered], wrong)
 
-    def _pair(self, right: str, wrong: Sequence[str]) -> tuple[_Choices, _Choices]:
+    def _are_labels(self, name: str, pair: Collection[str]) -> bool:
+        """Whether a column called right holds labels of choices that are in columns beside that ``pair``."""
+        cells = map(str, self.columns[name])
+        if not all(cell in LETTERS or cell.isdigit() for cell in cells):
+            return False
+        return any(not {*choices.names} & {*pair} for choices in self.choices())
+
+    def _pair(self, rights: Sequence[str], wrong: Sequence[str]) -> tuple[_Choices, _Choices]:
+        right = rights[0]
         if self._all(right, _is_list):
             right_choices = _Choices(right)
         else:
-            right_choices = _Choices((right,))
-        if len(wrong) > 1:
-            return right_choices, _Choices(tuple(wrong), drop_empty=self._has_empty(wrong))
+            right_choices = _Choices(tuple(rights))
+        if len(wrong) > 1 or len(rights) > 1:
+            return right_choices, _Choices(tuple(wrong), drop_empty=self._has_empty([*rights, *wrong]))
         (name,) = wrong
         if self._all(name, _is_list):
             return right_choices, _Choices(name)
-        for separator in _SEPARATORS:
+        for separator in (*_SEPARATORS, *_COMMAS):
             count = self._count(name, separator)
             right_count = self._count(right, separator)
-            if 2 * count >= len(self.columns[name]) and 2 * right_count <= count:
+            # Commas in the right answers as well are those of sentences.
+            is_list = separator in _SEPARATORS or 2 * right_count <= count
+            if is_list and 2 * count >= len(self.columns[name]):
                 if right_count:
                     right_choices = _Choices(right)
-                return right_choices, _Choices(name, split=separator)
+                ends = [str(cell).rstrip().endswith(separator) for cell in self.columns[name] + self.columns[right]]
+                return right_choices, _Choices(name, drop_empty=any(ends), split=separator)
         return right_choices, _Choices((name,))
 
     def _count(self, name: str, separator: str) -> int:
@@ -695,7 +722,7 @@ class _Cells:
 
     def _separator(self, name: str) -> str:
         """Return what parts nearly every cell of a column into choices, empty for nothing."""
-        for separator in _SEPARATORS:
+        for separator in (*_SEPARATORS, *_COMMAS):
             if self._count(name, separator) >= 0.9 * len(self.columns[name]):
                 return separator
         return ""
@@ -783,6 +810,8 @@ def _is_split(cell: object, separator: str) -> bool:
         parts = split_choices(str(cell), separator)
     except UnusableRow:
         return False
+    if not parts[-1]:  # the separator also ends the cell
+        parts = parts[:-1]
     return len(parts) > 1 and all(parts)
 
 

@@ -300,6 +300,43 @@ def test_a_list_in_one_cell_is_no_choice(tmp_path: Path) -> None:
     assert asked(write_lines(tmp_path / "pairs.jsonl", minimal))[0] == (("Yes, 0 are.", "Yes, 0 is."), (0,))
 
 
+def test_right_and_wrong_ones_in_two_cells(tmp_path: Path) -> None:
+    """As TruthfulQA's sheet has them, where the separator also ends a cell."""
+    rows = [
+        {"ask": f"Q{n}", "Best": f"a {n}", "Correct Answers": f"a {n}; b {n}", "Incorrect Answers": f"c {n}; d {n};"}
+        for n in range(3)
+    ]
+    path = write_lines(tmp_path / "quiz.jsonl", rows)
+    assert asked(path, proposed(path))[1] == (("a 1", "b 1", "c 1", "d 1"), (0, 1))
+
+
+def test_several_columns_of_right_ones(tmp_path: Path) -> None:
+    names = ("correct_answer", "correct_answer_2", "wrong_answer_1", "wrong_answer_2")
+    row = {"ask": "Q", **dict(zip(names, ANIMALS, strict=False))}
+    assert asked(write_lines(tmp_path / "quiz.jsonl", [row])) == [(ANIMALS[:4], (0, 1))]
+
+
+def test_a_letter_is_no_choice_beside_others(tmp_path: Path) -> None:
+    rows = [{"ask": f"Q{n}", "A": "x", "B": "y", "correct": "AB"[n], "wrong_rate": n} for n in range(2)]
+    assert asked(write_lines(tmp_path / "quiz.jsonl", rows)) == [(("x", "y"), (0,)), (("x", "y"), (1,))]
+    sums = [{"ask": f"{n} + 1?", "correct": n + 1, "wrong_1": n, "wrong_2": n + 2} for n in range(2)]
+    path = write_lines(tmp_path / "sums.jsonl", sums)
+    assert asked(path, proposed(path)) == [(("1", "0", "2"), (0,)), (("2", "1", "3"), (0,))]
+
+
+def test_a_comma_may_stand_in_a_choice(tmp_path: Path) -> None:
+    """So the mapping leaves open whether it parts choices."""
+    rows = [{"q": f"Which {n}?", "correct": "hammer", "wrong": f"tin, {n}, cow, hen"} for n in range(3)]
+    path = write_lines(tmp_path / "quiz.jsonl", rows)
+    lines = proposed(path)
+    with pytest.raises(DataError, match="choices_split is '...'"):
+        asked(path, lines)
+    filled = lines.replace('"..."', '", "')
+    assert asked(path, filled)[0] == (("hammer", "tin", "0", "cow", "hen"), (0,))
+    as_one = lines.replace('choices_split = "..."', "").replace('wrong = "wrong"', 'wrong = ["wrong"]')
+    assert asked(path, as_one)[0] == (("hammer", "tin, 0, cow, hen"), (0,))
+
+
 @pytest.mark.parametrize(
     ("cell", "separator", "texts"),
     [

@@ -504,8 +504,11 @@ def test_decisions_are_kept_within_a_budget_and_read_again(runs: Path) -> None:
 
 def test_guesses_reach_down_to_chance(sample: tuple[ListedRun, Row]) -> None:
     run, row = sample
-    assert guessed(Cell(run, replace(row, ci_low=0.2)))
-    assert not guessed(Cell(run, replace(row, ci_low=0.3)))
+    clear = replace(row, n=40, ci_low=0.3, diagnosis=replace(row.diagnosis, guessing_p=0.01))
+    assert not guessed(Cell(run, clear))
+    assert guessed(Cell(run, replace(clear, ci_low=0.2)))
+    assert guessed(Cell(run, replace(clear, n=19)))
+    assert guessed(Cell(run, replace(clear, diagnosis=row.diagnosis)))
     assert not guessed(Cell(run, None))
 
 

@@ -437,7 +437,7 @@ def _skipped_reasons(skipped: tuple[SkippedRow, ...]) -> tuple[MissingReason, ..
 
 def _interval(measured: Measurement, among: Mask, value: Value, macro: bool, name: str | None) -> tuple[str, Value]:
     if not measured.metric.counted:
-        return "normal" if measured.metric.pooled else "t", value
+        return "pooled" if measured.metric.pooled else "t", value
     if name is None:
         return "wilson", value
     scored = among & ~measured.decisions.missing

@@ -91,15 +91,6 @@ def wilson(mean: float, n: float, level: float = 0.95, freedom: float = math.inf
     return max(0.0, min(centre - half, mean)), min(1.0, max(centre + half, mean))
 
 
-def normal(mean: float, error: float, level: float = 0.95) -> tuple[float, float]:
-    """(low, high): ``mean`` ± 1.96 standard errors ``error``; NaN where the error is not known.
-
-    For credits that are neither right nor wrong, of which the Wilson interval would be too wide.
-    """
-    half = two_sided(level) * error
-    return mean - half, mean + half
-
-
 def student(mean: float, error: float, freedom: float, level: float = 0.95) -> tuple[float, float]:
     """(low, high): Student's t interval for a mean of values of any size; NaN where the ``error`` is not known.
 

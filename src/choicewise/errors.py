@@ -12,8 +12,11 @@ from typing import Self
 
 
 def install_line(extra: str) -> str:
-    """What installs Choicewise with ``extra`` (as in ``hf``), typed in its checkout."""
-    return f"pip install --constraint constraints.txt '.[{extra}]'"
+    """Return the command that installs Choicewise with ``extra`` (as in ``hf``), typed in its checkout."""
+    constraints = "constraints.txt"
+    if extra == "vllm":  # it excludes versions that all other extras are tested with
+        constraints = "constraints-vllm.txt"
+    return f"pip install --constraint {constraints} '.[{extra}]'"
 
 
 class ChoicewiseError(Exception):

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from string import ascii_uppercase
@@ -25,8 +26,11 @@ from choicewise.protocols.panel import CHECKS, variants, with_panels
 from choicewise.protocols.preparations import shown_order
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Decision, Question, Span, TokenScores, TypedQuestion
+from choicewise.records import ServerRecord
 from choicewise.report.invariance import HEADS, check_cells, invariance_tables
 from choicewise.results.invariance import Check, Panel, panels
+from choicewise.results.run import open_run
+from choicewise.store.folder import read_manifest, write_manifest
 from tests.helpers.commands import choicewise
 from tests.helpers.printed import printed
 from tests.helpers.protocols import mmlu_protocol
@@ -203,6 +207,24 @@ def test_questions_of_a_decision_endpoint_have_the_checks_of_their_kind(tmp_path
     assert noul["as choice"].change.value == pytest.approx(0.1)
     assert score["order"].change.value == pytest.approx(abs(1.3 + 1.3 - 2))
     assert score["order"].flips.value == 1
+
+
+def by_place_of_apples(options: Sequence[str]) -> Sequence[float]:
+    """Goes by the place where there is an apple, a third of all questions, and else by the text."""
+    if "apple" in options:
+        return by_place(options)
+    return by_text(options)
+
+
+def test_a_server_changes_nothing_only_if_no_probability_of_any_question_changes(tmp_path: Path) -> None:
+    for told, constant in ((by_text, True), (by_place_of_apples, False)):
+        out = tmp_path / told.__name__
+        protocols = with_panels({"letters": letters(2)})
+        evaluate(model=Predictor(told), data=quiz(2, count=6), protocols=protocols, out=out)
+        write_manifest(out, replace(read_manifest(out), server=ServerRecord("a", "echo")))
+        (panel,) = panels(open_run(out))
+        order = {check.check: check for check in panel.checks}["order"]
+        assert order.constant is constant
 
 
 ITEM = Item("q", "Which?", ("a", "b", "c", "d"), (1,), "s")

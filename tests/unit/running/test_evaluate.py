@@ -304,6 +304,14 @@ def test_the_longest_name_is_meant(tmp_path: Path) -> None:
     assert benchmark_of("somebody/else", ["piqa"]) is None
 
 
+def test_a_file_whose_columns_fit_two_benchmarks_is_of_none(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"input": "Is 3 prime?", "target": "Yes", "text": "Three is prime."}) + "\n")
+    assert benchmark_of(str(file), ["bbh", "race"]) == "bbh"
+    assert benchmark_of(str(file), ["lambada", "race"]) == "lambada"
+    assert benchmark_of(str(file), ["bbh", "lambada"]) is None
+
+
 def test_every_protocol_is_asked_somewhere_and_only_its_own_part_of_a_selector(tmp_path: Path) -> None:
     """Against a plain reference: a protocol is asked on the data of its benchmark, else on those of none."""
     file, quiz = write_piqa(tmp_path / "piqa.jsonl"), write_mmlu(tmp_path / "quiz", questions=1)

@@ -166,3 +166,12 @@ def test_what_vllm_refuses_at_its_start_is_said(tmp_path: Path) -> None:
     done = by_vllm("run", "--model", name, *ASKED, "--out", tmp_path / "run", code=ModelError.exit_code)
     assert "vLLM refuses to start" in done.stderr
     assert "max_num_seqs" in done.stderr
+    assert "the same command would fail again" in done.stderr
+    assert "to resume" not in done.stderr
+
+
+def test_a_run_without_the_prefix_cache_says_that_it_is_off(local: Path, tmp_path: Path) -> None:
+    done = by_vllm("run", "--model", f"{NAME},enable_prefix_caching=false", *ASKED, "--out", tmp_path / "run")
+    assert largest_difference(tmp_path / "run", local) < EXACT
+    assert "a context that is computed for each of them, as enable_prefix_caching is off" in done.stderr
+    assert "vLLM's cache" not in done.stderr

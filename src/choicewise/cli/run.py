@@ -533,7 +533,7 @@ def token_savings(spent: Spent) -> str:
     if not spent.tokens_unique:
         return said
     ratio = spent.tokens_computed / spent.tokens_unique
-    return f"{said}, {ratio:.2f} × the {spent.tokens_unique:,} unique ones, as vLLM's cache holds whole blocks"
+    return f"{said}, {ratio:.2f} × the {spent.tokens_unique:,} unique ones"
 
 
 def _as_json(plan: Plan, model: Model) -> dict[str, object]:

@@ -18,7 +18,7 @@ from choicewise.models.server.routes import Part
 from choicewise.models.vllm import vllm_routes
 from choicewise.models.vllm.engine_model import BATCH, EngineModel
 from choicewise.models.vllm.engine_name import EngineName
-from choicewise.models.vllm.process import EngineProcess
+from choicewise.models.vllm.process import EngineDied, EngineProcess
 from choicewise.models.vllm.vllm_routes import (
     MOST_MEMBERS,
     PLACES,
@@ -355,6 +355,15 @@ def test_options_of_the_engine_pass_through_by_name() -> None:
     assert (told["max_num_batched_tokens"], told["max_model_len"]) == (99, asked.window + 1)
 
 
+@pytest.mark.parametrize("ways", [WAYS, (ROWS, PLACES, PROMPTS), (PLACES, PROMPTS)])
+def test_an_engine_without_a_cache_does_not_explain_its_cost_by_one(ways: tuple[str, ...]) -> None:
+    engine = partial(FakeEngine, ways=ways)
+    assert "vLLM's cache has all but a block" in EngineModel(FOLDER, engine=engine).selfcheck.cost
+    without = EngineModel(FOLDER, engine=partial(engine, block=1 << 20))  # as the engine's process says it
+    for depth in (0, 1):
+        assert without.check(depth).cost.endswith("as enable_prefix_caching is off")
+
+
 def test_without_vllm_the_command_that_installs_it_is_named() -> None:
     with pytest.raises(ModelError, match=r"vllm is missing.*\[vllm\]"):
         load_model("vllm:bundled:merrow-byte")
@@ -364,3 +373,8 @@ def test_an_engine_that_ends_says_what_it_printed() -> None:
     process = EngineProcess({})
     assert process.limits.seconds is None
     assert list(process._arguments()) == ["{}"]
+    with pytest.raises(EngineDied, match="vLLM ended its process; mend that first: the same command would fail again"):
+        process._give_up("ended its process")
+    process._has_started = True
+    with pytest.raises(EngineDied, match="vLLM ended its process; run the same command again to resume"):
+        process._give_up("ended its process")

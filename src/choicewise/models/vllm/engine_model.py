@@ -23,7 +23,6 @@ from choicewise.models.server.routes import Assembly, unanswered, with_label_ran
 from choicewise.models.vllm.process import EngineDied, EngineFacts, EngineProcess
 from choicewise.models.vllm.vllm_routes import (
     BLOCK,
-    COSTS,
     PLACES,
     PROMPTS,
     TRACE,
@@ -158,7 +157,7 @@ class EngineModel:
         """The same; a ``depth`` of 0 only starts the engine.  The probe does not depend on it."""
         if depth == 0 and self._last is None:
             way = self.abilities.ways[0]
-            return SelfCheck(f"vLLM, {way}", 0.0, 0.0, _TOLERANCE, 0.0, 0, (), COSTS[way])
+            return SelfCheck(f"vLLM, {way}", 0.0, 0.0, _TOLERANCE, 0.0, 0, (), self.abilities.cost_in_words(way))
         if self._last is None:
             self._last = self._measured()
         return self._last
@@ -290,7 +289,8 @@ class EngineModel:
         self._refused = frozenset(refused)
         taken = self.abilities.ways[0]
         depth = max(span.inputs for span in spans)
-        return SelfCheck(f"vLLM, {taken}", noise, floor, tolerance, noise, depth, tuple(trials), COSTS[taken])
+        cost = abilities.cost_in_words(taken)
+        return SelfCheck(f"vLLM, {taken}", noise, floor, tolerance, noise, depth, tuple(trials), cost)
 
     def probe(self) -> list[Span]:
         """Random tokens: contexts within a block of the cache, of exactly some blocks, and between, with continuations.

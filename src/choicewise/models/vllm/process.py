@@ -71,6 +71,7 @@ class EngineProcess(BoundedProcess):
         super().__init__()
         self._options = dict(options)
         self._printed: IO[bytes] | None = None
+        self._has_started = False
 
     def facts(self) -> EngineFacts:
         """What was started."""
@@ -93,6 +94,11 @@ class EngineProcess(BoundedProcess):
         refused = reply.get("refused")
         return refused if isinstance(refused, str) else [Output(*each) for each in reply["outputs"]]
 
+    def _start(self) -> Any:
+        process = super()._start()
+        self._has_started = True
+        return process
+
     def _arguments(self) -> Sequence[str]:
         return (json.dumps(self._options),)
 
@@ -110,7 +116,12 @@ class EngineProcess(BoundedProcess):
         errors = [line for line in lines if "Error: " in line] or (lines if reason.startswith("ended") else [])
         errors = [] if reason.startswith("refuses") else errors  # which says it all
         shown = " | ".join(dict.fromkeys(line[:300] for line in errors[-_SHOWN:]))
-        raise EngineDied(f"vLLM {reason}" + (f" (it printed: {shown})" if shown else "") + f"; {self.remedy}")
+        if shown:
+            reason = f"{reason} (it printed: {shown})"
+        remedy = self.remedy
+        if not self._has_started:
+            remedy = "mend that first: the same command would fail again"
+        raise EngineDied(f"vLLM {reason}; {remedy}")
 
     def _last_lines(self) -> list[str]:
         """Of what the process printed."""

@@ -44,6 +44,13 @@ COSTS: Final[Mapping[str, str]] = {
 }
 """Way → what it costs, in words."""
 
+_WITHOUT_CACHE: Final[Mapping[str, str]] = {
+    TRACE: "continuations are forced token by token after a context that is computed for each of them",
+    ROWS: "continuations are the end of a prompt that is computed from the first token on",
+    PLACES: "every token of a continuation is a request that is computed from the first token on",
+}
+"""Way → what it costs if vLLM was started without a prefix cache."""
+
 MOST_IDS: Final = 128  # MAX_LOGPROB_TOKEN_IDS of vLLM: label ids of one request
 MOST_MEMBERS: Final = MOST_IDS * 64  # tokens of a set whose total probability is asked for
 BLOCK: Final = 16  # tokens of a block of vLLM's cache unless it is told otherwise
@@ -58,14 +65,25 @@ _HALF: Final = math.log(0.5)  # nats above which a token is the likeliest one, w
 class Abilities(NamedTuple):
     """What an engine can be asked: its ``ways`` by name, those first that are better where they cost the same.
 
-    ``block``: tokens of a block of its cache; ``longest``: tokens of a prompt and of what is generated after it
-    together; ``vocabulary``: how many ids it knows.
+    ``block``: tokens of a block of its cache, more than ``longest`` if it has none; ``longest``: tokens of a prompt
+    and of what is generated after it together; ``vocabulary``: how many ids it knows.
     """
 
     ways: tuple[str, ...]
     block: int
     longest: int
     vocabulary: int
+
+    @property
+    def caches(self) -> bool:
+        """Whether a prompt can fill a block of the cache."""
+        return self.block <= self.longest
+
+    def cost_in_words(self, way: str) -> str:
+        """Return what ``way`` costs with the engine's cache, or without one."""
+        if self.caches or way == PROMPTS:
+            return COSTS[way]
+        return f"{_WITHOUT_CACHE[way]}, as enable_prefix_caching is off"
 
 
 class Output(NamedTuple):
@@ -211,7 +229,7 @@ class EngineRoute(Route):
         self.abilities = abilities
         longer = next((way for way in abilities.ways if way != PLACES), PLACES)
         self.name = f"vLLM, {longer}"
-        self.cost = COSTS[longer]
+        self.cost = abilities.cost_in_words(longer)
 
     def objection(self, question: Question) -> str | None:
         """As :func:`objection`."""

@@ -175,7 +175,7 @@ def _opened_where_rivals_fit(
 ) -> tuple[dict[str, object], list[str]]:
     """Return the keys of a mapping that the ``rows`` leave open, with ..., and a comment on each.
 
-    They do so where another of the ``candidates`` fits as well, and other choices are right by it.
+    They do so where another of the ``candidates`` fits as well, and other choices are asked or right by it.
     """
     opened: dict[str, object] = {}
     comments = []
@@ -186,17 +186,23 @@ def _opened_where_rivals_fit(
         opened["choices_split"] = "..."
         comments.append(f"# cells seem to hold several choices: put {_toml(columns.choices_split)} in place of ...,")
         comments.append("# or leave the line out, and name the column in a list, if each cell is one choice")
-    golds = _golds(rows, columns)
+    meanings = _meanings(rows, columns)
     kinds = {columns.answer_is: None}
     names = {columns.answer: None}
+    sources = {columns.choices or (): None}
     for rival in candidates:
-        is_alike = rival.question == columns.question and rival.choices == columns.choices
-        if not is_alike or not _differ(golds, _golds(rows, rival)):
+        is_alike = rival.question == columns.question and bool(rival.choices) == bool(columns.choices)
+        if not is_alike or not _differ(meanings, _meanings(rows, rival)):
             continue
-        if rival.answer == columns.answer:
+        if rival.choices != columns.choices:
+            sources[rival.choices or ()] = None
+        elif rival.answer == columns.answer:
             kinds[rival.answer_is] = None
         else:
             names[rival.answer] = None
+    if len(sources) > 1:
+        opened["choices"] = "..."
+        comments.append(f"# {' or '.join(map(_named, sources))} can be the choices: put one in place of ...")
     if set(kinds) == {"index", "number"}:
         opened["answer_is"] = "..."
         comments.append(_FROM_0_OR_1)
@@ -219,30 +225,31 @@ def _are_lettered(rows: Sequence[Mapping[str, Any]], columns: Columns) -> bool:
     return True
 
 
-_Golds = list[tuple[int, ...] | None]
+_Meanings = list[tuple[tuple[str, ...], tuple[int, ...]] | None]
 
 
-def _golds(rows: Sequence[Mapping[str, Any]], columns: Columns) -> _Golds | None:
-    """Return the right choices of each row, None for one that can't be read; None if more than a tenth can't be."""
-    golds: _Golds = []
+def _meanings(rows: Sequence[Mapping[str, Any]], columns: Columns) -> _Meanings | None:
+    """Return choices and right ones of each row, None for one that can't be read; None if more than a tenth can't."""
+    meanings: _Meanings = []
     misfits = 0
     for row in rows:
         try:
-            golds.append(_meant(row, columns)[2])
+            _, choices, gold = _meant(row, columns)
+            meanings.append((choices, gold))
         except UnusableRow as error:
-            golds.append(None)
+            meanings.append(None)
             misfits += not isinstance(error, NoAnswer)
         if misfits > (1 - _MOSTLY) * len(rows):
             return None
-    return golds
+    return meanings
 
 
-def _differ(golds: _Golds | None, other: _Golds | None) -> bool:
-    """Whether two readings of the same rows name other right choices in one of them."""
-    if golds is None or other is None:
+def _differ(meanings: _Meanings | None, others: _Meanings | None) -> bool:
+    """Whether two readings of the same rows ask other choices, or name other right ones, in one of them."""
+    if meanings is None or others is None:
         return False
-    pairs = zip(golds, other, strict=True)
-    return any(None not in (gold, rival) and gold != rival for gold, rival in pairs)
+    pairs = zip(meanings, others, strict=True)
+    return any(None not in (meaning, other) and meaning != other for meaning, other in pairs)
 
 
 def _gaps(cells: _Cells, file: Path | None) -> Iterator[str]:

@@ -340,6 +340,10 @@ def test_what_stays_open_is_said() -> None:
     letters = proposal([{"query": "Q", "options": ["B", "A"], "gold": letter} for letter in "AB"])
     assert "# answers can be read as label or text: put what is meant in place of ..." in letters
     assert 'answer_is = "..."' in letters
+    groups = {"A": "x", "B": "y", "option_1": "v", "option_2": "w"}
+    two = proposal([{"query": "Q", **groups, "gold": letter} for letter in "AB"])
+    assert "# A, B or option_1, option_2 can be the choices: put one in place of ..." in two
+    assert 'choices = "..."' in two
     twice = proposal([{"query": "Q", "options": ["x", "y"], "gold": "A", "key": key} for key in "AB"])
     assert "# gold or key can be the answer: put one in place of ..." in twice
     assert 'answer = "..."' in twice

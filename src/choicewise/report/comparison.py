@@ -86,7 +86,7 @@ def comparison_sentence(compared: Comparison) -> str:
         if compared.agree.r:
             return f"{scores}: the model is the same, their {reason} differ."
         return f"{scores}, which says nothing about the models alone: their {reason} differ."
-    if not difference.value:
+    if not difference.value or METRICS[compared.left.metric].pooled:
         return f"{scores}."
     if compared.test.p < SIGNIFICANT and compared.open:
         sides = zip(("A", "B"), compared.cut, strict=True)
@@ -453,6 +453,7 @@ def _difference(compared: Comparison) -> Iterator[str]:
     unit, what = _unit(compared.left)
     line = f"A - B = {unit * difference.value:+.2f} {what} over {counted(difference.n, 'item')}"
     is_same = compared.verdict == "same measurement"
+
     if not math.isnan(difference.ci_low) and not is_same:
         line += f", 95 % interval {unit * difference.ci_low:+.2f} to {unit * difference.ci_high:+.2f}"
     yield from _wrapped(line + (f" ({difference.missing} missing on a side excluded)" if difference.missing else ""))
@@ -465,6 +466,11 @@ def _difference(compared: Comparison) -> Iterator[str]:
         yield from _wrapped(_test(compared.test))
     if is_same:
         yield from _wrapped(_repetition(compared))
+    elif METRICS[compared.left.metric].pooled:
+        yield from _wrapped(
+            f"{compared.left.metric} of a sample is off to one side, more for some models than for others: "
+            "there is no test. Compare brier or acc."
+        )
     elif math.isnan(compared.detectable):
         yield "all items differ by the same, so nothing can be said about what difference these items would show"
     else:

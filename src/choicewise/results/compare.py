@@ -34,6 +34,7 @@ from choicewise.scoring.significance import (
     detectable_difference,
     paired_difference,
     sign_flip,
+    untested,
 )
 from choicewise.util.jsonio import json_value
 
@@ -379,6 +380,9 @@ def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: 
     counted = left_measured.metric.counted and right_measured.metric.counted
     difference = paired_difference(credits[0], credits[1], counted, most)
     detectable = detectable_difference(credits[0], credits[1], counted)
+    test = sign_flip(*credits)
+    if left_measured.metric.pooled:
+        difference, test, detectable = untested(difference)
     axes = [Axis(*axis) for axis in axis_differences(left_measured.protocol, right_measured.protocol)]
     axes += _identity(left, right)
     texts, tokens = (
@@ -392,7 +396,7 @@ def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: 
     parting = None if agree.i else _first_difference((left.evidence, right.evidence), pair)
     return Comparison(
         *(_verdict(agree, len(places[0])), agree, *sides, tuple(axes), parting, difference),
-        *(sign_flip(*credits), detectable, flips(pair), *movement(pair)),
+        *(test, detectable, flips(pair), *movement(pair)),
         cut=cut,
         low=low,
         high=high,

@@ -180,6 +180,8 @@ class _Rivals:
     @cached_property
     def ranked(self) -> list[Row]:
         """The rows with their ranks and the ranges of these."""
+        if self.metric.pooled:
+            return list(self.rows)  # a sample's number is off to one side, of one model more than of another: no test
         best, worst = rank_ranges(significantly_better(self.credits, self.undecided))
         placed = [row.rank or 0 for row in self.rows]
         if self._means_of_shared:
@@ -202,6 +204,8 @@ class _Rivals:
     def _p(self, best: int, other: int) -> float:
         pair = self.outcomes[best], self.outcomes[other]
         if same_items(*pair) and self.rows[best].i != self.rows[other].i:
+            return math.nan
+        if self.metric.pooled:
             return math.nan
         if self.undecided[best, other]:
             return 1.0

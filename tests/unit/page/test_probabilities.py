@@ -186,8 +186,11 @@ def test_every_metric_has_a_table_with_the_best_number_first(study: Study) -> No
 
 
 def test_ranks_of_errors_lie_within_their_bounds(study: Study) -> None:
-    """Draws of items rank the least first, as the values are ranked."""
+    """Draws of items rank the least first, as the values are ranked; a sample's ece leans to one side and has none."""
     for row in study.other_metrics:
+        if row.metric == "ece":
+            assert (row.rank_low, row.rank_high) == (None, None)
+            continue
         assert (row.rank_low or 9) <= (row.rank or 0) <= (row.rank_high or 0), row.protocol
 
 

@@ -112,6 +112,8 @@ def test_two_models_are_compared_item_by_item_and_less_is_better(runs):
         for each in comparisons(left, right, []):
             assert each.difference.value == pytest.approx(each.left.value - each.right.value, abs=1e-9)
             assert each.flips.left_better + each.flips.right_better <= 12
+            assert math.isnan(each.test.p) == (metric == "ece"), "a sample's ece leans to one side"
+            assert math.isnan(each.difference.ci_low) == (metric == "ece")
         placed = ranked([*left.rows(), *right.rows()])
         for row in placed:
             other = next(o for o in placed if o.protocol == row.protocol and o.model != row.model)

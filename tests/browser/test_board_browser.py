@@ -168,7 +168,7 @@ def test_a_chosen_family_has_the_ranges_of_its_ranks_at_once(board: Served, tab:
     page = tab(board.address)
     page.get_by_role("navigation", name="Columns").get_by_role("link", name="cloze").click()
     page.wait_for_url("**family=cloze**")
-    assert " ".join(page.locator(".headlines th.rank").inner_text().split()).endswith("in 95 % of draws")
+    assert " ".join(page.locator(".headlines th.rank").inner_text().split()).endswith("possible (95 %)")
     assert "still being computed; until then" not in page.locator("main").inner_text()
 
 

@@ -372,8 +372,8 @@ def ranks_of(board: Served, query: str) -> tuple[list[str], list[bool], bool]:
     page, told = board.ask(f"/?{query}").text, board.ask(f"/board.json?{query}").json["headlines"]["models"]
     shown = re.findall(r'<td class="rank"[^>]*><span>([^<]*)</span></td>', page)
     bounded = [each["rank_low"] is not None and each["rank_low"] <= each["rank"] <= each["rank_high"] for each in told]
-    assert ("still being computed; until then the rank" in page) != ("of draws</small>" in page)
-    return shown, bounded, "of draws</small>" in page
+    assert ("still being computed; until then the rank" in page) != ("possible (95&nbsp;%)</small>" in page)
+    return shown, bounded, "possible (95&nbsp;%)</small>" in page
 
 
 def test_a_filter_has_the_ranges_of_its_ranks_in_one_answer(runs: Path, reading_here: pytest.MonkeyPatch) -> None:

@@ -513,7 +513,7 @@ def drawn_models(
 @pytest.mark.parametrize("items", [20, 59, 322])
 @pytest.mark.parametrize("p", [0.25, 0.6, 0.9])
 def test_ranks_and_bold_of_equal_models(models: int, items: int, p: float) -> None:
-    """A rank range is too narrow, or a model not bold, in at most 5 % of tables; bootstrapped ranks are in 88 % of six models'."""
+    """A rank range is too narrow, or a model not bold, in at most 5 % of tables (bootstrapped, in 88 % of six)."""
     rng, wrong, draws = np.random.default_rng(11), 0, 300
     for _ in range(draws):
         wrong += bool(significantly_better(drawn_models(rng, [p] * models, items)).any())

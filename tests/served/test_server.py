@@ -390,7 +390,7 @@ def test_a_filter_has_the_ranges_of_its_ranks_in_one_answer(runs: Path, reading_
         for query in (View(family=(family,)).query() for family in families):
             first = board.ask(f"/?{query}")
             assert ("refresh" in first.headers, "still being computed; until" in first.text) == (False, False), query
-            assert ranks_of(board, query) == (["1", "2"], [True, True], True)
+            assert ranks_of(board, query) == (["1–2", "1–2"], [True, True], True)
         asked = len(computed)
         assert ranks_of(board, f"{query}&sort=model&warning=none")[2]
         assert len(computed) == asked <= len(families) + 1

@@ -451,6 +451,7 @@ def test_winogrande_of_two_real_models(shared_data: Path, tmp_path: Path) -> Non
     runs = import_log(files, tmp_path / "runs", task="winogrande")
     published = {"llama-2-7b": (0.7380, 0.0124), "mistral-7b-v0.1": (0.7814, 0.0116)}
     for run in runs:
+        assert not any(row.diagnosis.warnings for row in run.rows()), "nothing speaks against real models' numbers"
         (row,) = (row for row in run.rows() if row.protocol == "winogrande:sum")
         assert (round(row.value, 4), round(row.se, 4)) == published[run.manifest.model.name]
         assert row.n == 1267
@@ -465,5 +466,7 @@ def test_samples_of_a_real_model(shared_data: Path, tmp_path: Path) -> None:
     for name in ("sum", "char_mean_bare"):
         assert (rows[name].value, rows[name].n) == (pytest.approx(0.5106732348111659, abs=1e-15), 609)
         assert rows[name].se == pytest.approx(0.020273057132342585, abs=1e-15)
+    warned = {warning for row in rows.values() for warning in row.diagnosis.warnings}
+    assert warned == {"chance", "position"}, "of classes that it guesses, and predicts unlike they are right"
     assert run.manifest.model.name == "meta-llama/Meta-Llama-3-8B"
     assert sum(row.n == 609 for row in rows.values()) >= 12

@@ -26,6 +26,7 @@ from choicewise.protocols.between import under_metrics
 from tests.helpers.imported_runs import LOGS, edited, golden, one_run, values
 
 JOINT = "town:method=multiple_choice_joint"
+CALIBRATED = "town:method=multiple_choice_separate_calibrated"
 ORIGINAL = "town:method=multiple_choice_separate_original"
 MILLS = "town:subject=mills,method=multiple_choice_joint,model=made-up_words"
 STATE = "scenario_state.json"
@@ -85,6 +86,26 @@ def test_the_calibration_error_of_letters_is_helms(helm: Path, tmp_path: Path) -
         stat["mean"] for stat in stats if stat["name"]["name"] == "ece_10_bin" and "perturbation" not in stat["name"]
     )
     assert row.value == pytest.approx(helms, rel=1e-9)
+
+
+@pytest.mark.parametrize(("task", "score"), [(ORIGINAL, "token_mean"), (CALIBRATED, "pmi")])
+def test_the_confidence_in_scores_is_helms(task: str, score: str, helm: Path, tmp_path: Path) -> None:
+    """HELM's max_prob is of the scores that it compares, a mean over tokens or a difference."""
+    log = logs(helm)[task]
+    run_of_log(log, tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    name = f"{task}:{score}"
+    measured = run.under(under_metrics({name: run.protocols[name]}, ["ece_10_bin"])).measurements
+    (judged,) = (each.judged for each in measured.values())
+    assert judged is not None
+    assert judged.confidence == pytest.approx([item.recorded["max_prob"] for item in log.items], rel=1e-6)
+
+
+def test_letters_beside_likelihoods_of_letters_are_counted_as_helm_does(shared_data: Path, tmp_path: Path) -> None:
+    run = one_run(shared_data / "cases" / "51-helm-joint" / "runs", tmp_path / "run")
+    assert values(run)["letter-match"][:2] == (pytest.approx(2 / 6), 6)  # its stats.json has an exact match of 1 / 3
+    (row,) = (row for row in run.rows() if row.protocol.endswith(":sum"))
+    assert (row.n, "many-missing" in row.diagnosis.warnings) == (0, False)
 
 
 def test_logs_without_log_probabilities_have_no_confidence(helm: Path) -> None:

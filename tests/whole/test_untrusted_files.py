@@ -572,3 +572,9 @@ def test_deep_json_beside_answers_is_an_error(tmp_path: Path) -> None:
         (tmp_path / "answers.json").write_text(f'{{"requests": "x", "model": "m", "notes": {notes}}}')
         asked = ["import", tmp_path / "bundle", "--answers", tmp_path / "answers.csv", "--out", tmp_path / "run"]
         assert "nested too deeply" in choicewise(*asked, code=3).stderr
+
+
+def test_a_page_is_not_written_into_a_pipe(runs: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "page.html")
+    told = choicewise("page", runs / "other", "--out", tmp_path / "page.html", code=2)
+    assert "is a device or a pipe" in told.stderr

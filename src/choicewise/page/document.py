@@ -293,6 +293,8 @@ def _most(content: Content, items: int | None) -> int:
 def _check(out: Path, beside: Path) -> None:
     if out.is_dir():
         raise UsageError(f"{out} is a folder; name a file in it, such as {out / 'page.html'}")
+    if out.exists() and not out.is_file():
+        raise UsageError(f"{out} is a device or a pipe, not a file; name a new file")
     if out.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"{out} does not end in .html; name the page such as {out.name}.html")
     if beside.exists():

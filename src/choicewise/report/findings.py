@@ -254,6 +254,8 @@ def lead_sentences(finding: Finding, subject: str = "") -> list[str]:
     """
     if len(finding.models) == 1:
         return []
+    if not finding.leads and finding.other_items:
+        return ["The models scored too different questions, so they have no order."]
     if not finding.leads:
         return ["No two models were measured the same way, so they have no order."]
     if len(finding.datasets) == 1:

@@ -259,13 +259,9 @@ def rank_matrix(title: str, cells: Mapping[str, Mapping[str, str]], width: int |
 
 
 def with_rank(row: Row, spelled: Callable[[float], str] = percent) -> str:
-    """Return the value of a row with its rank, or with what was scored: "27.3 (2)", "27.3 (22 of 59)"."""
-    value = spelled(row.value)
-    if row.rank and not row.coverage:
-        return f"{value} ({row.rank})"
-    if row.rank:
-        return f"{value} ({row.rank}) {row.coverage}"
-    return f"{value} {row.coverage}".rstrip()
+    """Return the value of a row with its rank, or else with what was scored: "27.3 (2)", "27.3 (22 of 59)"."""
+    behind = f"({row.rank})" if row.rank else row.coverage
+    return f"{spelled(row.value)} {behind}".rstrip()
 
 
 def matrix(title: str, cells: Mapping[str, Mapping[str, str]], least: int, width: int | None = None) -> Group:

@@ -179,13 +179,15 @@ class Finding:
     """What the rows of one or several runs say.
 
     ``numbers``: per model and dataset, in the order of the rows.  ``leads``: per dataset with several models, who
-    leads.  ``missing``: the row that lacks the most items, and ``lacking``, how many rows lack any.  ``incomplete``:
-    what the runs that go on have by now, in the words of their selection.  ``other_metrics``: rows whose values are no
-    shares of 1 and belong to none of these.
+    leads.  ``other_items``: whether several models were measured the same way, on whatever items.  ``missing``: the row
+    that lacks the most items, and ``lacking``, how many rows lack any.  ``incomplete``: what the runs that go on have
+    by now, in the words of their selection.  ``other_metrics``: rows whose values are no shares of 1 and belong to none
+    of these.
     """
 
     numbers: tuple[Numbers, ...]
     leads: tuple[Lead, ...]
+    other_items: bool
     missing: Row | None
     lacking: int
     incomplete: tuple[str, ...]
@@ -226,11 +228,15 @@ def finding(rows: Sequence[Row]) -> Finding:
         runs.setdefault((row.model, row.data), []).append(row)
         datasets.setdefault(row.data, []).append(row)
     leads = (lead(own) for own in datasets.values())
+    measured: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        measured.setdefault(measured_as(row), []).append(row)
     without = [row for row in rows if row.missing]
     lacking = [row for row in without if row.n] or without  # those without any number are counted by themselves
     return Finding(
         numbers=tuple(map(_numbers, runs.values())),
         leads=tuple(each for each in leads if each is not None),
+        other_items=any(sum(row.n > 0 for row in own) > 1 for own in measured.values()),
         missing=max(lacking, key=lambda row: row.missing, default=None),
         lacking=len(lacking),
         incomplete=tuple(dict.fromkeys(_incomplete([*rows, *other_metrics]))),
@@ -261,7 +267,8 @@ def lead(rows: Sequence[Row]) -> Lead | None:
         leaders = _leaders(contest)
         wins.update(leaders if len(leaders) == 1 else ())
         for model, row in contest.items():
-            values.setdefault(model, []).append(row.value)
+            if row.rank is not None or model in leaders:
+                values.setdefault(model, []).append(row.value)
     models = sorted(values, key=lambda model: (-wins[model], -sorted(values[model])[len(values[model]) // 2]))
     best = models[0]
     own = [contest for contest in contests if best in contest]

@@ -16,13 +16,13 @@ from syrupy.assertion import SnapshotAssertion
 
 from choicewise.cli.terminal import print_parts
 from choicewise.protocols.metrics import METRICS
-from choicewise.report.findings import reversal_sentence, reversal_table, sentences
+from choicewise.report.findings import lead_sentences, reversal_sentence, reversal_table, sentences
 from choicewise.results.evidence import MissingReason
 from choicewise.results.finding import LEVEL, Finding, Turn, finding, reversal
 from choicewise.results.guessing import FEWEST, enough, guess
 from choicewise.results.ladder import order_agreement
 from choicewise.results.measurement import interval
-from choicewise.results.outcomes import Outcomes, ranked
+from choicewise.results.outcomes import Outcomes, bounded, ranked
 from choicewise.results.rows import Row
 from choicewise.scoring.significance import holm
 from tests.helpers.outcomes import outcome
@@ -233,6 +233,28 @@ def test_every_table_has_one_to_three_sentences(values: dict[str, list[float]], 
             for b in one.keys() & two.keys()
         )
         assert not (swapped and lead.same_order)
+
+
+def test_models_that_scored_too_different_questions_have_no_order() -> None:
+    """27.3 % of 22 questions lead nowhere, and the lead of another is told without them."""
+    few, many = made(value=6 / 22, model="few", n=22, missing=37), made(value=12 / 59, model="many", n=59)
+    assert [row.rank for row in ranked([few, many])] == [None, None]
+    assert lead_sentences(finding([few, many])) == ["The models scored too different questions, so they have no order."]
+    third = made(value=10 / 59, model="third", n=59)
+    assert [row.rank for row in ranked([few, many, third])] == [None, 1, 2]
+    assert lead_sentences(finding([few, many, third])) == ["many is ahead of third under the one protocol."]
+    assert (few.coverage, many.coverage) == ("(22 of 59)", "")
+
+
+def test_a_lead_is_named_with_how_often_it_is_significant() -> None:
+    credits = {"clear": [1.0] * 40 + [0.0] * 20, "close": [1.0] * 38 + [0.0] * 22, "far": [0.0] * 60}
+    runs = []
+    for model, (first, second) in {"one": ("clear", "clear"), "other": ("close", "far")}.items():
+        runs.append(measured(model, credits[first], credits[second]))  # type: ignore[arg-type]
+    rows = [replace(row, data="#Da") for run in runs for row in run.rows]
+    tested = bounded(ranked(rows), [run.outcomes for run in runs])
+    assert sentences(finding(tested))[1] == "It is ahead of other under all 2 protocols, significantly under 1."
+    assert [row.rank_low for row in tested] == [1, 1, 1, 2]
 
 
 # Reversals

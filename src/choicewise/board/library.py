@@ -170,7 +170,9 @@ class Library:
     def _publish(self) -> None:
         current = board(list(self._runs.values())) if self._board_changed else self._snapshot.board
         whole = all(run.state is not State.WAITING for run in current.runs)
-        finding = board_finding(current) if whole and self._board_changed else self._snapshot.finding
+        finding = (
+            board_finding(current, self.decisions.get) if whole and self._board_changed else self._snapshot.finding
+        )
         listed = self._disputed[1] if self._disputed[0] is current else {}
         number = self._snapshot.number + 1
         ranges, means = self._ranges.of(current), self.means.of(current)

@@ -22,7 +22,7 @@ from choicewise.report.findings import sentences
 from choicewise.results.compare import published
 from choicewise.results.explain import Explanation
 from choicewise.results.finding import finding
-from choicewise.results.outcomes import Outcome, Outcomes
+from choicewise.results.outcomes import Outcome, Outcomes, bounded, ranked
 from choicewise.results.rows import WARNINGS
 from choicewise.util.jsonio import json_text
 from choicewise.util.text import json_safe, shown_line
@@ -561,15 +561,25 @@ def order_of(seen: Sorted, sort: str) -> str:
     return "" if seen.sort != sort else "descending" if seen.downwards else "ascending"
 
 
-def board_finding(board: Board) -> tuple[str, ...]:
+TESTED = 24
+"""Models of a board of which it is said how many leads are significant; of more the tests would take long."""
+
+
+def board_finding(board: Board, decided: Callable[[ListedRun], Outcomes | None]) -> tuple[str, ...]:
     """One to three sentences about the numbers that most models have; of a board without numbers, what it lacks.
 
-    Numbers that are no shares of 1 have columns of their own, and one sentence says so.
+    Numbers that are no shares of 1 have columns of their own, and one sentence says so.  ``decided``: what was decided
+    of every item of a run.
     """
     if not board.runs:
         return ("No run is here yet.",)
     panel = {column for columns in board.panels.values() for column in columns}
-    rows = [cell.row for line in board.lines for name, cell in line.cells.items() if name in panel and cell.row]
+    cells = [cell for line in board.lines for name, cell in line.cells.items() if name in panel]
+    rows = [cell.row for cell in cells if cell.row]
+    if len(board.lines) <= TESTED:
+        runs = {cell.run.id: cell.run for cell in cells if cell.row}
+        outcomes = [outcome for run in runs.values() if (outcome := decided(run)) is not None]
+        rows = bounded(ranked(rows), outcomes)
     rows += [row for run in board.runs for row in run.rows if not row.share]
     return tuple(sentences(finding(rows))) if rows else ("No run has been read yet.",)
 

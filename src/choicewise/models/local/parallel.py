@@ -86,7 +86,7 @@ class Ranks:
             raise
         except Exception:  # of a defect, of which nobody knows whether the others have it
             traceback.print_exc()
-            give_up("see above; run the same command again to resume")
+            give_up("it failed as said above; what was written stays")
         if not self.agree(1):
             give_up("another rank failed; what it said stands above")
 

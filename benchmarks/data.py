@@ -39,14 +39,19 @@ def prepare(work: Path, shared: Path = SHARED) -> tuple[Path, Path]:
     return data, tokenizer
 
 
-def _copy(shared: Path, data: Path) -> None:
+def copy_subjects(shared: Path, data: Path) -> None:
+    """Copy all splits of ``SUBJECTS`` of MMLU to ``data``."""
     for split in ("dev", "val", "test"):
         (data / "mmlu" / split).mkdir(parents=True, exist_ok=True)
         for subject in SUBJECTS:
             shutil.copy(shared / "mmlu" / split / f"{subject}_{split}.csv", data / "mmlu" / split)
+
+
+def _copy(shared: Path, data: Path) -> None:
+    copy_subjects(shared, data)
     rows = shared / "hf_rows"
     _lines(data / "hellaswag" / "validation.jsonl", (rows / "hellaswag.validation.first2000.jsonl").read_text())
-    _raw_hellaswag(data)
+    raw_hellaswag(data)
     _lines(data / "arc-easy" / "validation.jsonl", (rows / "arc_easy.validation.jsonl").read_text())
     lines = (rows / "arc_challenge.validation.jsonl").read_text().splitlines(keepends=True)
     _lines(data / "arc-challenge" / "test.jsonl", "".join(lines[:ASKED]))
@@ -54,7 +59,7 @@ def _copy(shared: Path, data: Path) -> None:
     _lines(data / "winogrande" / "validation.jsonl", (rows / "winogrande.validation.jsonl").read_text())
 
 
-def _raw_hellaswag(data: Path) -> None:
+def raw_hellaswag(data: Path) -> None:
     """The rows of HellaSwag in the Hub's fields, from which the harness makes ``query`` and ``endings`` again."""
     raw = []
     for line in (data / "hellaswag" / "validation.jsonl").read_text().splitlines():
@@ -88,7 +93,7 @@ def _make(data: Path) -> None:
         for n in range(2000)
     )
     _lines(data / "hellaswag" / "validation.jsonl", "".join(json.dumps(row) + "\n" for row in endings))
-    _raw_hellaswag(data)
+    raw_hellaswag(data)
     names = [word.capitalize() for word in words]
     pairs = ((text(9), random.sample(names, 2), text(8)) for _ in range(1000))
     wino = ({"sentence": f"{a} _ {b}.", "option1": one, "option2": two, "answer": "1"} for a, (one, two), b in pairs)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import cards_page
+
 HERE = Path(__file__).resolve().parent
 INTRODUCTION = """\
 # Benchmarks
@@ -55,6 +57,9 @@ def main() -> None:
         if file.stem == "cluster":
             page = HERE.parent / "docs" / "cluster.md"
             page.write_text(in_plan(page.read_text(), found))
+        if file.stem == "cards":
+            write_cards(found)
+            continue
         pages = {
             "board": board,
             "board_requests": board_requests,
@@ -79,6 +84,20 @@ def main() -> None:
         }
         parts.append(pages[file.stem](found) if file.stem in pages else peer(file.stem, found))
     (HERE.parent / "docs" / "benchmarks.md").write_text("\n".join(parts))
+
+
+def write_cards(found: Mapping[str, Any]) -> None:
+    """Write the tables of published models into their page."""
+    page = HERE.parent / "docs" / "real-models.md"
+    page.write_text(with_cards(page.read_text(), found))
+
+
+def with_cards(text: str, found: Mapping[str, Any]) -> str:
+    """The page about published models with its tables between their marks; ValueError where it lacks one."""
+    for name, lines in cards_page.tables(found).items():
+        marks = f"<!-- {name} -->", f"<!-- /{name} -->"
+        text = _between(text, marks, "\n".join(["", *lines, "", ""]), "docs/real-models.md")
+    return text
 
 
 def in_plan(text: str, found: Mapping[str, Any]) -> str:

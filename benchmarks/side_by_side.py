@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,10 @@ TOLERANCE = 1e-3
 """The most (nats) that a log-likelihood may differ; float32 in batches of other shapes makes 1e-4."""
 COMMANDS = {"hf": ["-m", "lm_eval"], "choicewise": [*OURS[:-1], "lm-eval"]}
 """What the interpreter is given, by the harness's name of the model."""
-Sums = Mapping[tuple[str, int, int], float]
-"""Log-likelihoods (nats) by subject, question and choice."""
+Key = tuple[str, int, int]
+"""Subject, question and choice."""
+Sums = Mapping[Key, float]
+"""Log-likelihoods (nats)."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,16 @@ class Case:
 
 @dataclass(frozen=True)
 class Done:
-    """What one program computed; ``inner``: seconds without the imports, where the program says so."""
+    """What one program computed.
+
+    ``inner``: seconds without the imports, where the program says so.  ``lengths``: characters of the choices as the
+    harness divides by them; of ours none.
+    """
 
     sums: Sums
     process: Measured
     inner: float
+    lengths: Mapping[Key, int] = field(default_factory=dict)
 
 
 def ask_harness(case: Case, model: str) -> Done:
@@ -76,14 +83,18 @@ def ask_harness(case: Case, model: str) -> Done:
     batch = ["--batch_size", str(case.task.batch)]
     process = measure([case.peers, *COMMANDS[model], "run", *asked, *shape, *where, *batch], case.threads)
     sums = {}
+    lengths = {}
     for name, subject in names.items():
         (file,) = out.rglob(f"samples_{name}_*.jsonl")
         for line in file.read_text().splitlines():
             row = json.loads(line)
             for choice, ((value, _),) in enumerate(row["resps"]):
-                sums[subject, row["doc_id"], choice] = float(value)
+                key = (subject, row["doc_id"], choice)
+                sums[key] = float(value)
+                lengths[key] = len(row["arguments"][f"gen_args_{choice}"]["arg_1"]) - 1  # without the space before it
     (results,) = out.rglob("results_*.json")
-    return Done(sums, process, float(json.loads(results.read_text())["total_evaluation_time_seconds"]))
+    inner = float(json.loads(results.read_text())["total_evaluation_time_seconds"])
+    return Done(sums, process, inner, lengths)
 
 
 def ask_ours(case: Case) -> Done:

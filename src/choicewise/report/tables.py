@@ -19,7 +19,7 @@ from choicewise.data.items import BLANK
 from choicewise.protocols.metrics import METRICS
 from choicewise.results.evidence import MissingReason
 from choicewise.results.guessing import guess, guesses
-from choicewise.results.outcomes import measured_as
+from choicewise.results.outcomes import COMPARABLE, measured_as
 from choicewise.results.rows import SERIOUS, WARNINGS, Row
 from choicewise.results.sweep import Average, PartValue
 from choicewise.scoring.intervals import FEWEST
@@ -445,7 +445,14 @@ def _notes(averages: Sequence[Average]) -> list[str]:
 
 def _cell(part: PartValue, normalised: bool) -> str:
     best = part.best
-    return "-" if best is None else percent(best.value) + (f" ({percent(best.raw)})" if normalised else "")
+    if best is None:
+        return "-"
+    value = percent(best.value)
+    if normalised:
+        value += f" ({percent(best.raw)})"
+    if best.n < COMPARABLE * (best.n + best.missing):
+        value += f" ({best.n:,} of {best.n + best.missing:,})"
+    return value
 
 
 def _scored(part: PartValue) -> str:

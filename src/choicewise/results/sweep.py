@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -20,7 +21,7 @@ from choicewise.protocols.catalogue import plain_name
 from choicewise.protocols.preparations import more_options
 from choicewise.protocols.protocol import parse_signature
 from choicewise.records import MANIFEST, CellRecord, PartRecord, SuiteRecord, Sweep
-from choicewise.results.outcomes import Outcome, Summary, ranks_among
+from choicewise.results.outcomes import COMPARABLE, Outcome, Summary, ranks_among
 from choicewise.results.rows import Row, chosen_part
 from choicewise.results.tables import read_item_table
 from choicewise.scoring.intervals import ranks, standard_error, stratified
@@ -224,9 +225,26 @@ class Average:
 
 
 def ranked_averages(averages: Sequence[Average]) -> list[Average]:
-    """The averages, each with its rank among those of the same suite, parts and selection; the best first."""
-    means = [each.mean for each in averages]
-    placed = ranks_among(means, [_rivalry(each) for each in averages])
+    """The averages, each with its rank among those of the same suite, parts and selection; the best first.
+
+    One with a part over far fewer items than that part of a rival gets no rank, and comes after those that have one.
+    """
+    rivalries = [_rivalry(average) for average in averages]
+    most: dict[tuple[Hashable, str], int] = {}
+    for average, rivalry in zip(averages, rivalries, strict=True):
+        for part in average.parts:
+            key = rivalry, part.benchmark
+            most[key] = max(most.get(key, 0), 0 if part.best is None else part.best.n)
+    means = []
+    for average, rivalry in zip(averages, rivalries, strict=True):
+        parts = [(part.best.n, most[rivalry, part.benchmark]) for part in average.parts if part.best is not None]
+        few = any(count < COMPARABLE * of_rivals for count, of_rivals in parts)
+        means.append(math.nan if few else average.mean)
+    placed = ranks_among(means, rivalries)
+    for rivalry, count in Counter(rivalries).items():
+        places = [place for place, own in enumerate(rivalries) if own == rivalry and placed[place] is not None]
+        if len(places) == 1 < count:
+            placed[places[0]] = None  # its rivals all scored too few items
     order = ranks_among(means, [each.suite for each in averages])
     suites = list(dict.fromkeys(each.suite for each in averages))
     shown = sorted(

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,16 @@ def average_of(
     *parts: sweep.PartValue, model: str = "model", normalised: bool = False, selection: str = ""
 ) -> sweep.Average:
     return sweep.Average("suite", model, normalised, parts, selection)
+
+
+def test_an_average_over_too_few_questions_of_a_part_has_no_rank() -> None:
+    few = replace(scored("p", 0.9, 22), missing=37)
+    parts = {"few": few, "many": scored("p", 0.5, 59)}
+    averages = [average_of(sweep.PartValue("a", (own,)), model=model) for model, own in parts.items()]
+    placed = sweep.ranked_averages(averages)
+    assert [(average.model, average.rank) for average in placed] == [("many", None), ("few", None)]
+    (table,) = average_tables(placed)
+    assert [row[1] for row in table.rows] == ["50.0", "90.0 (22 of 59)"]
 
 
 @given(st.lists(st.tuples(SHARES, ERRORS, st.integers(1, 999)), min_size=1, max_size=8))

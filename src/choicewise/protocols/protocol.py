@@ -468,7 +468,7 @@ def _decided(protocol: Protocol, reading: Reading) -> Iterator[str]:
 
 def _measured(protocol: Protocol, reading: Reading) -> Iterator[str]:
     name, metric = protocol.metric, METRICS[protocol.metric]
-    reads_text = protocol.reading == "generate" and protocol.score == "none"
+    reads_text = reading.text and protocol.score == "none"
     if not metric.predicted and protocol.decision != "argmax" and not (metric.of_text and reads_text):
         yield f"metric {name} is made of scores, with decision argmax, not {protocol.decision}"
     if metric.likelihood and not (reading.one_likelihood and protocol.calibration == "none"):

@@ -72,7 +72,7 @@ def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Red
     if protocol.calibration == "none":
         deciding = deciding_protocol(protocol)
         wanted["decision", deciding] = lambda portion: COMBINERS[protocol.reading].decision(deciding, portion)
-    if protocol.reading == "generate" and METRICS[protocol.metric].of_text:
+    if READINGS[protocol.reading].text and METRICS[protocol.metric].of_text:
         wanted[TEXT_LOGLIKELIHOOD] = lambda portion: portion.generation().sums
     if protocol.aggregation == "bytes":
         length = bytes_bare if protocol.score == "byte_mean_bare" else token_bytes

@@ -192,7 +192,8 @@ def protocols(draw: st.DrawFn) -> Protocol:
     if not metric.predicted and (axes["decision"] != "argmax" or odd):
         axes["metric"] = "acc"
     metric = METRICS[axes["metric"]]
-    axes["golds"] = axes["golds"] if metric.probable else "sum"
+    if not metric.probable or (axes["golds"] == "each" and axes["metric"] != "brier"):
+        axes["golds"] = "sum"
     axes["temperature"] = draw(st.sampled_from(["1", "0.5", "2.25"])) if metric.softmax else "1"
     if (axes["metric"] != "bpb" and axes["aggregation"] == "bytes") or metric.pooled:
         axes["aggregation"] = "micro"

@@ -261,7 +261,7 @@ def test_ties_split_what_the_winner_takes(tmp_path: Path) -> None:
     ("count", "reason"),
     [
         ([1, 2, 3], r"item q1: human_counts is '\[1, 2, 3\]': 3 counts for 2 choices"),
-        ([1, -2], "none below 0"),
+        ([1, -2], "counts from 0"),
         (["a", 2], "list of counts"),
         ({"a": 1}, "list of counts"),
         ("three", "no JSON list"),

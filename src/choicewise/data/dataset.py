@@ -24,6 +24,7 @@ from choicewise.errors import DataError, UsageError, did_you_mean
 from choicewise.records import ITEMS, SkippedRow
 from choicewise.util.files import SETTINGS, read_text
 from choicewise.util.jsonio import exact_json, lines_digest
+from choicewise.util.text import listed
 
 _ANSWER_IS: Final = ("any", "label", "index", "number", "text", "flags")
 _Places = range | npt.NDArray[np.int64]
@@ -273,11 +274,18 @@ _WORDS: Final = {
 """Annotation of a field of `Columns` → what a TOML file has to hold there."""
 
 
+GAP: Final = "..."
+"""What stands in a proposed mapping where a person has to decide."""
+
+
 def columns_of(declared: Mapping[str, Any], where: str) -> Columns:
     """The mapping that a table declares; its keys are the fields of `Columns`.
 
     Raises DataError, saying ``where``, for an unknown key or a value of the wrong kind.
     """
+    unfilled = [key for key, value in declared.items() if value == GAP or (isinstance(value, list) and GAP in value)]
+    if unfilled:
+        raise DataError(f"{where} has {GAP} for {listed(unfilled)}; put what is meant in its place")
     kinds = {spec.name: str(spec.type) for spec in fields(Columns) if spec.init}
     problems = [f"{key!r} is no key of a mapping; {did_you_mean(key, kinds)}" for key in declared if key not in kinds]
     values = {key: _read(value, kinds[key]) for key, value in declared.items() if key in kinds}
@@ -465,9 +473,7 @@ def _problems(columns: Columns) -> Iterator[str]:
         yield "a mapping names its choices once: by choices, by fixed, by right and wrong, or by target"
     if (both or target) == (columns.answer is not None):
         yield "a mapping needs the column answer, except with right and wrong, or target, which say the answer"
-    if columns.choices_split == "...":
-        yield "choices_split is '...' in a mapping; put the text there that stands between the choices of a cell"
-    elif columns.choices_split and not any(isinstance(source, str) for source in (columns.choices, columns.wrong)):
+    if columns.choices_split and not any(isinstance(source, str) for source in (columns.choices, columns.wrong)):
         yield "choices_split parts the text of one column; name that column in choices or wrong, without a list"
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from choicewise.errors import DataError, UnusableRow
 from choicewise.util.files import TABLE, open_file
 from choicewise.util.jsonio import DEEPEST, TOO_DEEP, is_deep
+from choicewise.util.text import quoted
 
 _INTEGER: Final = re.compile("0|-?[1-9][0-9]*")
 Value = TypeVar("Value")
@@ -164,7 +165,7 @@ def json_remedy(path: Path) -> str:
         return ""
     target = f"{path.stem}.jsonl" if path.suffix != ".jsonl" else f"{path.stem}-lines.jsonl"
     program = f"import json, pathlib, re; [print(json.dumps(row)) for row in {rows}]"
-    return f'write a line for each question: python -c "{program}" > {target}'
+    return f'write a line for each question: python -c "{program}" > {quoted(target)}'
 
 
 def cells(path: Path, delimiter: str = ",") -> Iterator[list[str]]:
@@ -271,11 +272,13 @@ def text_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[str]:
                 except UnicodeDecodeError as error:
                     byte, offset = line[error.start], offset + error.start
                     wide = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-                    encoding = "utf-16" if wide else "latin1"
+                    encoding = "utf-16" if wide else "cp1252"
+                    languages = "" if wide else " (in place of cp1252, of Western Europe, put the encoding of the file)"
+                    target = path.with_name(f"utf8-{path.name}")
                     raise DataError(
                         f"{path} is not UTF-8: byte 0x{byte:02x} at offset {offset} (line {number}, from 1);"
-                        ' save it from Excel as "CSV UTF-8", or convert it:'
-                        f" iconv -f {encoding} -t utf-8 {path.name} > utf8-{path.name}"
+                        f' save it from Excel as "CSV UTF-8", or convert it{languages}:'
+                        f" iconv -f {encoding} -t utf-8 {quoted(path)} > {quoted(target)}"
                     ) from error
                 offset += len(line)
     except OSError as error:

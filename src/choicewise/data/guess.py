@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from choicewise.data.dataset import RESERVED, Columns, Items, mapping_table
+from choicewise.data.dataset import GAP, RESERVED, Columns, Items, mapping_table
 from choicewise.data.files import ROW_READERS, RowPlace, list_in, text
-from choicewise.data.options import FEW, Member, paths, words_of
+from choicewise.data.options import FEW, SEVERAL, WRONG, Member, paths, words_of
 from choicewise.data.rows import (
     LETTERS,
     Answer,
@@ -45,7 +45,11 @@ _COMMAS: Final = (" , ", ", ", ",", "，", "،", "/")  # what parts choices, and
 Source = str | tuple[str, ...]  # a column that holds a list, or columns with one text each
 _CHOICES: Final = ("choices", "options", "endings", "answers", "candidates", "alternatives", "targets")
 _RIGHT: Final = ("correct", "right", "good", "true", "gold")
-_WRONG: Final = ("incorrect", "wrong", "bad", "false", "distractor", "distractors")
+_BAD: Final = WRONG | {"bad"}
+_LISTS: Final = SEVERAL | {"answers", "distractors", "foils", "decoys"}
+_REMARKS: Final = frozenset(
+    ("explanation", "rationale", "reason", "reasoning", "feedback", "source", "comment", "note")
+)
 ID: Final = ("id", "uid", "qid", "guid", "uuid", "number")
 Floats = npt.NDArray[np.float64]
 SAMPLE: Final = 200  # rows that a proposal is tried on
@@ -88,6 +92,8 @@ def ragged_shape(file: Path, rows: Sequence[Mapping[str, Any]], columns: Columns
     return UnknownShape(f"{why}; {_COPY}", [_FEWER, *mapping_lines(dropping)])
 
 
+_ADD: Final = "put it among the choices if it holds one"
+
 _FEWER: Final = "# drop_empty: rows have fewer choices where their last cells are empty; check that no text was lost"
 
 
@@ -117,10 +123,7 @@ _FROM_0_OR_1: Final = '# no answer is 0: put "number" in place of ... if they co
 
 def option_left_out(column: str, message: str, rows: Sequence[Mapping[str, Any]]) -> UnknownShape:
     """Return the error about a ``column`` with an option that is not read; ``rows``: the first ones of its file."""
-    lines = proposal(rows)
-    if not any(_toml(column) in line for line in lines if not line.startswith("#")):
-        lines = [f"# column {_in_comment(column)} is not used: check that it holds no option", *lines]
-    return UnknownShape(f"{message}; {_COPY}", lines)
+    return UnknownShape(f"{message}; {_COPY}", proposal(rows, option=column))
 
 
 def misread_shape(
@@ -130,14 +133,17 @@ def misread_shape(
     drafts, _ = _read(rows, columns)
     if drafts or not (lines := proposal(rows))[0].startswith("# fits"):
         return None
+    if columns.answer is not None and columns.answer not in _Cells(rows).columns:
+        return unknown_shape(file, rows)
     why = f"{file} has the columns of {shape_of_columns(columns)}, and no row can be read so: {error.parts[0]}"
     return UnknownShape(f"{why}; {_COPY}", lines)
 
 
-def proposal(rows: Sequence[Mapping[str, Any]], file: Path | None = None) -> list[str]:
+def proposal(rows: Sequence[Mapping[str, Any]], file: Path | None = None, option: str = "") -> list[str]:
     """The lines of a mapping in TOML that fits nine of ten ``rows``, or of one with gaps where none does.
 
     ``rows``: the first ones of a file, at least one; where the ``file`` is given, a row that does not fit is named.
+    ``option``: a column that seems to hold one more choice.
     The lines begin with what is to be checked, as comments.  What the rows leave open stands as ``...``, with which no
     mapping can be used: so none reads other answers than are meant.
     """
@@ -159,6 +165,11 @@ def proposal(rows: Sequence[Mapping[str, Any]], file: Path | None = None) -> lis
         answers = {str(drafted.answer.cell) for drafted in drafts if isinstance(drafted.answer, Answer)}
         if columns.answer_is == "number" and len(answers) == 1:
             lines.append("# all answers are the same: check that they count from 1")
+        further = cells.further_choices(columns)
+        if option and option not in columns.used and option not in further:
+            further.append(option)
+        if further:
+            lines.append(f"# not used: {', '.join(map(_in_comment, further))}; {_ADD}")
         opened, comments = _opened_where_rivals_fit(columns, by_name, rows)
         most = max(len(drafted.choices) for drafted in drafts)
         if isinstance(columns.choices, tuple):
@@ -185,15 +196,22 @@ def _opened_where_rivals_fit(
     if columns.choices_split in _COMMAS and not _are_lettered(rows, columns):
         opened["choices_split"] = "..."
         comments.append(f"# cells seem to hold several choices: put {_toml(columns.choices_split)} in place of ...,")
-        comments.append("# or leave the line out, and name the column in a list, if each cell is one choice")
+        comments.append(_ONE_CHOICE)
+    if columns.choices_split == GAP:
+        comments.append("# cells seem to hold several choices: put what stands between them in place of ...,")
+        comments.append(_ONE_CHOICE)
     meanings = _meanings(rows, columns)
     kinds = {columns.answer_is: None}
     names = {columns.answer: None}
     sources = {columns.choices or (): None}
     for rival in candidates:
-        is_alike = rival.question == columns.question and bool(rival.choices) == bool(columns.choices)
-        if not is_alike or not _differ(meanings, _meanings(rows, rival)):
+        is_alike = rival.question == columns.question or rival.question in (columns.choices or ())
+        if not is_alike or bool(rival.choices) != bool(columns.choices):
             continue
+        if not _differ(meanings, _meanings(rows, rival)):
+            continue
+        if rival.question != columns.question:
+            opened["question"] = GAP
         if rival.choices != columns.choices:
             sources[rival.choices or ()] = None
         elif rival.answer == columns.answer:
@@ -213,6 +231,9 @@ def _opened_where_rivals_fit(
         opened["answer"] = "..."
         comments.append(f"# {' or '.join(map(_in_comment, names))} can be the answer: put one in place of ...")
     return opened, comments
+
+
+_ONE_CHOICE: Final = "# or leave the line out, and name the column in a list, if each cell is one choice"
 
 
 def _are_lettered(rows: Sequence[Mapping[str, Any]], columns: Columns) -> bool:
@@ -641,7 +662,7 @@ class _Cells:
         return _Choices(f"{name}.text")
 
     def _groups(self) -> Iterator[tuple[str, ...]]:
-        """Yield columns of texts that are named alike and numbered or lettered without a gap."""
+        """Yield columns of texts that are named alike, up to the first gap in their numbers or letters."""
         groups: dict[tuple[str, str], dict[int, str]] = {}
         for name in self.columns:
             member = Member.of(name)
@@ -653,9 +674,7 @@ class _Cells:
             run: list[str] = []
             while start + len(run) in names:
                 run.append(names[start + len(run)])
-            left = [name for name in names.values() if name not in run]
-            is_whole = not any(Member.of(name).may_be_choice(len(run)) for name in left)
-            if len(run) > 1 and first <= 1 and is_whole:
+            if len(run) > 1 and first <= 1:
                 yield tuple(run)
 
     def alone(self, columns: Columns) -> bool:
@@ -670,11 +689,20 @@ class _Cells:
         ranks = [_rank(name, _QUESTION) for name in free]
         if columns.question is not None and (free[0] != columns.question or ranks.count(ranks[0]) > 1):
             return False
-        names = columns.choices if isinstance(columns.choices, tuple) else ()
-        stems = {member.stem for member in map(Member.of, names) if member.label}
-        others = [Member.of(name) for name in self.columns if name not in used]
         ordered = bool(columns.fixed) or columns.labels not in _TRUTHS
-        return ordered and not any(other.stem in stems and other.may_be_choice(len(names)) for other in others)
+        return ordered and not self.further_choices(columns)
+
+    def further_choices(self, columns: Columns) -> list[str]:
+        """Columns that are not used and, by their names, may hold one more choice."""
+        choices = columns.choices if isinstance(columns.choices, tuple) else ()
+        stems = {member.stem for member in map(Member.of, choices) if member.label}
+        used = columns.used - {columns.id, columns.subject}
+        further = []
+        for name in self.columns:
+            member = Member.of(name)
+            if name not in used and member.stem in stems and member.may_be_choice(len(choices)):
+                further.append(name)
+        return further
 
     def pairs(self) -> Iterator[tuple[_Choices, _Choices]]:
         """A source of the right choices and one of the wrong, where names say which is which."""
@@ -684,7 +712,9 @@ class _Cells:
             words = set(words_of(name))
             if not self._may_hold_choices(name) and not self._all(name, _is_list):
                 continue
-            if not words.isdisjoint(_WRONG):
+            if not words.isdisjoint(_REMARKS):
+                continue
+            if not words.isdisjoint(_BAD):
                 wrong.append(name)
             elif not words.isdisjoint(_RIGHT):
                 right.append(name)
@@ -721,6 +751,10 @@ class _Cells:
                     right_choices = _Choices(right)
                 ends = [str(cell).rstrip().endswith(separator) for cell in self.columns[name] + self.columns[right]]
                 return right_choices, _Choices(name, drop_empty=any(ends), split=separator)
+        if _is_plural(name):
+            if _is_plural(right):
+                right_choices = _Choices(right)
+            return right_choices, _Choices(name, split=GAP)
         return right_choices, _Choices((name,))
 
     def _count(self, name: str, separator: str) -> int:
@@ -796,6 +830,11 @@ def _rank(name: str, words: Sequence[str]) -> tuple[int, int] | None:
     own = words_of(name)
     places = [words.index(word) for word in own if word in words]
     return (min(places), len(own)) if places else None
+
+
+def _is_plural(name: str) -> bool:
+    """Check that a column is called ``distractors`` or ``wrong_answers``, so that a cell holds several."""
+    return words_of(name)[-1] in _LISTS
 
 
 def _at(row: object, path: str) -> object:

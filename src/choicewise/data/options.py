@@ -15,8 +15,11 @@ _WORD: Final = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 FEW: Final = 10  # choices up to which a letter after a name is that of a choice, whatever other letters there are
 _LEVELS: Final = 4  # of lists and tables in each other, in which columns and options are looked for
 _ONE: Final = frozenset(("option", "choice", "answer", "ending", "candidate", "alternative", "opt", "sol"))
-_SEVERAL: Final = frozenset(("options", "choices", "endings", "candidates", "alternatives"))
-_WRONG: Final = frozenset(("wrong", "incorrect", "false", "distractor", "distractors"))
+SEVERAL: Final = frozenset(("options", "choices", "endings", "candidates", "alternatives"))
+WRONG: Final = frozenset(
+    ("wrong", "incorrect", "false", "distractor", "distractors", "foil", "foils", "decoy", "decoys")
+)
+_FURTHER: Final = frozenset(("extra", "other", "additional", "further", "all", "third", "fourth", "fifth", "sixth"))
 
 
 Source = str | tuple[str, ...]
@@ -101,7 +104,10 @@ class OptionWatch:
     def _continues(self, member: Member) -> bool:
         """Whether the column is one more of a series of options (``sol3``; ``sentence_bad_2`` of a column alone)."""
         count = self._series.get((member.stem, member.kind), 0)
-        return count > 0 and member.may_be_choice(count)
+        if count > 0:
+            return member.may_be_choice(count)
+        is_next_capital = member.kind == "a" and member.number == self._series.get((member.stem, "A"), 0)
+        return is_next_capital and member.number > 1  # e beside A, B, C and D
 
     def _in_series(self, row: Mapping[str, Any]) -> str:
         """Return the first column of a series that begins with A, 0 or 1 and has two texts or more, or ""."""
@@ -148,10 +154,17 @@ def _is_named_option(name: str) -> bool:
     """Whether the name is that of options: ``option_5``, ``wrong_answer``, ``choices``; not ``answer``, ``choice``."""
     member = Member.of(name)
     stem = set(words_of(member.stem))
-    if stem and member.may_be_choice(1) and stem <= _ONE | _SEVERAL | _WRONG:
+    if stem and member.may_be_choice(1) and stem <= _ONE | SEVERAL | WRONG:
         return True
     all_words = set(words_of(name))
-    return all_words <= _ONE | _SEVERAL | _WRONG | {"answers"} and not all_words.isdisjoint(_SEVERAL | _WRONG)
+    letters = all_words & set("abcdefghij")
+    if letters:  # E_option, but not n_options
+        all_words = all_words - letters | {"extra"}
+    if not all_words <= _ONE | SEVERAL | WRONG | _FURTHER | {"answers"}:
+        return False
+    if not all_words.isdisjoint(SEVERAL | WRONG):
+        return True
+    return not all_words.isdisjoint(_FURTHER) and not all_words.isdisjoint(_ONE - {"answer"})
 
 
 def _texts_in(cell: object, levels: int = _LEVELS) -> Iterator[str]:

@@ -117,7 +117,7 @@ def test_the_order_of_the_questions_is_part_of_the_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("question,A,B,answer\nCaf\u00e9?,a,b,A\n".encode("latin-1"), "not UTF-8: byte 0xe9 .*iconv -f latin1"),
+        ("question,A,B,answer\nCaf\u00e9?,a,b,A\n".encode("latin-1"), "not UTF-8: byte 0xe9 .*iconv -f cp1252"),
         (b"question,A,B,answer\nP,a,b,A\nQ,a,b\nR,a,b,c,A\n", "2 rows can't be used.*3 cells under a header of 4.*5"),
         (b'question,A,B,answer\n"Q,a,b,A\nR,a,b,A\n', "no CSV, at line 3"),
         (b'question,A,B,answer\n"Q"x,a,b,A\n', "no CSV, at line 2"),

@@ -124,6 +124,9 @@ def further_columns(name: str) -> Iterator[tuple[str, object]]:
             yield f"{source}_2", [EXTRA, "another"]
     yield "option_9", EXTRA
     yield "wrong_answer", EXTRA
+    yield "foil", EXTRA
+    yield "fifth_option", EXTRA
+    yield "H_choice", EXTRA
     yield "alternatives", [EXTRA, "another"]
     yield "candidates", json.dumps([EXTRA, "another"])
     yield "options" if "options" not in columns.used else "choices", {"A": EXTRA, "B": "another"}
@@ -220,7 +223,7 @@ def test_yes_and_no_from_1_are_asked_about(tmp_path: Path) -> None:
     with pytest.raises(UnknownShape, match="the answers seem to count from 1, not from 0") as refused:
         open_dataset(write_lines(tmp_path / "test.jsonl", rows), on_bad_item="skip")
     lines = "\n".join(refused.value.problems)
-    with pytest.raises(DataError, match="labels of a mapping must differ"):
+    with pytest.raises(DataError, match=r"has \.\.\. for labels"):
         columns_of(tomllib.loads(lines), "proposed")
     columns = columns_of(tomllib.loads(lines.replace('"...", "..."', '"2", "1"')), "proposed")
     items = open_dataset(tmp_path / "test.jsonl", columns=columns).splits["test"]
@@ -286,3 +289,12 @@ def test_deep_tables_are_looked_into_a_few_levels_deep() -> None:
     for _ in range(5000):
         deep = {"a": deep}
     assert [*paths(deep)] == ["a.a.a.a.a"]
+
+
+def test_a_small_letter_may_go_on_from_capitals(tmp_path: Path) -> None:
+    rows = rows_of("question, A to D, answer", [0, 1, 2, 3])
+    with pytest.raises(UnknownShape, match="# not used: e; put it among the choices"):
+        open_dataset(write_lines(tmp_path / "e.jsonl", [row | {"e": EXTRA} for row in rows]))
+    for column in ("f", "b", "n_options", "choice", "other"):
+        data = open_dataset(write_lines(tmp_path / "test.jsonl", [row | {column: EXTRA} for row in rows]))
+        assert len(data.splits["test"][0].choices) == 4

@@ -19,6 +19,7 @@ from choicewise.data.items import BEST_AFTER_WRONG, Item, Single
 from choicewise.data.options import OptionWatch
 from choicewise.errors import DataError, NoAnswer, UnusableRow
 from choicewise.util.jsonio import exact_json
+from choicewise.util.text import shortened
 
 _KINDS: Final = ("label", "index", "text")
 """How an answer may be spelled; where several fit every row of a file, they mean the same."""
@@ -99,7 +100,7 @@ class Answer(NamedTuple):
             raise NoAnswer(f"the answer is {answer or 'empty'}")
         if (start := _COUNTED.get(kind)) is not None:
             if not re.fullmatch(r"-?(0|[1-9][0-9]{0,8})", answer):
-                problem = f"the answer {answer!r} is no {kind}, which counts the choices from {start}"
+                problem = f"the answer {shortened(answer)!r} is no {kind}, which counts the choices from {start}"
                 raise UnusableRow(problem + _remedy(answer, ()))
             if not 0 <= int(answer) - start < len(self.choices):
                 last = len(self.choices) - 1 + start
@@ -108,7 +109,7 @@ class Answer(NamedTuple):
         names = self.choices if kind == "text" else self.labels or tuple(LETTERS[: len(self.choices)])
         if answer not in names:
             known = "the texts of the choices" if kind == "text" else ", ".join(names)
-            raise UnusableRow(f"the answer {answer!r} is none of {known}{_remedy(answer, names)}")
+            raise UnusableRow(f"the answer {shortened(answer)!r} is none of {known}{_remedy(answer, names)}")
         if names.count(answer) > 1:
             raise UnusableRow(f"the answer {answer!r} is the {kind} of more than one choice")
         return names.index(answer)

@@ -21,7 +21,7 @@ import numpy as np
 
 from choicewise.data.dataset import Columns, Dataset, ItemColumns, Items
 from choicewise.data.decisions import STATE, decision_drafts, is_decisions
-from choicewise.data.files import ROW_READERS, Row, RowPlace, cells, json_remedy, value_at
+from choicewise.data.files import ROW_READERS, Row, RowPlace, cells, json_remedy, repeated, value_at
 from choicewise.data.guess import (
     SAMPLE,
     guessed_columns,
@@ -459,6 +459,10 @@ def _unanswered(split: str, first: str, count: int, partly: bool) -> str:
     return f"{count:,} rows of the split {split} have no answer, the first {first}; correct them, or skip bad items"
 
 
+_OFTEN: Final = 10
+"""Of so many questions one with a choice twice is no slip."""
+
+
 class _Split:
     """The items of a split with their places, in some 12 bytes besides the items' own columns."""
 
@@ -468,6 +472,8 @@ class _Split:
         self._files: list[tuple[int, Path, int]] = []
         self._lettered = 0
         self._spaced = 0
+        self._repeating = 0
+        self._repeated = ""  # the first choice that its question has twice
 
     def add(self, place: RowPlace, item: Item) -> None:
         if not self._files or self._files[-1][1] != place.file:
@@ -477,6 +483,9 @@ class _Split:
         self._contents.append(hash(_content(item)))
         self._lettered += lettered(item.choices) is not None
         self._spaced += _is_told_by_space(item)
+        if len(set(item.choices)) < len(item.choices):
+            self._repeating += 1
+            self._repeated = self._repeated or repeated(item.choices) or ""
         self._columns.add(item)
 
     @property
@@ -511,13 +520,18 @@ class _Split:
         yield f"{first.file.name}: {noun} {', '.join(told)}{more} have the same question and choices; each counts"
 
     def telling_choices(self) -> Iterator[str]:
-        """A line for what most choices of a file have beside their text: their letters, or a space at the right one."""
+        """Yield a line for each fault of many choices: letters before them, a space at the right one, the same text."""
         count = len(self._rows)
         file = self._files[0][1].name
         if 2 * self._lettered > count:
             yield (
                 f"{file}: choices begin with their letters ({self.items[0].choices[0]!r}); prompts that show letters"
                 " show both. Remove them from the file."
+            )
+        if _OFTEN * self._repeating >= count:
+            yield (
+                f"{file}: {self._repeating:,} of {count:,} questions have a choice twice, such as {self._repeated!r}."
+                " If it stands for no choice, leave its cell empty, and declare drop_empty = true in a mapping"
             )
         if 2 * self._spaced > count:
             yield (

@@ -78,7 +78,7 @@ EXPECTED: dict[str, Read | Refused] = {
     "14-answer-not-among/quiz.jsonl": Refused("'hoot'"),
     "15-labels-are-texts/quiz.jsonl": read(4),
     "17-space-tells-the-answer/quiz.jsonl": read(10, note="white space"),
-    "18-na-filled/quiz.jsonl": read(10),
+    "18-na-filled/quiz.jsonl": read(10, note="a choice twice"),
     "20-unsorted-flags/quiz.jsonl": read(4),
     "22-no-answers/empty.jsonl": Refused("no answers"),
     "22-no-answers/minus.jsonl": Refused("no answers"),
@@ -105,7 +105,7 @@ EXPECTED: dict[str, Read | Refused] = {
     "27-json/pretty.jsonl": Refused("python -c"),
     "27-json/string.jsonl": Refused('choices_split = " , "', then="read"),
     "30-no-header/animals_test.csv": Refused("header", then="put what is meant"),
-    "31-identical-pairs/quiz.jsonl": read(2),
+    "31-identical-pairs/quiz.jsonl": read(2, note="a choice twice"),
     "32-shapes-with-more-options/piqa3.jsonl": read(3),
     "32-shapes-with-more-options/siqa4.jsonl": Refused('"answerD"', then="has ... for answer_is", fill="number"),
     "33-passage-with-own-options/passage-choices.jsonl": read(2),
@@ -534,3 +534,17 @@ def test_answers_in_a_column_that_the_shape_does_not_have(tmp_path: Path) -> Non
     rows = [{"question": "Q", "choices": ["ant", "bee"], "label": 1} for _ in range(3)]
     with pytest.raises(UnknownShape, match="has the columns question, choices, label, which are no known shape"):
         open_dataset(write_lines(tmp_path / "quiz.jsonl", rows))
+
+
+def test_a_filler_in_place_of_choices_is_noted(tmp_path: Path) -> None:
+    """It is asked, as ``N/A`` may be meant, and said."""
+    row = {"question": "Q", "A": "ant", "B": "bee", "C": "N/A", "D": "N/A", "answer": "B"}
+    (note,) = [note for note in open_dataset(write_lines(tmp_path / "quiz.jsonl", [row])).notes if "twice" in note]
+    assert note.startswith("quiz.jsonl: 1 of 1 questions have a choice twice, such as 'N/A'.")
+
+
+def test_a_long_answer_is_not_printed_whole(tmp_path: Path) -> None:
+    row = {"question": "Q", "choices": ["ant", "bee"], "answer": "9" * 5000}
+    with pytest.raises(DataError) as refused:
+        open_dataset(write_lines(tmp_path / "quiz.jsonl", [row, row | {"answer": 1}]))
+    assert len(str(refused.value)) < 1000

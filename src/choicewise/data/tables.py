@@ -141,7 +141,9 @@ def _refusal(file: Path, error: DataError, guessed: Columns | None) -> UnknownSh
     None if ``error`` is about single rows.
     """
     if isinstance(error, _OptionLeftOut):
-        sample = _sample(_rows(error.place.file))
+        # The sample goes on to the option, so that the mapping asks it.
+        count = min(max(SAMPLE, error.place.row + 1), _LARGEST_SAMPLE)
+        sample = _sample(_rows(error.place.file), count)
         return option_left_out(error.column, f"{error.place}: {error.message}", sample)
     sample = _sample(_rows(file))
     mapping, _ = _opened(file, guessed)
@@ -445,8 +447,11 @@ def _head(file: Path) -> Row | None:
     return next((row for row in _rows(file) if isinstance(row, dict)), None)
 
 
-def _sample(rows: Iterator[Row | UnusableRow]) -> list[Row]:
-    return [row for row in islice(rows, SAMPLE) if isinstance(row, dict)]
+_LARGEST_SAMPLE: Final = 2000  # rows that a mapping is tried on within a second or two
+
+
+def _sample(rows: Iterator[Row | UnusableRow], count: int = SAMPLE) -> list[Row]:
+    return [row for row in islice(rows, count) if isinstance(row, dict)]
 
 
 def _unanswered(split: str, first: str, count: int, partly: bool) -> str:

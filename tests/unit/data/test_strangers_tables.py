@@ -548,3 +548,10 @@ def test_a_long_answer_is_not_printed_whole(tmp_path: Path) -> None:
     with pytest.raises(DataError) as refused:
         open_dataset(write_lines(tmp_path / "quiz.jsonl", [row, row | {"answer": 1}]))
     assert len(str(refused.value)) < 1000
+
+
+def test_the_mapping_for_an_option_far_down_asks_it(tmp_path: Path) -> None:
+    row = {"question": "Q", "A": "ant", "B": "bee", "C": "cat", "D": "dog", "answer": "D"}
+    path = write_lines(tmp_path / "quiz.jsonl", [row | {"id": n} for n in range(250)] + [row | {"id": 250, "E": "emu"}])
+    lines = proposed(path)
+    assert asked(path, lines)[-1] == (("ant", "bee", "cat", "dog", "emu"), (3,))

@@ -271,13 +271,15 @@ def text_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[str]:
                     yield line.decode()
                 except UnicodeDecodeError as error:
                     byte, offset = line[error.start], offset + error.start
-                    wide = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-                    encoding = "utf-16" if wide else "cp1252"
-                    languages = "" if wide else " (in place of cp1252, of Western Europe, put the encoding of the file)"
+                    encoding = "cp1252"
+                    doubt = " (put its encoding in place of cp1252, if it is not Western European)"
+                    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                        encoding = "utf-16"
+                        doubt = ""
                     target = path.with_name(f"utf8-{path.name}")
                     raise DataError(
                         f"{path} is not UTF-8: byte 0x{byte:02x} at offset {offset} (line {number}, from 1);"
-                        f' save it from Excel as "CSV UTF-8", or convert it{languages}:'
+                        f' save it from Excel as "CSV UTF-8", or convert it{doubt}:'
                         f" iconv -f {encoding} -t utf-8 {quoted(path)} > {quoted(target)}"
                     ) from error
                 offset += len(line)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from choicewise.data.dataset import GAP, RESERVED, Columns, Items, mapping_table
 from choicewise.data.files import ROW_READERS, RowPlace, list_in, text
-from choicewise.data.options import FEW, SEVERAL, WRONG, Member, paths, words_of
+from choicewise.data.options import FEW, SEVERAL, WRONG, Member, Source, names_of, paths, words_of
 from choicewise.data.rows import (
     LETTERS,
     Answer,
@@ -42,7 +42,6 @@ _ENCLOSED: Final = tuple(f"({letter})" for letter in LETTERS)
 _DOTTED: Final = tuple(f"{letter}." for letter in LETTERS)
 _SEPARATORS: Final = ("|", "\n", "\t", ";", "；", "、")  # what parts choices in one cell, and stands in none
 _COMMAS: Final = (" , ", ", ", ",", "，", "،", "/")  # what parts choices, and may stand in one; the longest first
-Source = str | tuple[str, ...]  # a column that holds a list, or columns with one text each
 _CHOICES: Final = ("choices", "options", "endings", "answers", "candidates", "alternatives", "targets")
 _RIGHT: Final = ("correct", "right", "good", "true", "gold")
 _BAD: Final = WRONG | {"bad"}
@@ -594,7 +593,7 @@ class _Choices:
     @property
     def names(self) -> tuple[str, ...]:
         """The columns' names."""
-        return (self.columns,) if isinstance(self.columns, str) else self.columns
+        return names_of(self.columns)
 
     def mapping(self, question: str | None, answer: str, id: str | None, subject: str | None) -> dict[str, Any]:
         """Return the keys of a mapping with these choices; a column has one use."""

@@ -26,6 +26,13 @@ Source = str | tuple[str, ...]
 """A column that holds a list, or columns with one text each."""
 
 
+def names_of(source: Source | None) -> tuple[str, ...]:
+    """Return the columns of a source; none for None."""
+    if source is None:
+        return ()
+    return (source,) if isinstance(source, str) else source
+
+
 class Member(NamedTuple):
     """A column's name as that of one of several: ``option_3`` has the stem ``option`` and the label ``3``.
 
@@ -137,7 +144,7 @@ def _option_series(sources: Iterable[Source | None]) -> Counter[tuple[str, str]]
     """Count the columns of options of every series, by its stem and kind; a column alone may begin two series."""
     series: Counter[tuple[str, str]] = Counter()
     for source in sources:
-        for name in (source,) if isinstance(source, str) else source or ():
+        for name in names_of(source):
             series.update([(name, "0"), (name, "A")])
             member = Member.of(name)
             if isinstance(source, tuple) and member.label:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from choicewise.data.dataset import RESERVED, Columns
 from choicewise.data.files import Number, is_number, list_in, read_list, repeated, spell, text, value_at
 from choicewise.data.items import BEST_AFTER_WRONG, Item, Single
-from choicewise.data.options import OptionWatch
+from choicewise.data.options import OptionWatch, names_of
 from choicewise.errors import DataError, NoAnswer, UnusableRow
 from choicewise.util.jsonio import exact_json
 from choicewise.util.text import shortened
@@ -435,7 +435,7 @@ class Shape(NamedTuple):
         if columns.last_of is not None:  # the others are in its elements
             return answered and _holds(row, columns.last_of)
         if not answered:
-            if columns.answer is None or columns.choices is None or columns.answer in _parts(columns.choices):
+            if columns.answer is None or columns.choices is None or columns.answer in names_of(columns.choices):
                 return False
             needed -= {columns.answer}
         return all(_holds(row, path) for path in needed) and (answered or not _holds(row, columns.answer or ""))
@@ -455,10 +455,6 @@ def choices_of(row: Mapping[str, Any], columns: Columns) -> tuple[str, ...] | No
     except UnusableRow:
         return None
     return choices
-
-
-def _parts(source: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (source,) if isinstance(source, str) else source
 
 
 def _holds(row: Mapping[str, Any], path: str) -> bool:

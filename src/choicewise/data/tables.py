@@ -196,7 +196,10 @@ class _RowWatch:
         self._shape = SHAPES.get(shape_of_columns(columns))
 
     def check(self, place: RowPlace, row: Row, drafted: RowDraft | UnusableRow) -> None:
-        choices = drafted.choices if isinstance(drafted, RowDraft) else choices_of(row, self._columns)
+        if isinstance(drafted, RowDraft):
+            choices: Sequence[str] | None = drafted.choices
+        else:
+            choices = choices_of(row, self._columns)
         if name := self._options.left_out(row, choices):
             raise _OptionLeftOut(place, name)
         if self._shape is not None and (name := self._shape.other_value(row)):
@@ -487,7 +490,7 @@ class _Split:
         self._hashes.append(hash(item.id))
         self._contents.append(hash(_content(item)))
         self._lettered += lettered(item.choices) is not None
-        self._spaced += _is_told_by_space(item)
+        self._spaced += _is_marked_by_space(item)
         if len(set(item.choices)) < len(item.choices):
             self._repeating += 1
             self._repeated = self._repeated or repeated(item.choices) or ""
@@ -550,7 +553,7 @@ class _Split:
         return RowPlace(file, self._rows[position], header)
 
 
-def _is_told_by_space(item: Item) -> bool:
+def _is_marked_by_space(item: Item) -> bool:
     """Whether the right choices begin or end with white space and the wrong ones do not, or the other way round."""
     is_spaced = [choice != choice.strip() for choice in item.choices]
     if not any(is_spaced):

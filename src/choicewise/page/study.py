@@ -45,6 +45,7 @@ from choicewise.scoring.significance import (
     SignFlip,
     detectable_difference,
     holm,
+    is_significant,
     paired_difference,
     sign_flip,
 )
@@ -56,9 +57,6 @@ from choicewise.util.text import safe
 MOST_RUNS = 24
 """Runs of which a page holds the ladders, the answers to every item (a bit for every item and protocol) and every pair;
 with more, the page says which command compares two."""
-
-LEVEL = 0.05
-"""Of significance, after Holm's correction for all protocols of a pair."""
 
 Lead = tuple[str, str, str]
 """(protocol, model, model): the first is significantly ahead of the second."""
@@ -91,7 +89,7 @@ class Contest:
     @property
     def significant(self) -> bool:
         """Whether the lead is, after Holm's correction."""
-        return self.lead != 0 and self.p_holm <= LEVEL
+        return self.lead != 0 and is_significant(self.p_holm, self.difference.n)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from choicewise.results.multiverse import Distribution, Duel, Multiverse, RankAg
 from choicewise.results.outcomes import Axis
 from choicewise.results.rows import Row
 from choicewise.scoring.intervals import ranks, two_sided
-from choicewise.scoring.significance import Fit, SignFlip
+from choicewise.scoring.significance import FEWEST, Fit, SignFlip, is_significant
 from choicewise.util.text import (
     are,
     counted,
@@ -61,10 +61,6 @@ def comparison_lines(compared: Comparison) -> Iterator[str]:
         yield from _flips(compared)
 
 
-SIGNIFICANT = 0.05
-"""p below which a difference is told from none; the test is named where p stands."""
-
-
 def comparison_sentence(compared: Comparison) -> str:
     """Whether A and B can be compared, which of them scores more, and whether these items can tell them apart."""
     difference = compared.difference
@@ -88,7 +84,10 @@ def comparison_sentence(compared: Comparison) -> str:
         return f"{scores}, which says nothing about the models alone: their {reason} differ."
     if not difference.value or METRICS[compared.left.metric].pooled:
         return f"{scores}."
-    if compared.test.p < SIGNIFICANT and compared.open:
+    if difference.n < FEWEST:
+        return f"{counted(difference.n, 'item')} {are(difference.n)} too few to tell A and B apart: {scores}."
+    is_clear = is_significant(compared.test.p, difference.n)
+    if is_clear and compared.open:
         sides = zip(("A", "B"), compared.cut, strict=True)
         cut = " and ".join(f"{count:,} of {side}" for side, count in sides if count)
         low, high = factor * compared.low, factor * compared.high
@@ -96,7 +95,7 @@ def comparison_sentence(compared: Comparison) -> str:
             f"Not shown: {scores} that both answered to the end, but answers were cut ({cut}), and over all items the "
             f"difference lies between {low:+.{digits}f} and {high:+.{digits}f} {unit}."
         )
-    if compared.test.p < SIGNIFICANT:
+    if is_clear:
         better, worse = (higher, lower) if credited else (lower, higher)
         return f"{better} is better than {worse} by {points} {on} ({probability(compared.test.p)})."
     return f"These items can't tell A and B apart: {scores} ({probability(compared.test.p)})."

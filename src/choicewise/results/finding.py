@@ -19,7 +19,7 @@ from choicewise.results.guessing import Guessing, guess, guessing, merged
 from choicewise.results.measurement import shared_items
 from choicewise.results.outcomes import Outcome, Outcomes, distinct, left_open, measured_as, ranked
 from choicewise.results.rows import Row
-from choicewise.scoring.significance import LEVEL, SignFlip, holm, sign_flip
+from choicewise.scoring.significance import LEVEL, SignFlip, holm, is_significant, sign_flip
 
 
 class Measured(Protocol):
@@ -89,7 +89,7 @@ def reversal(runs: Sequence[Measured]) -> Reversal | None:
     reversals = []
     for one, other, contests in pairs:
         corrected = [replace(contest, p=next(adjusted)) for contest in contests]
-        clear = [each for each in corrected if each.p <= LEVEL and not each.guessed]
+        clear = [each for each in corrected if is_significant(each.p, each.n) and not each.guessed]
         names = one.outcomes.dataset, one.outcomes.model, other.outcomes.model
         for chosen in ([each for each in clear if each.first], clear):
             start = max(chosen, key=lambda each: each.difference, default=None)

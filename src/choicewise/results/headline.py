@@ -26,7 +26,7 @@ from choicewise.results.outcomes import (
 )
 from choicewise.results.rows import Row
 from choicewise.scoring.intervals import ranks
-from choicewise.scoring.significance import LEVEL, holm, sign_flip
+from choicewise.scoring.significance import FEWEST, LEVEL, holm, sign_flip
 
 PREFERRED = ("original", "harness", "olmes-cf", "olmes-mcf")
 """Variants whose number is the best known of a benchmark, the first of them first."""
@@ -102,8 +102,8 @@ class Matrix:
 class AgainstBest:
     """By model and benchmark whether no other model of the column is significantly better.
 
-    None where there is no number, or no test: other texts were sent about the same items, or too different items were
-    scored.  ``tests``: how many the p values are corrected for.
+    None where there is no number, or no test: other texts were sent about the same items, or too different or too few
+    items were scored.  ``tests``: how many the p values are corrected for.
     """
 
     level: tuple[tuple[bool | None, ...], ...]
@@ -156,8 +156,8 @@ def against_best(table: Matrix, outcomes: Sequence[Outcomes]) -> AgainstBest:
         scored = len(rows)
         alike = comparable(list(rows.values()))
         rows = {place: row for (place, row), whole in zip(rows.items(), alike, strict=True) if whole}
-        if len(rows) > 1 or scored == 1:
-            level[max(rows, key=lambda place: rows[place].value)][column] = True
+        if scored == 1:
+            level[next(iter(rows))][column] = True  # there is no other model
         for one, other in combinations(rows, 2):
             difference, p = _test(rows[one], rows[other], known)
             if not math.isnan(p):
@@ -187,7 +187,7 @@ def _key(row: Row) -> tuple[str, ...]:
 
 
 def _test(one: Row, other: Row, known: _Known) -> tuple[float, float]:
-    """By how much ``one`` is better over the shared items, and p; NaN where there is no test.
+    """By how much ``one`` is better over the shared items, and p; NaN where there is no test, as of few items.
 
     Where answers that were cut leave the order open, p is 1.
     """
@@ -198,6 +198,8 @@ def _test(one: Row, other: Row, known: _Known) -> tuple[float, float]:
         return math.nan, math.nan
     subjects, credits = paired_credits(pair)
     shared = shared_credits(subjects, credits, pair[0].protocol.aggregation)
+    if shared.shape[1] < FEWEST:
+        return math.nan, math.nan
     difference = float((shared[0] - shared[1]).sum())
     return difference, 1.0 if left_open(one, other) else sign_flip(*shared).p
 

@@ -24,6 +24,7 @@ from choicewise.scoring.significance import (
     Panel,
     fit,
     holm,
+    is_significant,
     paired_difference,
     panel,
     sign_agreement,
@@ -94,9 +95,9 @@ class Duel:
         """How many protocols measured both, those that can't differ included."""
         return sum(1 + len(contest.alike) for contest in self.measured)
 
-    def significant(self, level: float = 0.05) -> tuple[int, int]:
+    def significant(self) -> tuple[int, int]:
         """Distinct protocols under which left, and right, is significantly better after Holm's correction."""
-        significant = [contest.difference for contest in self.contests if contest.p_holm <= level]
+        significant = [contest.difference for contest in self.contests if is_significant(contest.p_holm, contest.n)]
         return sum(difference > 0 for difference in significant), sum(difference < 0 for difference in significant)
 
 

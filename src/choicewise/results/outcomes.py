@@ -30,7 +30,7 @@ from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.combine import COMBINERS
 from choicewise.scoring.intervals import GROUPS, ranks
 from choicewise.scoring.observed import Floats, Integers, Mask, reduce_rows
-from choicewise.scoring.significance import holm, rank_ranges, sign_flip, significantly_better
+from choicewise.scoring.significance import FEWEST, holm, rank_ranges, sign_flip, significantly_better
 
 COMPARABLE = 0.95
 """Share of the items of a rival that a model must have scored to be ranked beside it."""
@@ -207,7 +207,7 @@ class _Rivals:
             return math.nan
         if self.metric.pooled:
             return math.nan
-        if self.undecided[best, other]:
+        if self.undecided[best, other] or self.credits.shape[1] < FEWEST:
             return 1.0
         return sign_flip(self.credits[best], self.credits[other]).p
 

@@ -342,7 +342,12 @@ class PositionBias:
 
 
 FEWEST = 20
-"""Items from which on positions, ranks and leads are tested."""
+"""Items from which on positions are tested, and an order of two models is claimed."""
+
+
+def is_significant(p: float, items: int) -> bool:
+    """Check that models may be called different: ``p``, corrected for all tests, is small, and the items are enough."""
+    return items >= FEWEST and p <= LEVEL
 
 
 def position_bias(predictions: Integers, gold: Integers) -> PositionBias:

@@ -62,7 +62,11 @@ def test_a_difference_that_cut_answers_could_turn_round_is_not_shown() -> None:
         (("comparable", -0.1, 0.00001), "B is better than A by 10.0 points on 322 items (p < .001)."),
         (("comparable", -0.01, 0.4709), "B scores 1.0 points more than A on 322 items (p = .471)."),
         (("comparable", 0.1), "These items can't tell A and B apart: A scores 10.0 points more than B"),
-        (("comparable", 1.0, 1.0, 1), "on 1 item "),
+        (
+            ("comparable", 1.0, 1.0, 1),
+            "1 item is too few to tell A and B apart: A scores 100.0 points more than B on 1 item.",
+        ),
+        (("comparable", 1.0, 0.001, 19), "19 items are too few to tell A and B apart: A scores"),
         (("comparable", 0.0), "A and B score the same on 322 items."),
         (("same measurement", 0.0), "A and B are the same measurement: A and B score the same on 322 items."),
         (("not comparable", 0.1, 0.001), "which says nothing about the models alone: their protocols differ."),

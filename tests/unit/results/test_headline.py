@@ -163,7 +163,7 @@ def test_one_question_orders_no_models() -> None:
     right = {"a": 1.0, "b": 0.0, "c": 0.0}
     shown, outcomes = table(*(run(model, {"mmlu/original": [credit]}) for model, credit in right.items()))
     assert ranges(shown) == {"a": (1, 1, 3), "b": (2, 1, 3), "c": (2, 1, 3)}
-    assert against_best(shown, outcomes).level == ((True,),) * 3
+    assert against_best(shown, outcomes).level == ((None,),) * 3
 
 
 def test_models_that_scored_other_items_are_not_ranked() -> None:
@@ -223,7 +223,7 @@ def test_where_other_texts_were_sent_there_is_no_test() -> None:
     )
     rows = [*one, *(replace(row, i="#I999999") for row in other)]
     tested = against_best(matrix(rows, [first, second]), [first, second])
-    assert (tested.level, tested.tests) == (((True,), (None,)), 0)
+    assert (tested.level, tested.tests) == (((None,), (None,)), 0)
 
 
 def test_where_no_number_is_there_is_no_test() -> None:

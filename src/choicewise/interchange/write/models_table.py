@@ -29,13 +29,13 @@ from choicewise.interchange.write.paper import (
 from choicewise.results.headline import AgainstBest, Matrix, Standing, against_best, matrix
 from choicewise.results.outcomes import Summary, distinct
 from choicewise.results.rows import Row, chosen_part, run_id
-from choicewise.scoring.significance import LEVEL
+from choicewise.scoring.significance import FEWEST, LEVEL
 from choicewise.util.text import counted, percent, ranks, sentence
 
 MOST = 6
 """Columns of numbers that fit on a page beside mean and rank; more of them make further tables."""
 
-UNTESTED = "not tested against its column: other texts were sent, or other items were scored"
+UNTESTED = f"not tested against its column: other texts, other items, or fewer than {FEWEST} items"
 """What is said of a number that no test compared."""
 
 
@@ -127,7 +127,8 @@ class _About:
         """Behind the benchmarks the mean, where they are several, and the rank, where the models are."""
         ends = {}
         if len(self.table.benchmarks) > 1:
-            first = self.several and standing.rank_low == 1
+            items = sum(row.n for row in standing.rows if row is not None)
+            first = self.several and standing.rank_low == 1 and items >= FEWEST
             known = not math.isnan(standing.mean)
             ends["mean"] = Cell(percent(standing.mean), bold=first) if known else Cell(NONE)
         if self.several:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from choicewise.page.charts import chart
 from choicewise.page.charts.chart import Record, Records
 from choicewise.page.probabilities import spelled
-from choicewise.page.study import LEVEL, Contest
+from choicewise.page.study import Contest
 from choicewise.results.outcomes import measured_as
 from choicewise.results.rows import Row
 from choicewise.util.text import counted, error, percent, points, probability
@@ -402,7 +402,6 @@ def _names(axes: Sequence[str]) -> str:
 
 def _difference(contest: Contest, place: int, labels: tuple[str, str], models: Sequence[str]) -> Record:
     difference = contest.difference
-    significant = contest.p_holm <= LEVEL
     low, high = points(difference.ci_low), points(difference.ci_high)
     bounds = "" if math.isnan(difference.ci_low) else f", 95 % interval {low} to {high}"
     test = f", {probability(contest.p_holm)} after Holm's correction" if not math.isnan(contest.p_holm) else ""
@@ -416,7 +415,7 @@ def _difference(contest: Contest, place: int, labels: tuple[str, str], models: S
         "high": difference.ci_high,
         "n": difference.n,
         "p_holm": contest.p_holm,
-        "significant": significant,
+        "significant": contest.significant,
         "label": labels[0],
         "short": labels[1],
         "result": points(difference.value) if difference.n else "no item",

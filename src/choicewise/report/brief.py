@@ -18,6 +18,7 @@ from choicewise.results.guessing import guessing
 from choicewise.results.headline import Matrix, headline, matrix
 from choicewise.results.outcomes import Outcomes, ranked
 from choicewise.results.rows import SERIOUS, WARNINGS, Row
+from choicewise.scoring.significance import FEWEST as FEWEST_ITEMS
 from choicewise.util.text import (
     NAME,
     broken,
@@ -164,13 +165,17 @@ def _order(known: Mapping[tuple[str, str], Row], turned: Reversal | None) -> lis
     if turned is not None:
         leads = f"{short(turned.left, NAME)} leads {short(turned.right, NAME)} in one column, trails in another"
         return wrapped(f"Ranks change: {leads} ({probability(max(turned.start.p, turned.end.p))}).", WIDTH)
-    own: dict[str, set[int]] = {}
+    if max(row.n for row in known.values()) < FEWEST_ITEMS:
+        return []
+    ranks_of: dict[str, set[int]] = {}
     for row in ranked(list(known.values())):
         if row.rank is not None:
-            own.setdefault(row.model, set()).add(row.rank)
-    if any(len(each) > 1 for each in own.values()):
+            ranks_of.setdefault(row.model, set()).add(row.rank)
+    if len(ranks_of) < 2:
+        return []
+    if any(len(ranks) > 1 for ranks in ranks_of.values()):
         return ["The ranking differs between columns, but no swap is statistically significant."]
-    return ["The order of the models is the same in every column."] if len(own) > 1 else []
+    return ["The order of the models is the same in every column."]
 
 
 def _matrix(table: Matrix, rows: Sequence[Row]) -> list[str]:

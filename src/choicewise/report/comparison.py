@@ -305,14 +305,17 @@ def _duel(duel: Duel) -> Group:
 
 def _verdict(duel: Duel) -> str:
     left, right, agreement = safe(duel.left), safe(duel.right), duel.agreement
-    better = duel.significant()
+    items = max((contest.n for contest in duel.measured), default=0)
     several = f"{len(duel.measured)} distinct protocols ({duel.protocols} in all)"
     protocols = several if duel.protocols > len(duel.measured) else f"{len(duel.measured)} protocols"
     verdict = (
         f"{left} is ahead under {agreement.left}, {right} under {agreement.right}, neither under {agreement.even} of "
-        f"{protocols}; {percent(agreement.share)} % agree on the sign. After Holm's correction "
-        f"{left} is significantly better under {better[0]}, {right} under {better[1]}."
+        f"{protocols}; {percent(agreement.share)} % agree on the sign."
     )
+    if items < FEWEST:
+        return f"{verdict} {counted(items, 'item')} {are(items)} too few to call one of them better."
+    better = duel.significant()
+    verdict += f" After Holm's correction {left} is significantly better under {better[0]}, {right} under {better[1]}."
     return verdict + (" The conclusion depends on the protocol." if agreement.left and agreement.right else "")
 
 

@@ -274,6 +274,8 @@ def _lead(lead: Lead, best: str) -> str:
     """``best``: what the sentence calls the model that leads."""
     every, all_ = protocols(lead.contests, lead.grouped), _all(lead)
     rivals = short(lead.models[1], NAME) if len(lead.models) == 2 else f"the {len(lead.models) - 1} other models"
+    if lead.items < FEWEST:
+        return f"{counted(lead.items, 'question')} {are(lead.items)} too few to say which model is better"
     if not lead.alone and lead.open:
         return f"answers that were cut leave open which model is ahead under {all_ if lead.contests == 1 else every}"
     if not lead.alone and len(lead.models) == 2 and lead.tied == lead.contests:

@@ -146,7 +146,7 @@ class Lead:
     best model is ``first`` under so many of them, ``tied`` of which with others at exactly the same value, or ``open``
     of which as answers were cut that could turn the order round; ``significant``: how many of its leads alone are, None
     where they were not tested; ``level``: further models that are first alone as often.  ``behind``: the protocols
-    where another leads.  ``same_order``: no two models change places anywhere.
+    where another leads.  ``same_order``: no two models change places anywhere.  ``items``: the most of a contest.
     """
 
     dataset: str
@@ -160,6 +160,7 @@ class Lead:
     behind: tuple[str, ...]
     same_order: bool
     turn: Turn | None
+    items: int
     open: int = 0
     significant: int | None = None
 
@@ -289,6 +290,7 @@ def lead(rows: Sequence[Row]) -> Lead | None:
         behind=tuple(contest[best].protocol for contest in lost),
         same_order=_same_order(contests),
         turn=_turn([contest[best] for contest in own], alone) if len(lost) > NAMED else None,
+        items=max((contest[best].n for contest in own), default=0),
         open=sum(len(ahead) > len(_first(contest)) for contest, ahead in zip(own, ahead_of_rest, strict=True)),
         significant=sum(p <= LEVEL for p in tested) if tested else None,
     )

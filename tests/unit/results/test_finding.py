@@ -257,6 +257,23 @@ def test_a_lead_is_named_with_how_often_it_is_significant() -> None:
     assert [row.rank_low for row in tested] == [1, 1, 1, 2]
 
 
+def test_of_few_questions_no_model_is_called_better() -> None:
+    """19 of 19 against none have p < .001, and stay in the words of few questions."""
+    runs = [measured("one", [1] * 19, [1] * 19), measured("other", [0] * 19, [0] * 19)]
+    rows = [replace(row, data="#Da") for run in runs for row in run.rows]
+    tested = bounded(ranked(rows), [run.outcomes for run in runs])
+    assert lead_sentences(finding(tested)) == ["19 questions are too few to say which model is better."]
+    assert [row.lead_p for row in tested] == [1.0, 1.0, None, None]
+
+
+def test_of_few_questions_no_models_change_places() -> None:
+    swapped = [1] * 19, [0] * 19
+    few = [measured("one", *swapped), measured("other", *swapped[::-1])]
+    assert reversal(few) is None
+    enough = [measured("one", [1] * 20, [0] * 20), measured("other", [0] * 20, [1] * 20)]
+    assert reversal(enough) is not None
+
+
 # Reversals
 
 

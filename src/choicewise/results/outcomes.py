@@ -115,6 +115,10 @@ def bounded(rows: Sequence[Row], runs: Sequence[Outcomes], by: str | None = None
         if len(places) < 2 or not outcomes.keys() >= set(places):
             continue
         rivals = _Rivals([rows[place] for place in places], [outcomes[place] for place in places], by)
+        if not rivals.credits.size:
+            for place in places:
+                result[place] = replace(rows[place], rank=None, rank_low=None, rank_high=None)
+            continue  # no item was scored by all
         for place, row in zip(places, rivals.ranked, strict=True):
             result[place] = row
         first = rows[places[0]]

@@ -179,6 +179,13 @@ def test_models_that_scored_other_items_are_not_ranked() -> None:
     assert ranges(shown) == {"many": (1, 1, 2), "third": (2, 1, 2), "few": (None, None, None)}
 
 
+def test_models_without_a_shared_item_are_not_ranked() -> None:
+    halves = [1.0] * 20 + [math.nan] * 20, [math.nan] * 20 + [0.0] * 20
+    runs = [run(model, {"mmlu/original": own}) for model, own in zip("ab", halves, strict=True)]
+    rows = bounded(ranked([row for rows, _ in runs for row in rows]), [outcomes for _, outcomes in runs])
+    assert [(row.rank, row.rank_low, row.rank_high, row.lead_p) for row in rows] == [(None,) * 4] * 2
+
+
 def test_models_that_lack_an_item_or_two_are_ranked_by_those_that_all_scored() -> None:
     """ "b" has the higher value, of one item less; on the 39 shared items they are equal."""
     one, other = [1.0] * 20 + [0.0] * 20, [1.0] * 20 + [0.0] * 19 + [math.nan]

@@ -151,9 +151,9 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_demo_begins_with_the_finding_and_ends_with_what_was_discovered_and_the_page(small: Path) -> None:
     told, page = choicewise("demo", "--out", small, "--all", code=0).stdout, small / "page.html"
-    assert told.startswith("fake:oracle scores 100.0 % on 12 items")
+    assert told.startswith("12 questions are too few to call any score better than guessing")
     assert [word for word in ("range in % within a family", "published 2023-06-23") if word not in told] == []
-    assert told.splitlines()[-3] == "fake:oracle is the first of 2 models under 49 of 49 protocols."
+    assert "is the first of" not in told
     assert told.endswith(f"\nLook at {page} in a browser: why the numbers differ, and which answers flip.\n")
     assert "fake:oracle" in page.read_text(encoding="utf-8")
     assert [word for word in ("mmlu/cloze:sum ", "accuracy in % and rank") if word not in told] == []

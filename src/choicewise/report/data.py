@@ -21,6 +21,7 @@ from choicewise.report.findings import reversal_sentence, turn_text
 from choicewise.report.tables import table, titled
 from choicewise.results.compare import StrikingPair
 from choicewise.results.finding import Finding, Reversal
+from choicewise.scoring.significance import FEWEST
 from choicewise.util.text import NAME, are, counted, percent, protocols, safe, short, visible_line
 
 
@@ -107,8 +108,12 @@ def positions(pattern: AnswerPattern) -> str:
 
 
 def discovery_lines(finding: Finding, turned: Reversal | None, pair: StrikingPair | None) -> Iterator[str]:
-    """Five lines about one dataset; fewer where there is nothing to say.  ``pair``: of the model that leads."""
-    for lead in finding.leads[:1]:
+    """Say in five lines what was found on one dataset; in fewer if there is nothing to say or few questions say it.
+
+    ``pair``: of the model that leads.
+    """
+    large = [lead for lead in finding.leads if lead.items >= FEWEST]
+    for lead in large[:1]:
         best = short(lead.models[0], NAME)
         every = protocols(lead.contests, lead.grouped)
         yield f"{best} is the first of {len(lead.models)} models under {lead.first} of {every}."

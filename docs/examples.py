@@ -142,6 +142,8 @@ def shell(command: str, folder: Path, exits: int = 0) -> str:
         (tools / name).chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("COV_", "PYTEST_"))}
     environment |= {"PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src"), "COLUMNS": str(WIDTH)}
+    # The demo of the pages is without the published model, whether or not this user has its file.
+    environment["XDG_CACHE_HOME"] = str(folder.parent / "cache")
     environment |= {"HF_HUB_OFFLINE": "1", "NO_COLOR": "1", "OMP_NUM_THREADS": "1", "LC_ALL": "C.UTF-8"}
     ended = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command],

@@ -89,7 +89,7 @@ def _make(data: Path) -> None:
             with (data / "mmlu" / split / f"{subject}_{split}.csv").open("w", newline="") as file:
                 csv.writer(file).writerows([text(length), *(text(6) for _ in "ABCD"), "C"] for _ in range(rows))
     endings = (
-        {"ind": n, "query": f"{text(2)}: {text(28)}", "endings": [text(20) for _ in "ABCD"], "label": 1}
+        {"ind": n, "query": f"{text(2)}: {text(28)}", "endings": [text(20) for _ in "ABCD"], "label": n % 4}
         for n in range(2000)
     )
     _lines(data / "hellaswag" / "validation.jsonl", "".join(json.dumps(row) + "\n" for row in endings))

@@ -35,6 +35,7 @@ from choicewise.models.local.files import (
     ModelKind,
     model_kind,
     quiet,
+    readable,
     weight_files,
 )
 from choicewise.models.local.plain import Sums, float32_copy, free_bytes, largest_difference, noise_of, running_sums
@@ -42,6 +43,7 @@ from choicewise.models.model import SelfCheck, Trial
 from choicewise.questions import Answers, Blanks, Ids, Question, Rendition, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
 from choicewise.util.cache import read_user_cache, write_user_cache
+from choicewise.util.files import read_text
 
 _NOT_MISSED = re.compile(
     r"vision|visual|image|audio|speech|multi_modal|mm_proj|\bmtp|inv_freq|masked_bias|attn\.bias$|position_ids$"
@@ -91,6 +93,10 @@ def load_network(
         stored = sum(value.nbytes for value in values.values())
     _refuse_size(folder, kind, stored * (_PACKED if quantised else 1), trust_remote_code)
     at_once: dict[str, Any] = {"device_map": {"": device}} if quantised and device != "cpu" else {}
+    generation = folder / "generation_config.json"
+    if generation.exists():
+        with readable(folder):
+            read_text(generation)  # transformers would read a file of any size
     loader = getattr(transformers, kind.loader)
     source: Path | None = folder
     if values is not None:

@@ -78,7 +78,7 @@ def test_the_demo_takes_nine_lines_and_everything_stands_behind_an_option(
     assert whole.startswith("12 questions are too few to call")
     for part in ("range in % within a family", "published 2023-06-23", "mmlu/cloze:sum ", "accuracy in % and rank"):
         assert part in whole
-    assert whole.splitlines()[-3] == "fake:oracle is the first of 2 models under 49 of 49 protocols."
+    assert "is the first of 2 models" not in whole  # 12 questions are too few to say so
 
 
 @pytest.mark.parametrize("count", [1, 2, 49])

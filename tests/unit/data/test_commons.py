@@ -12,7 +12,7 @@ COMMONS = open_dataset("bundled:commons")
 
 
 def test_every_subject_has_twenty_questions_and_five_examples() -> None:
-    for split, size in (("test", 20), ("val", 6), ("dev", 5)):
+    for split, size in (("test", 20), ("validation", 6), ("dev", 5)):
         assert set(Counter(item.subject for item in COMMONS.splits[split]).values()) == {size}
     assert len(COMMONS.splits["test"]) == 120
 

@@ -3,10 +3,10 @@
 import os
 from pathlib import Path
 
+import examples
 import pytest
 
 from choicewise.models.published_model import published_model
-from docs import examples
 from tests.paths import ROOT
 
 

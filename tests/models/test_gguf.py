@@ -218,6 +218,7 @@ UNREADABLE = {
     "matrix": (text_key("general.type", "imatrix"), "importance matrix"),
     "adapter": (text_key("general.type", "adapter"), "LoRA"),
     "tokenizer": (text_key("tokenizer.ggml.model", "bert"), "llama.cpp"),
+    "merges": (with_key("tokenizer.ggml.merges", ["a nowhere"], gguf.GGUFValueType.ARRAY), "merges 'a nowhere'"),
     "words": (text_key("tokenizer.ggml.pre", "viking"), "viking.*llama.cpp"),
     "rotation": (text_key("llama.rope.scaling.type", "longrope"), "longrope.*llama.cpp"),
     "key": (with_key("llama.logit_scale", 0.5, gguf.GGUFValueType.FLOAT32), "logit_scale"),

@@ -25,6 +25,7 @@ from choicewise.store.folder import read_manifest
 from tests.helpers.board import change, read_runs_here, write_run
 from tests.helpers.hub_server import FOLDER, WITHOUT_WEIGHTS, Hub, jsonl, parquet
 from tests.helpers.hub_server import MODEL as FILES
+from tests.servers.make_gguf import write as write_gguf
 
 
 def questions(name: str) -> dict[str, list[str]]:
@@ -253,3 +254,17 @@ def test_the_repository_of_an_adapter_says_how_to_take_it(hub: Hub) -> None:
     hub.add("models", "merrow/lora", {"adapter_config.json": "{}", "adapter_model.safetensors": b"x"})
     with pytest.raises(ModelError, match="is an adapter; run `hf download merrow/lora`, and pass the folder it"):
         load_model("merrow/lora")
+
+
+def test_a_gguf_file_of_a_repository_is_named_after_a_colon(hub: Hub, tmp_path: Path) -> None:
+    write_gguf(FOLDER.parent / "merrow-bpe-512", tmp_path / "isle.gguf")
+    content = (tmp_path / "isle.gguf").read_bytes()
+    repository = hub.add("models", "org/isle", {"isle.gguf": content, "other.gguf": b"GGUF" * 9})
+    model = load_model("org/isle:isle.gguf")
+    assert model.source == f"org/isle:isle.gguf@{repository.refs['main']}"  # type: ignore[attr-defined]
+    assert model.name == "isle"
+    assert hub.downloads() == ["isle.gguf"]
+    with pytest.raises(ModelError, match=r"holds no none\.gguf; its GGUF files: isle\.gguf, other\.gguf"):
+        load_model("org/isle:none.gguf")
+    with pytest.raises(ModelError, match=r"holds GGUF files; name one of them: org/isle:isle\.gguf"):
+        load_model("org/isle")

@@ -220,6 +220,7 @@ def _tokenizer(file: GgufFile) -> dict[str, Any]:
     from transformers import AutoTokenizer
 
     kind = file.metadata.get("tokenizer.ggml.model")
+    _refuse_foreign_merges(file)
     try:
         converted = AutoTokenizer.from_pretrained(file.path.parent, gguf_file=file.path.name, local_files_only=True)
         content = json.loads(converted.backend_tokenizer.to_str())
@@ -235,6 +236,15 @@ def _tokenizer(file: GgufFile) -> dict[str, Any]:
         raise ModelError(f"the tokenizer of {file.path.name} is of the kind {kind!r}, which is not read; {SERVE_IT}")
     content["post_processor"] = _special_ends(file)
     return content
+
+
+def _refuse_foreign_merges(file: GgufFile) -> None:
+    """Raise ModelError if ``file`` merges what are no tokens: the library of tokenizers would abort."""
+    tokens = set(file.metadata["tokenizer.ggml.tokens"])
+    for merge in file.metadata.get("tokenizer.ggml.merges", ()):
+        left, _, right = merge.partition(" ")
+        if left not in tokens or right not in tokens or left + right not in tokens:
+            raise ModelError(f"{file.path.name} merges {merge[:80]!r}, which are no tokens of it; fetch it again")
 
 
 def _split_words(file: GgufFile, content: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from choicewise.results.outcomes import Summary
     from choicewise.results.rows import Row
     from choicewise.results.run import Run
+    from choicewise.running.job import Job
 
 
 ITEMS = 60
@@ -39,7 +40,7 @@ def demo(
 
     The published model (SmolLM2-135M-Instruct) answers 120 bundled questions of school knowledge. Without its file the
     demo prints the command that downloads it and goes on. The bundled models answer questions about an invented place.
-    With --all the published model answers under all 49 protocols (five minutes), and every number is printed.
+    With --all the published model answers under all 49 protocols, and every number is printed.
     """
     from choicewise.bundled import BENCHMARK, COMMONS, MODELS, PREFIX
     from choicewise.models.load import load_model
@@ -50,8 +51,8 @@ def demo(
     protocols = resolve("mmlu")
     bundled = []
     for folder in MODELS:
-        names = _Names(PREFIX + folder.name, PREFIX + BENCHMARK.name, "mmlu")
-        bundled.append(_ask(load_model(str(folder)), BENCHMARK, protocols, names, out / folder.name))
+        job = _job(PREFIX + folder.name, PREFIX + BENCHMARK.name, ["mmlu"])
+        bundled.append(_ask(load_model(str(folder)), BENCHMARK, protocols, job, out / folder.name))
     summaries = [keep_summary(run) for run in bundled]
     rows = ranked([row for summary in summaries for row in summary.rows])
     rows = bounded(rows, [summary.outcomes for summary in summaries])
@@ -61,8 +62,8 @@ def demo(
     if file is not None:
         model = load_model(file)
         wanted = protocols if every else _published_protocols(protocols)
-        names = _Names(str(file), PREFIX + COMMONS.name, *wanted)
-        published.append(_ask(model, COMMONS, wanted, names, out / model.name))
+        job = _job(str(file), PREFIX + COMMONS.name, list(wanted))
+        published.append(_ask(model, COMMONS, wanted, job, out / model.name))
     apart = [row for run in published for row in keep_summary(run).rows]
 
     if every:
@@ -73,22 +74,18 @@ def demo(
     tell(f"next  {command_line('report', out, '--all')}  |  {command_line('demo', '--out', out, '--all')}")
 
 
-class _Names:
-    """Name a model, its data and protocols as a command line would."""
+def _job(model: str, data: str, protocols: list[str]) -> Job:
+    """Return the job that a command line with these names would make."""
+    from choicewise.running.job import job_of
 
-    def __init__(self, model: str, data: str, *protocols: str) -> None:
-        self.model = model
-        self.data = data
-        self.protocols = list(protocols)
+    return job_of({"models": [model], "data": [data], "protocols": protocols})
 
 
-def _ask(model: Model, data: Path, protocols: Mapping[str, Protocol], names: _Names, where: Path) -> Run:
+def _ask(model: Model, data: Path, protocols: Mapping[str, Protocol], job: Job, where: Path) -> Run:
     """Return the run of ``model`` on ``data`` in the folder ``where``, with progress on stderr."""
     from choicewise.data.open import open_dataset
     from choicewise.running.evaluate import evaluate
-    from choicewise.running.job import job_of
 
-    job = job_of({"models": [names.model], "data": [names.data], "protocols": names.protocols})
     with progress(model.name) as report:
         return evaluate(model=model, data=open_dataset(data), protocols=protocols, out=where, progress=report, job=job)
 

@@ -308,8 +308,8 @@ def _without_weights(snapshot: Snapshot) -> str:
             f"{snapshot.source} is an adapter; run `hf download {snapshot.name.repository}`, and pass the folder it"
             " names as the adapter of the model that it was trained beside"
         )
-    if not pickles and any(path.lower().endswith(".gguf") for path in snapshot.files):
-        names = sorted(path for path in snapshot.files if is_gguf(path))
+    names = sorted(path for path in snapshot.files if is_gguf(path))
+    if names and not pickles:
         return f"{snapshot.source} holds GGUF files; name one of them: {snapshot.name.repository}:{names[0]}"
     if not pickles:
         return f"{snapshot.source} holds no model.safetensors; it is no model that transformers reads"

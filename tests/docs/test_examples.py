@@ -1,16 +1,13 @@
 """The examples of README and docs: every one is run, and prints what its page shows."""
 
 import os
-import sys
 from pathlib import Path
 
+import examples
 import pytest
 from filelock import FileLock
 
 from tests.paths import ROOT
-
-sys.path.insert(0, str(ROOT / "docs"))
-import examples
 
 PAGES = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in examples.pages()}
 RUN = [name for name, text in PAGES.items() if any(block.runs for block in examples.blocks_of(text))]

@@ -6,12 +6,10 @@ import sys
 from pathlib import Path
 from textwrap import dedent
 
+import examples
 import pytest
 
 from tests.paths import ROOT
-
-sys.path.insert(0, str(ROOT / "docs"))
-import examples
 
 BLOCKS = examples.blocks_of((ROOT / "docs" / "slurm.md").read_text(encoding="utf-8"))
 (SCRIPT,) = (block.body for block in BLOCKS if block.title == "array.sh")

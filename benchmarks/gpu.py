@@ -73,8 +73,8 @@ def flops(model: torch.nn.Module, tree: Tree) -> float:
 
 def through_vllm(folder: Path, questions: int) -> dict[str, Any]:
     """Every way to ask vLLM for the same spans, each with an empty cache; the first one is held beside the others."""
-    from choicewise.models.vllm.engine_model import EngineModel
-    from choicewise.models.vllm.vllm_routes import PLACES, EngineRoute
+    from choicewise.extensions.endpoints.vllm.engine_model import EngineModel
+    from choicewise.extensions.endpoints.vllm.vllm_routes import PLACES, EngineRoute
 
     found: dict[str, Any] = {}
     for kind in LOOP_QUESTIONS:

@@ -39,7 +39,7 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
 from choicewise.bundled import MODELS
-from choicewise.integrations.lm_eval.model import ChoicewiseLM
+from choicewise.extensions.interop.lm_eval.model import ChoicewiseLM
 
 NATS = 1e-4
 ROWS, POOL = 3, 30

@@ -39,7 +39,7 @@ from tests.helpers.mmlu_data import write_mmlu
 
 from choicewise import evaluate, open_run
 from choicewise.errors import StoreError
-from choicewise.interchange.export import own_folder
+from choicewise.extensions.interop.export import own_folder
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.records import Manifest

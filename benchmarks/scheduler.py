@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count
 from random import Random
 
-from choicewise.running.workers import AHEAD
+from choicewise.extensions.cluster.workers import AHEAD
 
 HOUR = 3600.0
 

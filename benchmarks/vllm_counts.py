@@ -23,9 +23,18 @@ import numpy as np
 from choicewise import evaluate, open_run
 from choicewise.bundled import MODELS
 from choicewise.engine import build
+from choicewise.extensions.endpoints.vllm.vllm_routes import (
+    PLACES,
+    PROMPTS,
+    ROWS,
+    TRACE,
+    Abilities,
+    EngineRequest,
+    EngineRoute,
+    hit,
+)
 from choicewise.models.fake import HashModel
 from choicewise.models.local.tokenizer import HfTokenizer
-from choicewise.models.vllm.vllm_routes import PLACES, PROMPTS, ROWS, TRACE, Abilities, EngineRequest, EngineRoute, hit
 from choicewise.questions import Answers, Question, Span, TokenScores
 from choicewise.tokens.encode import PartwiseTokenizer
 

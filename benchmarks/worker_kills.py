@@ -141,7 +141,7 @@ def processes(marker: str) -> list[int]:
         with suppress(OSError, ValueError):
             environment = (folder / "environ").read_bytes()
             command = (folder / "cmdline").read_bytes()
-            if b"choicewise.running.replica" in command and marker.encode() in environment:
+            if b"choicewise.extensions.cluster.replica" in command and marker.encode() in environment:
                 own.append(int(folder.name))
     return [pid for pid in own if _lives(pid)]
 

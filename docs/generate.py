@@ -23,8 +23,8 @@ import choicewise
 from choicewise import cli, errors
 from choicewise.data.benchmarks import benchmarks
 from choicewise.data.files import ROW_READERS
-from choicewise.interchange.export import WRITERS, writer
-from choicewise.interchange.logs.files import READERS, reader
+from choicewise.extensions.interop.export import WRITERS, writer
+from choicewise.extensions.interop.logs.files import READERS, reader
 from choicewise.protocols.catalogue import Entry, entries, groups, suite, suite_names
 from choicewise.protocols.names import FORMULATIONS, SCORE_NAMES
 from choicewise.protocols.protocol import axis_differences, signature

@@ -7,14 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from choicewise.bundles.answers import import_answers as import_answers
-    from choicewise.bundles.bundle import open_bundle as open_bundle
-    from choicewise.bundles.write import write_bundle as write_bundle
     from choicewise.data.open import open_dataset as open_dataset
-    from choicewise.integrations.training.in_loop import InLoop as InLoop
-    from choicewise.interchange.export import export as export
-    from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks as load_harness_tasks
-    from choicewise.interchange.logs.import_log import import_log as import_log
+    from choicewise.extensions.interop.export import export as export
+    from choicewise.extensions.interop.harness_tasks.as_protocols import load_harness_tasks as load_harness_tasks
+    from choicewise.extensions.interop.logs.import_log import import_log as import_log
+    from choicewise.extensions.training.bundles.answers import import_answers as import_answers
+    from choicewise.extensions.training.bundles.bundle import open_bundle as open_bundle
+    from choicewise.extensions.training.bundles.write import write_bundle as write_bundle
+    from choicewise.extensions.training.in_loop import InLoop as InLoop
     from choicewise.models.load import load_model as load_model
     from choicewise.page.charts.chart import Chart
     from choicewise.requests.render import read_rendered as read_rendered
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from choicewise.running.score_texts import score_texts as score  # noqa: F401
 
 _HOMES = {
-    "InLoop": "choicewise.integrations.training.in_loop",
+    "InLoop": "choicewise.extensions.training.in_loop",
     "Run": "choicewise.results.run",
     "evaluate": "choicewise.running.evaluate",
-    "export": "choicewise.interchange.export",
-    "import_answers": "choicewise.bundles.answers",
-    "import_log": "choicewise.interchange.logs.import_log",
-    "load_harness_tasks": "choicewise.interchange.harness_tasks.as_protocols",
+    "export": "choicewise.extensions.interop.export",
+    "import_answers": "choicewise.extensions.training.bundles.answers",
+    "import_log": "choicewise.extensions.interop.logs.import_log",
+    "load_harness_tasks": "choicewise.extensions.interop.harness_tasks.as_protocols",
     "load_model": "choicewise.models.load",
-    "open_bundle": "choicewise.bundles.bundle",
+    "open_bundle": "choicewise.extensions.training.bundles.bundle",
     "open_dataset": "choicewise.data.open",
     "open_run": "choicewise.results.run",
     "read_rendered": "choicewise.requests.render",
     "score": "choicewise.running.score_texts",
-    "write_bundle": "choicewise.bundles.write",
+    "write_bundle": "choicewise.extensions.training.bundles.write",
 }
 """Public name → its module."""
 

@@ -519,7 +519,7 @@ class TokenScores:
     ``at_most``: whether ``logprobs`` are upper bounds, because the true ones are not given.
     ``missing``: why there is no answer (:meth:`unanswered`).
     ``ended``: how a generation ended; None where nobody says.
-    ``exchange``: what was sent to a decision endpoint and what it said (:mod:`choicewise.models.decisions`), JSON.
+    ``exchange``: what was sent to a decision endpoint and what it said (``extensions/endpoints``), JSON.
     """
 
     tokens: Ids

@@ -123,7 +123,7 @@ class ObservationRow(NamedTuple):
     ``thought_tokens``, how many tokens of it come before.
 
     Of the first option of a question that a decision endpoint was asked: ``exchange``, an object of JSON with what was
-    sent and what came, byte for byte (:class:`choicewise.models.decisions.decision_model.Exchange`).
+    sent and what came, byte for byte (:class:`choicewise.extensions.endpoints.decisions.decision_model.Exchange`).
     """
 
     key: Text
@@ -430,7 +430,7 @@ class ImportRecord:
 
 @dataclass(frozen=True, slots=True)
 class ShardRecord:
-    """That a folder holds the answers of the processes ``numbers`` of ``of`` alone (:mod:`choicewise.running.shards`).
+    """That a folder holds the answers of the processes ``numbers`` of ``of`` alone (``extensions/cluster``).
 
     ``engines``: how each computed, where they were merged.  ``plan``: sha256 of what all of them ask; ``counts``: of
     how many questions, by block and shard of its token tree.  Both are empty until the process has asked its part.

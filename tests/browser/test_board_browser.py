@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from choicewise.board.library import read_snapshot
-from choicewise.board.pages import write_board
-from choicewise.board.queue import Lease
+from choicewise.extensions.board.library import read_snapshot
+from choicewise.extensions.board.pages import write_board
+from choicewise.extensions.board.queue import Lease
 from tests.helpers.board import Served, rename, served, write_run
 from tests.helpers.browser import WIDTHS, barriers, needs_axe, needs_chromium, tabs
 from tests.helpers.submissions import SUBMIT, Clock, Evaluating, evaluating, write_sent

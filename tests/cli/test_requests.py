@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from choicewise.bundles.bundle import ROWS
+from choicewise.extensions.training.bundles.bundle import ROWS
 from choicewise.store.folder import BUNDLE
 from tests.helpers.commands import choicewise
 

@@ -7,9 +7,9 @@ import pytest
 from choicewise.bundled import MODELS
 from choicewise.cli.run import token_savings
 from choicewise.errors import ChoicewiseError, ModelError, UsageError
-from choicewise.models.vllm.engine_model import EngineModel
+from choicewise.extensions.cluster.workers import Parallel, Pool
+from choicewise.extensions.endpoints.vllm.engine_model import EngineModel
 from choicewise.running.evaluate import evaluate
-from choicewise.running.workers import Parallel, Pool
 from tests.helpers.commands import choicewise
 from tests.helpers.fake_engine import FakeEngine
 

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 import choicewise
-from choicewise.board.access import VARIABLE, Access, access
-from choicewise.board.library import Library
-from choicewise.board.queue import SubmissionService
-from choicewise.board.runs import RunProcess, answer
-from choicewise.board.server import BoardServer, listen
+from choicewise.extensions.board.access import VARIABLE, Access, access
+from choicewise.extensions.board.library import Library
+from choicewise.extensions.board.queue import SubmissionService
+from choicewise.extensions.board.runs import RunProcess, answer
+from choicewise.extensions.board.server import BoardServer, listen
 from choicewise.records import Manifest
 from choicewise.store.folder import read_manifest, write_manifest
 from tests.helpers.mmlu_data import write_mmlu

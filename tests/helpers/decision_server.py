@@ -4,8 +4,9 @@
         behave(server, "two decimals")         # of every answer from now on
         behave(server, "429 with seconds")     # and a status in place of every answer; ``server.next`` for a few
 
-Written from the clients' types and the servers' sources, and not from ``choicewise.models.decisions``: it parses what
-it is sent, and refuses with 400 what its dialect does not have.  ``server.requests`` has all requests with their bytes.
+Written from the clients' types and the servers' sources, and not from ``extensions/endpoints/decisions``: it parses
+what it is sent, and refuses with 400 what its dialect does not have.  ``server.requests`` has all requests with their
+bytes.
 """
 
 import json

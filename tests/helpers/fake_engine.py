@@ -13,8 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from choicewise.models.vllm.process import EngineDied, EngineFacts
-from choicewise.models.vllm.vllm_routes import MOST_IDS, PLACES, PROMPTS, ROWS, TRACE, Abilities, Output, hit, output_of
+from choicewise.extensions.endpoints.vllm.process import EngineDied, EngineFacts
+from choicewise.extensions.endpoints.vllm.vllm_routes import (
+    MOST_IDS,
+    PLACES,
+    PROMPTS,
+    ROWS,
+    TRACE,
+    Abilities,
+    Output,
+    hit,
+    output_of,
+)
 from choicewise.questions import Span, TokenScores
 
 WAYS = (TRACE, ROWS, PLACES, PROMPTS)
@@ -43,7 +53,7 @@ class Refused(ValueError):
 
 
 class FakeEngine:
-    """As :class:`choicewise.models.vllm.process.EngineProcess`; ``dies``: at which batches, counted from 1, it dies.
+    """As :class:`choicewise.extensions.endpoints.vllm.process.EngineProcess`; ``dies``: at which batches it dies.
 
     ``ways``: what this version has; ``poison``: a token whose request it refuses; ``prompts``: every one that it read.
     """

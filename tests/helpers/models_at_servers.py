@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.http import Client
-from choicewise.models.server.server_model import ServerModel
+from choicewise.extensions.endpoints.server.address import ServerAddress
+from choicewise.extensions.endpoints.server.http import Client
+from choicewise.extensions.endpoints.server.server_model import ServerModel
 from tests.helpers.answers import ids as ids
 from tests.helpers.misbehaving_server import Server, serving
 from tests.helpers.served_model import VLLM, Ability

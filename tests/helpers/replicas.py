@@ -7,10 +7,10 @@ from concurrent.futures import Future
 from typing import Any
 
 from choicewise.engine import Shard
+from choicewise.extensions.cluster.replica import Answered, Replica, ReplicaDied
 from choicewise.models.model import Model
 from choicewise.records import OBSERVATIONS
 from choicewise.running.observe import observe
-from choicewise.running.replica import Answered, Replica, ReplicaDied
 from choicewise.store.tables import make_table
 
 Fate = Callable[[int, int | None], Exception | None]

@@ -8,12 +8,12 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any
 
-from choicewise.board import queue as queue_module
-from choicewise.board.access import access
-from choicewise.board.library import Library
-from choicewise.board.queue import Lease, Queue, SubmissionService
-from choicewise.board.server import listen
-from choicewise.board.submission import Policy
+from choicewise.extensions.board import queue as queue_module
+from choicewise.extensions.board.access import access
+from choicewise.extensions.board.library import Library
+from choicewise.extensions.board.queue import Lease, Queue, SubmissionService
+from choicewise.extensions.board.server import listen
+from choicewise.extensions.board.submission import Policy
 from choicewise.records import CellRecord, Sweep
 from choicewise.store.folder import write_sweep
 from tests.helpers.board import Asked, Served, started, write_run

@@ -10,8 +10,8 @@ import torch
 import transformers
 
 from choicewise import evaluate
+from choicewise.extensions.analyses.along import along_thoughts
 from choicewise.protocols.readings import ALONG
-from choicewise.results.along import along_thoughts
 from tests.helpers.thinking import along, quiz
 from tests.models.test_open_thoughts import MODEL, NOT_OPENED, TAIL, TEMPLATES
 

@@ -15,8 +15,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from choicewise import Run, evaluate, load_model
-from choicewise.bundles.answers import Answered, import_answers, write_run
-from choicewise.bundles.write import write_bundle
+from choicewise.extensions.training.bundles.answers import Answered, import_answers, write_run
+from choicewise.extensions.training.bundles.write import write_bundle
 from choicewise.questions import Span
 from tests.helpers.tiny_models import COMMON
 from tests.paths import ROOT

@@ -21,10 +21,10 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.decisions import decision_drafts
 from choicewise.data.items import Item
 from choicewise.errors import ModelError, UsageError
+from choicewise.extensions.endpoints.decisions.boards import board_reports
 from choicewise.models.load import load_model
 from choicewise.protocols.catalogue import one, resolve
 from choicewise.requests.render import render
-from choicewise.results.boards import board_reports
 from choicewise.results.ladder import both_ways
 from choicewise.tokens.chat_template import MessageAlone
 from tests.helpers.commands import choicewise

@@ -14,10 +14,18 @@ from hypothesis import strategies as st
 
 from choicewise.cli.commands import invoke
 from choicewise.errors import ModelError, UsageError
-from choicewise.integrations import lm_eval as register
-from choicewise.integrations.lm_eval import requests as asking
-from choicewise.integrations.lm_eval.engine import REFUSED, STAMP, read_arguments, stamp
-from choicewise.integrations.lm_eval.requests import Asked, Encoder, Request, Score, StopRule, ask_as_harness, score
+from choicewise.extensions.interop import lm_eval as register
+from choicewise.extensions.interop.lm_eval import requests as asking
+from choicewise.extensions.interop.lm_eval.engine import REFUSED, STAMP, read_arguments, stamp
+from choicewise.extensions.interop.lm_eval.requests import (
+    Asked,
+    Encoder,
+    Request,
+    Score,
+    StopRule,
+    ask_as_harness,
+    score,
+)
 from choicewise.models.fake import HashModel
 from choicewise.questions import Answers, Span, TokenScores
 from choicewise.tokens.encode import Encodings

@@ -12,13 +12,13 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Tr
 
 from choicewise import InLoop, evaluate, load_model, open_run
 from choicewise.bundled import MODELS, bundled_folder
-from choicewise.bundles.bundle import Bundle
-from choicewise.bundles.write import write_bundle
 from choicewise.errors import DataError, ModelError, StoreError, UsageError
-from choicewise.integrations.training.callbacks import InLoopCallback
-from choicewise.integrations.training.in_loop import METRICS
+from choicewise.extensions.analyses.signal import trainings
+from choicewise.extensions.training.bundles.bundle import Bundle
+from choicewise.extensions.training.bundles.write import write_bundle
+from choicewise.extensions.training.callbacks import InLoopCallback
+from choicewise.extensions.training.in_loop import METRICS
 from choicewise.protocols.between import under_metrics
-from choicewise.results.signal import trainings
 from choicewise.results.sweep import run_folders
 
 MODEL = "bundled:merrow-bpe-512"
@@ -208,7 +208,7 @@ def test_the_earlier_run_of_a_step_stays_until_the_new_one_is_written(
     def fail(*_: object) -> None:
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr("choicewise.integrations.training.in_loop.write_run", fail)
+    monkeypatch.setattr("choicewise.extensions.training.in_loop.write_run", fail)
     with pytest.raises(StoreError, match="the disk is full"):
         asks(model, 10)
     assert observed(asks.folder(10), bundle) == before

@@ -7,12 +7,12 @@ import pytest
 
 from choicewise.bundled import MODELS
 from choicewise.errors import ModelError, UsageError
+from choicewise.extensions.cluster.replica import Identity
 from choicewise.models import load
 from choicewise.models.load import load_model
 from choicewise.models.local.devices import device_of, is_follower, ranks
 from choicewise.models.local.folder_model import FolderModel
 from choicewise.models.local.parallel import refuse
-from choicewise.running.replica import Identity
 
 BASE = next(folder for folder in MODELS if folder.name == "merrow-bpe-512")
 

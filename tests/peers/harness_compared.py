@@ -17,8 +17,8 @@ from lm_eval.tasks import TaskManager
 
 import choicewise
 from choicewise.bundled import MODELS
-from choicewise.integrations.lm_eval.model import ChoicewiseLM
-from choicewise.interchange.harness_tasks.as_protocols import HarnessTask, load_harness_tasks
+from choicewise.extensions.interop.harness_tasks.as_protocols import HarnessTask, load_harness_tasks
+from choicewise.extensions.interop.lm_eval.model import ChoicewiseLM
 from choicewise.requests.blocks import request_source
 from choicewise.requests.render import rendered_line
 from choicewise.requests.request import Request

@@ -21,8 +21,8 @@ from transformers import AutoTokenizer
 from choicewise import load_model, score
 from choicewise.bundled import MODELS
 from choicewise.errors import ModelError, UsageError
-from choicewise.integrations.lm_eval import register
-from choicewise.integrations.lm_eval.model import ChoicewiseLM
+from choicewise.extensions.interop.lm_eval import register
+from choicewise.extensions.interop.lm_eval.model import ChoicewiseLM
 from tests.helpers.tiny_models import FAMILIES, tiny
 from tests.helpers.whole_text_models import ENCODER_DECODERS, save_model
 

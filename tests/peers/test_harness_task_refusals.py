@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from choicewise.errors import ChoicewiseError, DataError, ProtocolError, UsageError
-from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks
-from choicewise.interchange.harness_tasks.load import TaskNames, TaskTemplates
+from choicewise.extensions.interop.harness_tasks.as_protocols import load_harness_tasks
+from choicewise.extensions.interop.harness_tasks.load import TaskNames, TaskTemplates
 from choicewise.results.run import open_run
 from tests.helpers.commands import choicewise as command
 from tests.peers.harness_compared import compare, texts_by_harness, write_task

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from choicewise.errors import DataError, ProtocolError
-from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks
+from choicewise.extensions.interop.harness_tasks.as_protocols import load_harness_tasks
 from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.results.run import open_run
 from tests.peers.harness_compared import by_harness, compare, texts_by_harness, texts_here, write_rows, write_task

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks
-from choicewise.interchange.harness_tasks.files import read_task_file
+from choicewise.extensions.interop.harness_tasks.as_protocols import load_harness_tasks
+from choicewise.extensions.interop.harness_tasks.files import read_task_file
 from tests.peers.harness_compared import compare, shipped, texts_by_harness, texts_here, write_rows
 
 WORDS = "the mill road of Merrowick ends at a grey pier where no tower stands in winter".split()  # noqa: SIM905

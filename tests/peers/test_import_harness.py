@@ -24,7 +24,7 @@ from lm_eval.utils import (
 import choicewise
 from choicewise import Run, evaluate, import_log
 from choicewise.bundled import BENCHMARK, MODELS
-from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks
+from choicewise.extensions.interop.harness_tasks.as_protocols import load_harness_tasks
 from choicewise.results.compare import comparisons
 
 from .harness_compared import NAMES, theirs, write_logs

@@ -14,7 +14,7 @@ import choicewise
 from choicewise import Run, export
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
-from choicewise.interchange.logs.import_log import read_logs, read_state
+from choicewise.extensions.interop.logs.import_log import read_logs, read_state
 from choicewise.protocols.protocol import parse_signature
 from choicewise.store.folder import read_manifest, write_manifest
 from tests.helpers.mmlu_data import write_mmlu

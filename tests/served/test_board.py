@@ -20,13 +20,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.board import records
-from choicewise.board.library import Decisions, Library, discover
-from choicewise.board.model import Board, Cell, ListedRun, Snapshot, State, board, short, slug
-from choicewise.board.pages import Links, board_page, guessed, run_command
-from choicewise.board.records import View, board_csv, chosen_columns, handful, known_view, read_view, shown, sorted_by
-from choicewise.board.runs import RunProcess
 from choicewise.errors import StoreError
+from choicewise.extensions.board import records
+from choicewise.extensions.board.library import Decisions, Library, discover
+from choicewise.extensions.board.model import Board, Cell, ListedRun, Snapshot, State, board, short, slug
+from choicewise.extensions.board.pages import Links, board_page, guessed, run_command
+from choicewise.extensions.board.records import (
+    View,
+    board_csv,
+    chosen_columns,
+    handful,
+    known_view,
+    read_view,
+    shown,
+    sorted_by,
+)
+from choicewise.extensions.board.runs import RunProcess
 from choicewise.page.study import table_csv
 from choicewise.protocols.metrics import METRICS
 from choicewise.records import MANIFEST, SUMMARY
@@ -232,7 +241,7 @@ def test_a_board_that_can_not_be_made_says_so_and_goes_on(runs: Path, monkeypatc
 
     library = Library([runs / "hash"], 0.05)
     with monkeypatch.context() as broken_for_a_while:
-        broken_for_a_while.setattr("choicewise.board.library.board", broken)
+        broken_for_a_while.setattr("choicewise.extensions.board.library.board", broken)
         library.start()
         eventually(lambda: bool(library.snapshot.problems))
     assert "ZeroDivisionError" in library.snapshot.problems[0]
@@ -275,7 +284,7 @@ def test_an_error_of_any_kind_ends_nothing(runs: Path, monkeypatch: pytest.Monke
     def broken(folder: Path, metrics: object) -> None:
         raise ZeroDivisionError("x")
 
-    monkeypatch.setattr("choicewise.board.runs.summarize", broken)
+    monkeypatch.setattr("choicewise.extensions.board.runs.summarize", broken)
     assert "ZeroDivisionError" in reasons(snapshot(runs / "hash"))["hash"]
 
 

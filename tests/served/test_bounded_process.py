@@ -13,9 +13,9 @@ from threading import Thread
 
 import pytest
 
-from choicewise.board.library import read_snapshot
-from choicewise.board.model import ListedRun, Place, State
-from choicewise.board.runs import LimitExceeded, RunProcess, RunProcesses
+from choicewise.extensions.board.library import read_snapshot
+from choicewise.extensions.board.model import ListedRun, Place, State
+from choicewise.extensions.board.runs import LimitExceeded, RunProcess, RunProcesses
 from choicewise.util.isolate import Limits
 from tests.helpers.board import write_run
 from tests.helpers.processes import ended

@@ -18,15 +18,15 @@ from choicewise.bundled import MODELS
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import ModelError, StoreError
-from choicewise.models.decisions.decision_model import DecisionModel
-from choicewise.models.decisions.endpoint_name import EndpointName
-from choicewise.models.decisions.exchange import Exchange, Repeat, of_repeats, stored_text
+from choicewise.extensions.endpoints.decisions.decision_model import DecisionModel
+from choicewise.extensions.endpoints.decisions.endpoint_name import EndpointName
+from choicewise.extensions.endpoints.decisions.endpoint_report import repeats_line
+from choicewise.extensions.endpoints.decisions.exchange import Exchange, Repeat, of_repeats, stored_text
+from choicewise.extensions.endpoints.decisions.summary import endpoint_record, endpoint_summary, exchanges
 from choicewise.models.load import load_model
 from choicewise.protocols.catalogue import one
 from choicewise.questions import Decision, Span, TypedQuestion
 from choicewise.records import EndpointRecord
-from choicewise.report.endpoint import repeats_line
-from choicewise.results.endpoint import endpoint_record, endpoint_summary, exchanges
 from tests.helpers.commands import choicewise
 from tests.helpers.decision_server import ROUTES, STATUSES, Asked, behave, serving_decisions
 from tests.helpers.misbehaving_server import Received, Server

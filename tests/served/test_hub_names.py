@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from choicewise import load_model, open_dataset
-from choicewise.board.library import read_snapshot
-from choicewise.board.pages import write_board
-from choicewise.board.records import View, board_csv
 from choicewise.errors import DataError, ModelError
+from choicewise.extensions.board.library import read_snapshot
+from choicewise.extensions.board.pages import write_board
+from choicewise.extensions.board.records import View, board_csv
 from choicewise.page.document import write_page
 from choicewise.page.study import downloads, read_study
 from choicewise.records import DatasetRecord, ModelRecord

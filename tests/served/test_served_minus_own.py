@@ -13,8 +13,8 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.decisions import decision_drafts
 from choicewise.data.items import Item
 from choicewise.errors import UsageError
+from choicewise.extensions.endpoints.decisions.summary import by_endpoint, served_minus_own
 from choicewise.models.load import load_model
-from choicewise.results.endpoint import by_endpoint, served_minus_own
 from tests.helpers.commands import choicewise
 from tests.helpers.decision_server import Asked, behave, serving_decisions
 from tests.helpers.misbehaving_server import Server

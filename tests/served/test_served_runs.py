@@ -18,22 +18,22 @@ from choicewise.cli.commands import invoke
 from choicewise.cli.run import INCOMPLETE
 from choicewise.engine import SERVER
 from choicewise.errors import ModelError, StoreError, UsageError
+from choicewise.extensions.cluster import ray as ray_cluster
+from choicewise.extensions.cluster.replica import ReplicaDied
+from choicewise.extensions.cluster.workers import Pool
+from choicewise.extensions.endpoints.server.address import ServerAddress
+from choicewise.extensions.endpoints.server.faults import ServerFailed
+from choicewise.extensions.endpoints.server.http import Client
+from choicewise.extensions.endpoints.server.probe import ServerFacts, other_name, read_server_facts
+from choicewise.extensions.endpoints.server.server_model import ServerModel
 from choicewise.models.fake import HashModel
 from choicewise.models.model import Recipe
-from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.faults import ServerFailed
-from choicewise.models.server.http import Client
-from choicewise.models.server.probe import ServerFacts, other_name, read_server_facts
-from choicewise.models.server.server_model import ServerModel
 from choicewise.records import ServerRecord
 from choicewise.running import job as job_module
-from choicewise.running import ray as ray_cluster
 from choicewise.running import sweep as sweep_module
 from choicewise.running.job import Job, job_of, read_plan
-from choicewise.running.replica import ReplicaDied
 from choicewise.running.sweep import Audience, sweep
 from choicewise.running.work import servable
-from choicewise.running.workers import Pool
 from choicewise.store.folder import read_sweep
 from choicewise.store.tables import read_blocks
 from tests.helpers.commands import CommandResult, choicewise
@@ -231,7 +231,8 @@ def test_a_password_in_an_address_is_refused_before_it_is_written_anywhere(tmp_p
 
 def test_nothing_for_servers_is_loaded_before_one_is_asked() -> None:
     code = (
-        "import sys, choicewise, choicewise.models.server.address; from choicewise.cli.commands import invoke\n"
+        "import sys, choicewise, choicewise.extensions.endpoints.server.address\n"
+        "from choicewise.cli.commands import invoke\n"
         "invoke(['--help'])\n"
         "print({'httpx2', 'stamina', 'tenacity', 'tokenizers'} & {*sys.modules}, file=sys.stderr)"
     )

@@ -15,16 +15,16 @@ from threading import Event, Semaphore, Thread
 import pytest
 import uvicorn
 
-from choicewise.board import connections, headlines
-from choicewise.board import server as site
-from choicewise.board.access import VARIABLE, access, host_name, is_loopback, read_token
-from choicewise.board.model import Board, ListedRun, Ranges, Snapshot
-from choicewise.board.pages import Links
-from choicewise.board.records import View
-from choicewise.board.runs import RunProcess, RunProcesses
-from choicewise.board.server import listen
 from choicewise.cli.commands import invoke
 from choicewise.errors import UsageError
+from choicewise.extensions.board import connections, headlines
+from choicewise.extensions.board import server as site
+from choicewise.extensions.board.access import VARIABLE, access, host_name, is_loopback, read_token
+from choicewise.extensions.board.model import Board, ListedRun, Ranges, Snapshot
+from choicewise.extensions.board.pages import Links
+from choicewise.extensions.board.records import View
+from choicewise.extensions.board.runs import RunProcess, RunProcesses
+from choicewise.extensions.board.server import listen
 from choicewise.results.outcomes import Outcomes
 from choicewise.util.cache import BoundedCache
 from tests.helpers.board import Served, read_runs_here, rename, served, served_until, write_run
@@ -432,7 +432,7 @@ def test_an_error_inside_is_told_to_the_owner_alone(board: Served, monkeypatch: 
     def broken(*_: object) -> str:
         raise RuntimeError("secret \x1b[31m")
 
-    monkeypatch.setattr("choicewise.board.server.board_csv", broken)
+    monkeypatch.setattr("choicewise.extensions.board.server.board_csv", broken)
     answer = board.ask("/board.csv?model=never-asked-before")
     assert (answer.status, "secret" in answer.text) == (500, False)
     eventually(lambda: any("secret" in line for line in board.said))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import choicewise
 from choicewise.cli.commands import invoke
 from choicewise.errors import ChoicewiseError, ModelError
-from choicewise.models.server.address import ServerAddress
+from choicewise.extensions.endpoints.server.address import ServerAddress
 from choicewise.running.job import DataChoice, Job, ModelChoice, job_of
 from choicewise.running.sweep import sweep
 from choicewise.util.text import holds_secret

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import stamina
 
-from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.faults import Passing, ServerFailed, Unanswerable
-from choicewise.models.server.http import Client, Waits
+from choicewise.extensions.endpoints.server.address import ServerAddress
+from choicewise.extensions.endpoints.server.faults import Passing, ServerFailed, Unanswerable
+from choicewise.extensions.endpoints.server.http import Client, Waits
 from tests.helpers.misbehaving_server import Server
 from tests.helpers.processes import eventually
 from tests.helpers.server_faults import stall, status
@@ -155,7 +155,7 @@ def test_silence_is_said_after_seconds_unless_the_server_is_always_as_slow() -> 
 
 
 def test_a_client_says_that_the_server_is_silent(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("choicewise.models.server.http._QUIET", 0.02)
+    monkeypatch.setattr("choicewise.extensions.endpoints.server.http._QUIET", 0.02)
     server.always(stall)
     lines = list[str]()
     with Client(ServerAddress.parse(server.address), say=lines.append) as client:

@@ -14,11 +14,11 @@ import stamina
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.models.server import http
-from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.faults import ServerFailed, Unanswerable
-from choicewise.models.server.http import Client, ConcurrencyLimit
-from choicewise.models.server.many_requests import FAILED_IN_A_ROW, answered
+from choicewise.extensions.endpoints.server import http
+from choicewise.extensions.endpoints.server.address import ServerAddress
+from choicewise.extensions.endpoints.server.faults import ServerFailed, Unanswerable
+from choicewise.extensions.endpoints.server.http import Client, ConcurrencyLimit
+from choicewise.extensions.endpoints.server.many_requests import FAILED_IN_A_ROW, answered
 from tests.helpers.misbehaving_server import Server, serving
 from tests.helpers.processes import eventually
 from tests.helpers.server_faults import other_model, reset, stall, status, truncated_json

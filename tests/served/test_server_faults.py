@@ -25,12 +25,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.errors import ModelError
-from choicewise.models.server import faults
-from choicewise.models.server import http as retries
-from choicewise.models.server import routes as fields
-from choicewise.models.server.address import Key, ServerAddress, quoted
-from choicewise.models.server.faults import Passing, ServerFailed, Unanswerable, json_answer
-from choicewise.models.server.http import Client
+from choicewise.extensions.endpoints.server import faults
+from choicewise.extensions.endpoints.server import http as retries
+from choicewise.extensions.endpoints.server import routes as fields
+from choicewise.extensions.endpoints.server.address import Key, ServerAddress, quoted
+from choicewise.extensions.endpoints.server.faults import Passing, ServerFailed, Unanswerable, json_answer
+from choicewise.extensions.endpoints.server.http import Client
 from tests.helpers import server_faults
 from tests.helpers.misbehaving_server import Fault, Handler, Server, serving
 from tests.helpers.server_faults import TRANSPORT_FAULTS, other_model, redirect, reset, says, stall, status

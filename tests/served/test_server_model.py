@@ -15,12 +15,12 @@ from choicewise import Run, evaluate, open_dataset
 from choicewise import questions as kinds
 from choicewise.data.dataset import Dataset
 from choicewise.errors import ModelError
+from choicewise.extensions.endpoints.server import routes as fields
+from choicewise.extensions.endpoints.server.address import ServerAddress
+from choicewise.extensions.endpoints.server.faults import ServerFailed, Unanswerable
+from choicewise.extensions.endpoints.server.next_token_routes import bound, check_listed
+from choicewise.extensions.endpoints.server.server_model import WINDOW, ServerModel
 from choicewise.models.fake import HashModel
-from choicewise.models.server import routes as fields
-from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.faults import ServerFailed, Unanswerable
-from choicewise.models.server.next_token_routes import bound, check_listed
-from choicewise.models.server.server_model import WINDOW, ServerModel
 from choicewise.questions import LENGTH, STOP, Ended, Generation, Mass, Question, Sampling, Span, TokenScores, TokenSet
 from choicewise.running.work import Plausible, plausible
 from choicewise.tokens.chat_template import Message

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.models.server.address import ServerAddress
-from choicewise.models.server.http import Client
-from choicewise.models.server.many_requests import ask_now
-from choicewise.models.server.next_token_routes import TopTokens
-from choicewise.models.server.probe import ChosenRoutes, Probe, ServerFacts
-from choicewise.models.server.routes import TextPrompts
+from choicewise.extensions.endpoints.server.address import ServerAddress
+from choicewise.extensions.endpoints.server.http import Client
+from choicewise.extensions.endpoints.server.many_requests import ask_now
+from choicewise.extensions.endpoints.server.next_token_routes import TopTokens
+from choicewise.extensions.endpoints.server.probe import ChosenRoutes, Probe, ServerFacts
+from choicewise.extensions.endpoints.server.routes import TextPrompts
 from choicewise.questions import Ids, Span
 
 pytestmark = pytest.mark.usefixtures("no_pauses")

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from choicewise.board import queue
-from choicewise.board import submission_routes as routes
-from choicewise.board.library import discover
-from choicewise.board.queue import Lease
-from choicewise.board.submission import Busy, LeaseLost, Policy
 from choicewise.errors import StoreError
+from choicewise.extensions.board import queue
+from choicewise.extensions.board import submission_routes as routes
+from choicewise.extensions.board.library import discover
+from choicewise.extensions.board.queue import Lease
+from choicewise.extensions.board.submission import Busy, LeaseLost, Policy
 from tests.helpers.board import rename, served
 from tests.helpers.submissions import READ, SUBMIT, Clock, Evaluating, evaluating, write_sent
 

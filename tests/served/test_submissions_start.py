@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from choicewise.board.access import SUBMIT, stored_token
-from choicewise.board.queue import SubmissionService
 from choicewise.cli.commands import invoke
 from choicewise.cli.serve import Submitting, open_submissions, parse_size
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
+from choicewise.extensions.board.access import SUBMIT, stored_token
+from choicewise.extensions.board.queue import SubmissionService
 
 
 @pytest.fixture(autouse=True)

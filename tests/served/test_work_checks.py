@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from choicewise.board import worker
-from choicewise.board.submission import Policy, wanted
-from choicewise.board.worker import End, Refused, Worker, Workplace, check_model, is_of_model
 from choicewise.errors import ModelError
+from choicewise.extensions.board import worker
+from choicewise.extensions.board.submission import Policy, wanted
+from choicewise.extensions.board.worker import End, Refused, Worker, Workplace, check_model, is_of_model
 from tests.helpers.hub_server import FOLDER, OWN_CODE, WITHOUT_WEIGHTS, Hub
 from tests.helpers.hub_server import MODEL as FILES
 from tests.helpers.submissions import SUBMIT, Evaluating, evaluating

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from choicewise.data.decisions import KINDS
-from choicewise.results.endpoint import exchanges
+from choicewise.extensions.endpoints.decisions.summary import exchanges
 from choicewise.results.run import open_run
 from tests.helpers.deciding_models import rows
 from tests.servers.commands import choicewise

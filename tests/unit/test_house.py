@@ -18,10 +18,19 @@ from tests.paths import ROOT
 PACKAGE = ROOT / "src" / "choicewise"
 ROOMS = [
     *("errors", "util", "records", "thoughts", "questions", "data", "protocols", "tokens", "scoring", "store"),
-    *("requests", "engine", "models", "results", "running", "bundles", "report", "page", "integrations", "interchange"),
-    *("board", "cli"),
+    *("requests", "engine", "models", "results", "running", "report", "page", "cli"),
 ]
-"""In the order of the way of the data: a room imports only itself and the rooms before it."""
+"""The kernel, in the order of the way of the data: a room imports only itself and the rooms before it."""
+
+EXTENSIONS = {
+    "endpoints": {"analyses"},
+    "analyses": set[str](),
+    "cluster": set[str](),
+    "training": set[str](),
+    "interop": set[str](),
+    "board": {"analyses", "cluster"},
+}
+"""Which extensions an extension imports, beside the kernel."""
 
 FOR_ALL = {"bundled", "__version__"}
 """What any room may import, and what imports nothing of the package itself."""
@@ -32,9 +41,117 @@ ALONE = {"reference"}
 FRONT = {"__init__", "__main__"}
 """What may import every room."""
 
-DATABASES = {"board/queue.py": {"sqlite3"}}
+DATABASES = {"extensions/board/queue.py": {"sqlite3"}}
 """Where a database is kept after all: the queue of a board has several writers at once and must not lose what it has
 answered for.  No result lies in it, and a queue that is lost costs no run."""
+
+TO_CUT = frozenset(
+    {
+        "__init__.py -> extensions/interop/export.py",
+        "__init__.py -> extensions/interop/harness_tasks/as_protocols.py",
+        "__init__.py -> extensions/interop/logs/import_log.py",
+        "__init__.py -> extensions/training/bundles/answers.py",
+        "__init__.py -> extensions/training/bundles/bundle.py",
+        "__init__.py -> extensions/training/bundles/write.py",
+        "__init__.py -> extensions/training/in_loop.py",
+        "cli/check.py -> extensions/analyses/twins.py",
+        "cli/check.py -> extensions/analyses/twins_report.py",
+        "cli/check.py -> extensions/endpoints/vllm/engine_model.py",
+        "cli/compare.py -> extensions/analyses/twins_report.py",
+        "cli/compare.py -> extensions/endpoints/decisions/decision_report.py",
+        "cli/compare.py -> extensions/endpoints/decisions/summary.py",
+        "cli/interchange.py -> extensions/interop/export.py",
+        "cli/interchange.py -> extensions/interop/lm_eval/__init__.py",
+        "cli/interchange.py -> extensions/interop/logs/import_log.py",
+        "cli/interchange.py -> extensions/training/bundles/answers.py",
+        "cli/interchange.py -> extensions/training/bundles/bundle.py",
+        "cli/interchange.py -> extensions/training/bundles/write.py",
+        "cli/options.py -> extensions/endpoints/decisions/endpoint_name.py",
+        "cli/options.py -> extensions/endpoints/server/address.py",
+        "cli/options.py -> extensions/endpoints/vllm/engine_name.py",
+        "cli/options.py -> extensions/interop/harness_tasks/as_protocols.py",
+        "cli/options.py -> extensions/interop/harness_tasks/files.py",
+        "cli/page.py -> extensions/board/library.py",
+        "cli/page.py -> extensions/board/model.py",
+        "cli/page.py -> extensions/board/pages.py",
+        "cli/report.py -> extensions/analyses/along.py",
+        "cli/report.py -> extensions/analyses/along_report.py",
+        "cli/report.py -> extensions/analyses/audit.py",
+        "cli/report.py -> extensions/analyses/extractors.py",
+        "cli/report.py -> extensions/analyses/extractors_report.py",
+        "cli/report.py -> extensions/analyses/invariance.py",
+        "cli/report.py -> extensions/analyses/invariance_report.py",
+        "cli/report.py -> extensions/analyses/multiverse.py",
+        "cli/report.py -> extensions/analyses/reliability.py",
+        "cli/report.py -> extensions/analyses/sample.py",
+        "cli/report.py -> extensions/analyses/several_report.py",
+        "cli/report.py -> extensions/analyses/signal.py",
+        "cli/report.py -> extensions/cluster/part_folder.py",
+        "cli/report.py -> extensions/endpoints/decisions/boards.py",
+        "cli/report.py -> extensions/endpoints/decisions/decision_report.py",
+        "cli/report.py -> extensions/endpoints/decisions/endpoint_report.py",
+        "cli/report.py -> extensions/endpoints/decisions/summary.py",
+        "cli/run.py -> extensions/analyses/twins.py",
+        "cli/run.py -> extensions/cluster/merge.py",
+        "cli/run.py -> extensions/cluster/part_folder.py",
+        "cli/run.py -> extensions/endpoints/decisions/decision_report.py",
+        "cli/run.py -> extensions/endpoints/decisions/summary.py",
+        "cli/serve.py -> extensions/board/access.py",
+        "cli/serve.py -> extensions/board/library.py",
+        "cli/serve.py -> extensions/board/queue.py",
+        "cli/serve.py -> extensions/board/server.py",
+        "cli/serve.py -> extensions/board/submission.py",
+        "cli/serve.py -> extensions/board/worker.py",
+        "cli/serve.py -> extensions/cluster/workers.py",
+        "models/load.py -> extensions/endpoints/decisions/decision_model.py",
+        "models/load.py -> extensions/endpoints/decisions/endpoint_name.py",
+        "models/load.py -> extensions/endpoints/server/address.py",
+        "models/load.py -> extensions/endpoints/server/server_model.py",
+        "models/load.py -> extensions/endpoints/vllm/engine_model.py",
+        "models/load.py -> extensions/endpoints/vllm/engine_name.py",
+        "page/charts/kinds.py -> extensions/analyses/charts/along.py",
+        "page/charts/kinds.py -> extensions/analyses/charts/calibration.py",
+        "page/charts/kinds.py -> extensions/analyses/charts/chain.py",
+        "page/charts/kinds.py -> extensions/analyses/charts/probabilities.py",
+        "page/charts/kinds.py -> extensions/analyses/charts/steps.py",
+        "page/charts/lanes.py -> extensions/analyses/charts/probabilities.py",
+        "page/document.py -> extensions/analyses/charts/along.py",
+        "page/document.py -> extensions/analyses/charts/calibration.py",
+        "page/document.py -> extensions/analyses/charts/chain.py",
+        "page/document.py -> extensions/analyses/charts/probabilities.py",
+        "page/document.py -> extensions/analyses/charts/steps.py",
+        "page/sections.py -> extensions/analyses/invariance.py",
+        "page/sections.py -> extensions/analyses/invariance_report.py",
+        "page/sections.py -> extensions/analyses/panel.py",
+        "protocols/preparations.py -> extensions/analyses/changes.py",
+        "report/comparison.py -> extensions/analyses/multiverse.py",
+        "report/explain.py -> extensions/endpoints/decisions/endpoint_report.py",
+        "results/compare.py -> extensions/analyses/twins.py",
+        "results/compare.py -> extensions/endpoints/rounding.py",
+        "results/evidence.py -> extensions/cluster/part_folder.py",
+        "results/explain.py -> extensions/endpoints/decisions/exchange.py",
+        "results/finding.py -> extensions/analyses/panel.py",
+        "results/guessing.py -> extensions/analyses/sampling.py",
+        "results/ladder.py -> extensions/endpoints/rounding.py",
+        "results/measurement.py -> extensions/endpoints/rounding.py",
+        "results/rows.py -> extensions/analyses/sampling.py",
+        "results/rows.py -> extensions/endpoints/rounding.py",
+        "running/doctor.py -> extensions/cluster/part_folder.py",
+        "running/evaluate.py -> extensions/cluster/shards.py",
+        "running/evaluate.py -> extensions/cluster/workers.py",
+        "running/job.py -> extensions/analyses/panel.py",
+        "running/job.py -> extensions/cluster/shards.py",
+        "running/job.py -> extensions/endpoints/decisions/endpoint_name.py",
+        "running/job.py -> extensions/endpoints/server/address.py",
+        "running/job.py -> extensions/endpoints/vllm/engine_name.py",
+        "running/sweep.py -> extensions/cluster/ray.py",
+        "running/sweep.py -> extensions/cluster/workers.py",
+        "running/work.py -> extensions/endpoints/decisions/summary.py",
+        "running/work.py -> extensions/endpoints/server/server_model.py",
+        "store/folder.py -> extensions/cluster/part_folder.py",
+    }
+)
+"""Imports from the kernel into an extension that are still to go; none is added."""
 
 LEVELS = 7
 """Of imports inside a room."""
@@ -45,40 +162,42 @@ MECHANISMS = {
     "thread": {"util/background.py"},
     "JSON writer": {"util/jsonio.py"},
     "table writer": {"util/tables.py"},
-    "HTTP client": {"models/server/http.py"},
+    "HTTP client": {"extensions/endpoints/server/http.py"},
     "private name": set(),
 }
 """What there is one of, and the file that has it."""
 
 OTHERS: dict[str, dict[str, str]] = {
-    "file replacement": {"board/queue.py": "shows a folder that is done", "running/doctor.py": "sets aside"},
-    "child process": {"running/replica.py": "the pool of models"},
+    "file replacement": {"extensions/board/queue.py": "shows a folder that is done", "running/doctor.py": "sets aside"},
+    "child process": {"extensions/cluster/replica.py": "the pool of models"},
     "thread": {
-        "board/library.py": "reads runs in the background",
-        "board/server.py": "the event loop of the server",
-        "models/server/http.py": "the event loop of all clients",
-        "running/ray.py": "reads what a cluster says",
-        "running/replica.py": "reads what a child process says",
+        "extensions/board/library.py": "reads runs in the background",
+        "extensions/board/server.py": "the event loop of the server",
+        "extensions/endpoints/server/http.py": "the event loop of all clients",
+        "extensions/cluster/ray.py": "reads what a cluster says",
+        "extensions/cluster/replica.py": "reads what a child process says",
         "util/isolate.py": "the inside of a child process",
     },
     "JSON writer": {
-        **dict.fromkeys(("integrations/lm_eval/engine.py", "integrations/lm_eval/model.py"), "a digest"),
-        **dict.fromkeys(("interchange/harness_tasks/as_protocols.py", "interchange/logs/import_log.py"), "a digest"),
+        **dict.fromkeys(("extensions/interop/lm_eval/engine.py", "extensions/interop/lm_eval/model.py"), "a digest"),
+        **dict.fromkeys(
+            ("extensions/interop/harness_tasks/as_protocols.py", "extensions/interop/logs/import_log.py"), "a digest"
+        ),
         **dict.fromkeys(("models/local/files.py", "models/local/tokenizer.py", "results/rows.py"), "a digest"),
         **dict.fromkeys(("running/job.py", "running/sweep.py"), "a digest"),
-        "board/runs.py": "what a child process says",
+        "extensions/board/runs.py": "what a child process says",
         "cli/terminal.py": "a result of the command line",
         "data/files.py": "one cell in the spelling of its file",
-        "interchange/export.py": "the mark of an export",
-        "interchange/harness_tasks/load.py": "what a template is filled with",
-        "interchange/write/every_eval_ever.py": "as its schema has it",
-        "interchange/write/harness.py": "a digest of the harness",
-        "interchange/write/tables.py": "a cell",
+        "extensions/interop/export.py": "the mark of an export",
+        "extensions/interop/harness_tasks/load.py": "what a template is filled with",
+        "extensions/interop/write/every_eval_ever.py": "as its schema has it",
+        "extensions/interop/write/harness.py": "a digest of the harness",
+        "extensions/interop/write/tables.py": "a cell",
         "models/local/folder_model.py": "a name in quotes",
         "protocols/preparations.py": "a state as a server writes it",
         "models/local/networks.py": "the key and the text of a cache",
-        "models/server/http.py": "the body of a request",
-        "models/vllm/process.py": "an argument of a child process",
+        "extensions/endpoints/server/http.py": "the body of a request",
+        "extensions/endpoints/vllm/process.py": "an argument of a child process",
         "page/charts/chart.py": "a specification of Vega-Lite",
         "page/embed.py": "the key of a table",
         "results/summary.py": "a digest, and rows in a column",
@@ -86,7 +205,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "util/isolate.py": "a line of ASCII between processes",
     },
     "table writer": {
-        "interchange/write/tables.py": "CSV by pyarrow, for millions of rows",
+        "extensions/interop/write/tables.py": "CSV by pyarrow, for millions of rows",
         "page/study.py": "the only CSV of rows",
     },
 }
@@ -100,7 +219,7 @@ MODULES = {
 TESTS = [f"{folder}/" for folder in ("unit", "models", "served", "goldens", "cli")]
 """Where the tests of a module lie."""
 
-NOT_DIRECTLY = {"choicewise.integrations.lm_eval.model": "peers/"}
+NOT_DIRECTLY = {"choicewise.extensions.interop.lm_eval.model": "peers/"}
 """Where else, as it needs another tool."""
 
 
@@ -120,6 +239,14 @@ def nodes(file: str) -> list[ast.AST]:
 
 def room_of(file: str) -> str:
     return file.split("/")[0].removesuffix(".py")
+
+
+def extension_of(file: str) -> str:
+    """The extension that a file is a part of, "" for none."""
+    parts = file.split("/")
+    if parts[0] != "extensions" or len(parts) < 3:
+        return ""
+    return parts[1]
 
 
 @cache
@@ -188,16 +315,35 @@ def options(command: Any) -> set[str]:
 
 
 def test_every_file_is_in_a_room() -> None:
-    assert {room_of(file) for file in FILES} <= {*ROOMS, *FOR_ALL, *ALONE, *FRONT}
+    assert {room_of(file) for file in FILES} <= {*ROOMS, *FOR_ALL, *ALONE, *FRONT, "extensions"}
 
 
 @pytest.mark.costly("it is the first that parses the whole source tree")
 def test_a_room_imports_only_the_rooms_before_it() -> None:
     may_import = {room: {*ROOMS[: place + 1], *FOR_ALL, "__init__"} for place, room in enumerate(ROOMS)}
     may_import |= {front: {*ROOMS, *FOR_ALL} for front in FRONT}
+    may_import["extensions"] = {*ROOMS, *FOR_ALL, "extensions", "__init__"}
     lines = [(file, line, other) for file in FILES for line, other in imports(file)]
     assert len(lines) > len(FILES)
-    wrong = [line for line in lines if room_of(line[2]) not in may_import.get(room_of(line[0]), ())]
+    kernel = [line for line in lines if room_of(line[2]) != "extensions" or room_of(line[0]) == "extensions"]
+    wrong = [line for line in kernel if room_of(line[2]) not in may_import.get(room_of(line[0]), ())]
+    assert wrong == []
+
+
+def test_the_kernel_imports_no_extension() -> None:
+    arrows = {(file, other) for file in FILES for _, other in imports(file) if room_of(other) == "extensions"}
+    from_kernel = {f"{file} -> {other}" for file, other in arrows if room_of(file) != "extensions"}
+    assert from_kernel == TO_CUT
+
+
+def test_extensions_import_only_those_that_are_listed() -> None:
+    wrong = []
+    for file in FILES:
+        for line, other in imports(file):
+            both = room_of(file) == room_of(other) == "extensions"
+            importer, imported = extension_of(file), extension_of(other)
+            if both and imported not in {importer, "", *EXTENSIONS.get(importer, ())}:
+                wrong.append(f"{file}:{line} {other}")
     assert wrong == []
 
 
@@ -206,9 +352,9 @@ def test_there_is_no_circle() -> None:
     assert len(levels([file for file in FILES if file != "__init__.py"])) > 100
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", [*ROOMS, *EXTENSIONS])
 def test_imports_inside_a_room_are_not_deep(room: str) -> None:
-    depth = levels([file for file in FILES if room_of(file) == room])
+    depth = levels([file for file in FILES if room in (room_of(file), extension_of(file))])
     assert max(depth.values()) <= LEVELS, sorted(depth.items(), key=lambda each: -each[1])
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from choicewise import InLoop, open_run
-from choicewise.bundles.write import write_bundle
+from choicewise.extensions.training.bundles.write import write_bundle
 from tests.helpers import ranks
 from tests.paths import ROOT
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import choicewise
-from choicewise.interchange.export import export
-from choicewise.interchange.write.paper import Cell, Note, PaperTable, latex
+from choicewise.extensions.interop.export import export
+from choicewise.extensions.interop.write.paper import Cell, Note, PaperTable, latex
 from tests.helpers.latex import NASTY, faults
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.page_runs import renamed

@@ -23,7 +23,7 @@ import pytest
 
 from choicewise import load_model, score
 from choicewise.errors import ChoicewiseError
-from choicewise.interchange.export import WRITERS
+from choicewise.extensions.interop.export import WRITERS
 from tests.helpers import hub_server
 from tests.helpers.hub_server import Hub, jsonl
 from tests.helpers.imported_runs import write_lines

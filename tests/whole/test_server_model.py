@@ -15,8 +15,8 @@ from choicewise import evaluate, load_model
 from choicewise.bundled import BENCHMARK
 from choicewise.cli.commands import invoke
 from choicewise.errors import ModelError
+from choicewise.extensions.endpoints.server.probe import ChosenRoutes
 from choicewise.models.fake import HashModel
-from choicewise.models.server.probe import ChosenRoutes
 from tests.helpers.misbehaving_server import Fault, serving
 from tests.helpers.served_model import LLAMA_CPP, TOP_ONLY, VLLM, Ability
 from tests.helpers.server_faults import each_choice, numbers, says, status

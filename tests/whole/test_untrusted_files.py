@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from choicewise.board.library import read_snapshot
-from choicewise.board.model import State
 from choicewise.bundled import MODELS
-from choicewise.bundles.bundle import ROWS
-from choicewise.bundles.bundle import SCHEMA as BUNDLE_SCHEMA
 from choicewise.data.files import LONGEST_LINE
 from choicewise.errors import DataError, ModelError, StoreError
-from choicewise.interchange.logs.table import read_table as read_log
+from choicewise.extensions.board.library import read_snapshot
+from choicewise.extensions.board.model import State
+from choicewise.extensions.interop.logs.table import read_table as read_log
+from choicewise.extensions.training.bundles.bundle import ROWS
+from choicewise.extensions.training.bundles.bundle import SCHEMA as BUNDLE_SCHEMA
 from choicewise.models.load import load_model
 from choicewise.records import ITEM_FILE, ITEMS, MANIFEST, SPANS, SUMMARY, SWEEP
 from choicewise.results.run import open_run

@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 
 import choicewise
-from choicewise.board import worker as module
-from choicewise.board.queue import ATTEMPTS, PAUSES, SECONDS, Asked, Queue, SubmissionService
-from choicewise.board.submission import Policy, State, Wanted
-from choicewise.board.worker import MOST, End, Worker, Workplace, is_of_model
 from choicewise.errors import ChoicewiseError, DataError, ModelError, StoreError
+from choicewise.extensions.board import worker as module
+from choicewise.extensions.board.queue import ATTEMPTS, PAUSES, SECONDS, Asked, Queue, SubmissionService
+from choicewise.extensions.board.submission import Policy, State, Wanted
+from choicewise.extensions.board.worker import MOST, End, Worker, Workplace, is_of_model
+from choicewise.extensions.cluster.workers import ReplicasLost
 from choicewise.models.fake import HashModel
 from choicewise.questions import Answers, Question
 from choicewise.records import MANIFEST
 from choicewise.results.run import open_run
 from choicewise.running.doctor import examine
-from choicewise.running.workers import ReplicasLost
 from choicewise.store import folder as store_folder
 from choicewise.store.folder import read_manifest
 from choicewise.util.files import disk_errors, locked
@@ -178,8 +178,8 @@ SLOW_WORKER = """
 import sys, time
 from contextlib import contextmanager
 from pathlib import Path
-from choicewise.board.queue import SubmissionService
-from choicewise.board.worker import Worker, Workplace
+from choicewise.extensions.board.queue import SubmissionService
+from choicewise.extensions.board.worker import Worker, Workplace
 @contextmanager
 def shown(title):
     yield lambda done, total: time.sleep(0.2)

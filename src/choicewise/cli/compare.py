@@ -116,7 +116,7 @@ def _compared_with_endpoint(
     pairs: Sequence[tuple[Run, Run | None]], protocols: Sequence[str], items: bool, json: bool, metric: object
 ) -> bool:
     """Whether one of two runs asked a decision endpoint and the other did not; prints what the layout leaves then."""
-    from choicewise.results.endpoint import by_endpoint, served_minus_own
+    from choicewise.extensions.endpoints.decisions.summary import by_endpoint, served_minus_own
 
     sides = [by_endpoint(left, right) for left, right in pairs if right is not None]
     known = [each for each in sides if each is not None]
@@ -127,15 +127,15 @@ def _compared_with_endpoint(
     if json:
         print_json([each if items else replace(each, items=()) for each in compared])
     else:
-        from choicewise.report.decisions import served_tables
+        from choicewise.extensions.endpoints.decisions.decision_report import served_tables
 
         print_parts(served_tables(compared, items))
     return True
 
 
 def _compare_runs(pairs: list[tuple[Run, Run | None]], protocols: list[str], json: bool) -> None:
+    from choicewise.extensions.analyses.twins_report import twin_lines
     from choicewise.report.comparison import comparison_lines
-    from choicewise.report.twins import twin_lines
     from choicewise.results.compare import comparisons
 
     compared = [each for left, right in pairs for each in comparisons(left, right, protocols)]

@@ -15,8 +15,8 @@ from choicewise.errors import UsageError
 from choicewise.util.text import command_line, counted, safe, short, wrapped
 
 if TYPE_CHECKING:
-    from choicewise.bundles.bundle import Bundle
-    from choicewise.interchange.logs.import_log import Imported
+    from choicewise.extensions.interop.logs.import_log import Imported
+    from choicewise.extensions.training.bundles.bundle import Bundle
 
 
 MANY = 20
@@ -56,8 +56,8 @@ def requests(
     A bundle holds one dataset. Protocols that need more than log-probabilities of given tokens (generated answers,
     masked models) are refused by name and left out.
     """
-    from choicewise.bundles.bundle import ROWS
-    from choicewise.bundles.write import write_bundle
+    from choicewise.extensions.training.bundles.bundle import ROWS
+    from choicewise.extensions.training.bundles.write import write_bundle
     from choicewise.protocols.catalogue import in_chat
     from choicewise.running.job import job_of, open_all, refuse
 
@@ -159,8 +159,8 @@ def import_logs(
     again changes nothing.
     """
     output.check()
-    from choicewise.bundles.bundle import is_bundle, open_bundle
     from choicewise.cli.report import print_folders
+    from choicewise.extensions.training.bundles.bundle import is_bundle, open_bundle
 
     if answers:
         if len(paths) != 1:
@@ -174,14 +174,14 @@ def import_logs(
         return
     if bundles := [path for path in paths if is_bundle(path)]:
         raise UsageError(f"{bundles[0]} is a bundle of requests; name what an engine answered: --answers FILE")
-    from choicewise.interchange.logs.import_log import read_logs, renamed, write_logs
+    from choicewise.extensions.interop.logs.import_log import read_logs, renamed, write_logs
 
     logs = read_logs(paths, format, results)
     if not logs:
         raise UsageError(f"{', '.join(map(str, paths))}: there is no log in it")
     logs = renamed(logs, model, task)
     if tokenizer is not None:
-        from choicewise.interchange.logs.import_log import counted
+        from choicewise.extensions.interop.logs.import_log import counted
 
         logs = counted(logs, tokenizer)
     in_short = len(logs) == 1 and not (output.json or output.every or output.ids)
@@ -193,8 +193,8 @@ def import_logs(
 
 def _import_answers(bundle: Bundle, files: list[Path], out: Path, model: str | None) -> None:
     """Make a run of what ``files`` answer, and say what they lack."""
-    from choicewise.bundles.answers import read_answers, write_run
-    from choicewise.bundles.bundle import RANK
+    from choicewise.extensions.training.bundles.answers import read_answers, write_run
+    from choicewise.extensions.training.bundles.bundle import RANK
 
     with progress("import") as report:
         answers = read_answers(bundle, files, model)
@@ -229,7 +229,7 @@ def _remarks(imported: Imported) -> list[str]:
 
 def _print_log(imported: Imported) -> int:
     """What was imported in two lines, and what the log itself says; how many lines that took, at most four."""
-    from choicewise.interchange.logs.import_log import totals_line
+    from choicewise.extensions.interop.logs.import_log import totals_line
     from choicewise.report.brief import WIDTH
 
     told, line = [short(_about(imported), WIDTH)], totals_line(imported)
@@ -278,7 +278,7 @@ def export(
     No model is needed. Every file that was written is a line of the output. An earlier export of the same runs is
     replaced in one step; anything else at --out is left alone, and refused.
     """
-    from choicewise.interchange.export import export as write
+    from choicewise.extensions.interop.export import export as write
 
     filled = write(
         *(folders, form, out),
@@ -310,6 +310,6 @@ def lm_eval(
 
     An existing line works with `choicewise lm-eval` for `lm_eval` and `--model choicewise` for `--model hf`.
     """
-    from choicewise.integrations.lm_eval import run_harness
+    from choicewise.extensions.interop.lm_eval import run_harness
 
     run_harness(arguments or [])

@@ -13,7 +13,7 @@ import typer
 
 from choicewise.cli.terminal import show_download, tell
 from choicewise.errors import UsageError
-from choicewise.interchange.harness_tasks.files import split_tasks
+from choicewise.extensions.interop.harness_tasks.files import split_tasks
 
 if TYPE_CHECKING:
     from choicewise.data.dataset import Dataset
@@ -175,7 +175,7 @@ def sources_of(job: Job, fitting: bool = False) -> list[Source]:
         own = {"include_path": job.include_path or None, "allow_task_code": job.allow_task_code}
         refuse_without_use("protocols without a task of the harness (lm-eval:TASK) have", **own)
         return sources
-    from choicewise.interchange.harness_tasks.as_protocols import task_sources
+    from choicewise.extensions.interop.harness_tasks.as_protocols import task_sources
 
     if chats := [model for model in job.models if model.chat or model.system]:
         chat = {"chat": chats[0].chat, "system": chats[0].system}
@@ -434,17 +434,17 @@ def refuse_foreign(model: str, tokenizer: str | None = None, window: int | None 
     if model.startswith("fake:"):
         refuse_without_use(f"{model} has", tokenizer=tokenizer, window=window, **local)
     elif model.startswith("server:"):
-        from choicewise.models.server.address import ServerAddress
+        from choicewise.extensions.endpoints.server.address import ServerAddress
 
         address = ServerAddress.parse(model)  # before anything is written that would repeat a secret in it
         refuse_without_use(f"{address} is computed by its server and has", **local)
     elif model.startswith("decisions:"):
-        from choicewise.models.decisions.endpoint_name import EndpointName
+        from choicewise.extensions.endpoints.decisions.endpoint_name import EndpointName
 
         endpoint = EndpointName.parse(model).address
         refuse_without_use(f"{endpoint} is an endpoint and has", tokenizer=tokenizer, window=window, **local)
     elif model.startswith("vllm:"):
-        from choicewise.models.vllm.engine_name import EngineName
+        from choicewise.extensions.endpoints.vllm.engine_name import EngineName
 
         EngineName.parse(model)
         foreign = {name: value for name, value in local.items() if name not in ("dtype", "batch_tokens")}

@@ -57,9 +57,9 @@ def page(
 
 
 def _write_board(folders: list[Path], out: Path, metrics: Sequence[str]) -> None:
-    from choicewise.board.library import read_snapshot
-    from choicewise.board.model import State
-    from choicewise.board.pages import check_place, write_board
+    from choicewise.extensions.board.library import read_snapshot
+    from choicewise.extensions.board.model import State
+    from choicewise.extensions.board.pages import check_place, write_board
     from choicewise.page.embed import check_libraries
     from choicewise.protocols.between import check_metrics
     from choicewise.util.text import counted

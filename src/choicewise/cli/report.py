@@ -71,10 +71,10 @@ class Scored:
 
         Says which of its protocols can't have which.
         """
+        from choicewise.extensions.analyses.reliability import with_temperature
         from choicewise.protocols.between import apply_metrics, refuse_metrics
         from choicewise.protocols.metrics import METRICS
         from choicewise.results.outcomes import read_together
-        from choicewise.results.reliability import with_temperature
         from choicewise.results.run import open_run
 
         if self.metric is None:
@@ -226,10 +226,10 @@ def print_runs(
     ``by``: the groups that their rows are of.  ``averages``: of the suites.  ``above``: lines that were printed before,
     which count among the nine.  Of runs that are samples, estimates for all items where the other runs allow them.
     """
-    from choicewise.report.several import estimate_lines, estimate_tables
+    from choicewise.extensions.analyses.sample import sample_estimates
+    from choicewise.extensions.analyses.several_report import estimate_lines, estimate_tables
     from choicewise.report.tables import average_tables, printed, serious_warnings
     from choicewise.results.outcomes import bounded, ranked
-    from choicewise.results.sample import sample_estimates
 
     outcomes = [run.outcomes for run in runs]
     rows = bounded(ranked([row for run in runs for row in run.rows]), outcomes, by)
@@ -316,13 +316,13 @@ def next_lines(
 
 
 def _tell_state(runs: Sequence[Run] | Sequence[Summary]) -> None:
+    from choicewise.extensions.cluster.part_folder import not_complete
     from choicewise.results.run import refused_lines
-    from choicewise.store.shards import not_complete
 
     for run in runs:
         if run.manifest.server is not None and (endpoint := run.manifest.server.endpoint) is not None:
-            from choicewise.report.endpoint import repeats_line
-            from choicewise.results.endpoint import endpoint_record
+            from choicewise.extensions.endpoints.decisions.endpoint_report import repeats_line
+            from choicewise.extensions.endpoints.decisions.summary import endpoint_record
 
             if not run.manifest.complete:  # its manifest says nothing yet of what was sent twice
                 endpoint = endpoint_record(run.folder, run.manifest) or endpoint
@@ -373,8 +373,8 @@ class View:
 
 
 def _show_multiverse(runs: Sequence[Run], views: Views, output: options.Output) -> None:
+    from choicewise.extensions.analyses.multiverse import multiverse, multiverse_json
     from choicewise.report.comparison import multiverse_tables
-    from choicewise.results.multiverse import multiverse, multiverse_json
 
     panel = multiverse(runs)
     print_json(multiverse_json(panel)) if output.json else print_parts(multiverse_tables(panel))
@@ -399,7 +399,7 @@ def _show_effects(runs: Sequence[Run], views: Views, output: options.Output) -> 
 def _show_agreement(runs: Sequence[Run], views: Views, output: options.Output) -> None:
     from rich.console import Group
 
-    from choicewise.report.extractors import agreement_tables
+    from choicewise.extensions.analyses.extractors_report import agreement_tables
     from choicewise.results.agreement import agreement
 
     agreements = {str(run.folder): agreement(run) for run in runs}
@@ -410,8 +410,8 @@ def _show_agreement(runs: Sequence[Run], views: Views, output: options.Output) -
 
 
 def _show_extractors(runs: Sequence[Run], views: Views, output: options.Output) -> None:
-    from choicewise.report.extractors import MOST, extractor_tables
-    from choicewise.results.extractors import extractors
+    from choicewise.extensions.analyses.extractors import extractors
+    from choicewise.extensions.analyses.extractors_report import MOST, extractor_tables
 
     reports = {str(run.folder): extractors(run) for run in runs}
     if output.json:
@@ -424,15 +424,15 @@ def _show_extractors(runs: Sequence[Run], views: Views, output: options.Output) 
 
 
 def _show_along(runs: Sequence[Run], views: Views, output: options.Output) -> None:
-    from choicewise.report.along import along_tables
-    from choicewise.results.along import along_thoughts
+    from choicewise.extensions.analyses.along import along_thoughts
+    from choicewise.extensions.analyses.along_report import along_tables
 
     _show_each(runs, output, along_thoughts, along_tables)
 
 
 def _show_invariance(runs: Sequence[Run], views: Views, output: options.Output) -> None:
-    from choicewise.report.invariance import invariance_tables
-    from choicewise.results.invariance import panels
+    from choicewise.extensions.analyses.invariance import panels
+    from choicewise.extensions.analyses.invariance_report import invariance_tables
 
     _show_each(runs, output, panels, invariance_tables)
 
@@ -454,8 +454,8 @@ def _show_each(
 
 
 def _show_audit(runs: Sequence[Summary], views: Views, output: options.Output) -> None:
-    from choicewise.report.several import MOST, audit_tables
-    from choicewise.results.audit import audit
+    from choicewise.extensions.analyses.audit import audit
+    from choicewise.extensions.analyses.several_report import MOST, audit_tables
 
     audits = audit(runs)
     if output.json:
@@ -468,8 +468,8 @@ def _show_audit(runs: Sequence[Summary], views: Views, output: options.Output) -
 
 
 def _show_signal(runs: Sequence[Summary], views: Views, output: options.Output) -> None:
-    from choicewise.report.several import MOST, signal_tables
-    from choicewise.results.signal import signals
+    from choicewise.extensions.analyses.several_report import MOST, signal_tables
+    from choicewise.extensions.analyses.signal import signals
 
     known = signals(runs)
     if output.json:
@@ -482,8 +482,8 @@ def _show_signal(runs: Sequence[Summary], views: Views, output: options.Output) 
 
 
 def _show_endpoint(runs: Sequence[Run], views: Views, output: options.Output) -> None:
-    from choicewise.report.endpoint import endpoint_tables
-    from choicewise.results.endpoint import endpoint_summary
+    from choicewise.extensions.endpoints.decisions.endpoint_report import endpoint_tables
+    from choicewise.extensions.endpoints.decisions.summary import endpoint_summary
 
     shown = [(run, endpoint_summary(run)) for run in runs]
     if output.json:
@@ -497,8 +497,8 @@ def _show_endpoint(runs: Sequence[Run], views: Views, output: options.Output) ->
 
 
 def _show_boards(runs: Sequence[Run], views: Views, output: options.Output) -> None:
-    from choicewise.report.decisions import board_tables
-    from choicewise.results.boards import board_reports
+    from choicewise.extensions.endpoints.decisions.boards import board_reports
+    from choicewise.extensions.endpoints.decisions.decision_report import board_tables
 
     shown = [(run, board_reports(run)) for run in runs]
     if output.json:
@@ -510,8 +510,8 @@ def _show_boards(runs: Sequence[Run], views: Views, output: options.Output) -> N
 
 
 def _show_distribution(runs: Sequence[Run], views: Views, output: options.Output) -> None:
+    from choicewise.extensions.analyses.multiverse import distributions
     from choicewise.report.comparison import distribution_table
-    from choicewise.results.multiverse import distributions
 
     temperature = 1.0 if views.temperature is None else views.temperature
     computed = [distribution for run in runs for distribution in distributions(run, temperature, views.condition)]

@@ -28,13 +28,13 @@ from choicewise.running.progress import duration
 from choicewise.util.text import command_line, listed
 
 if TYPE_CHECKING:
+    from choicewise.extensions.analyses.twins import ServedMinusOwn
     from choicewise.models.model import Model
     from choicewise.protocols.between import End
     from choicewise.protocols.protocol import Protocol
     from choicewise.records import Spent, Sweep
     from choicewise.results.ladder import Ladder
     from choicewise.results.run import Run
-    from choicewise.results.twins import ServedMinusOwn
     from choicewise.running.job import Job, OpenedSource, Source
     from choicewise.running.plan import Plan
 
@@ -173,7 +173,7 @@ def merge(
     if out is None:
         raise UsageError("--out is missing: the folder of the whole run, a new one")
     output.check()
-    from choicewise.running.merge import MissingShards, merge_all
+    from choicewise.extensions.cluster.merge import MissingShards, merge_all
 
     try:
         merge_all(folders, out, options.line_of, allow_missing, tell)
@@ -383,10 +383,10 @@ def ladder(
 def _show_run(
     start: str, end: str, folder: Path, served: Path | None, metrics: Sequence[str] | None, json: bool
 ) -> None:
+    from choicewise.extensions.cluster.part_folder import not_complete
     from choicewise.protocols.between import MARK
     from choicewise.results.run import open_run
     from choicewise.results.sweep import one_run
-    from choicewise.store.shards import not_complete
 
     folder = one_run(folder)
     run = open_run(folder)
@@ -410,7 +410,7 @@ def _show_run(
 
 def _last_rung(run: Run, end: End, served: Run) -> list[ServedMinusOwn]:
     """From the ``end`` of a ladder to the endpoint that has its layout: what nothing in between explains."""
-    from choicewise.results.endpoint import by_endpoint, served_minus_own
+    from choicewise.extensions.endpoints.decisions.summary import by_endpoint, served_minus_own
 
     if by_endpoint(served, run) != (served, run):
         raise UsageError(f"{served.folder} is no run of a decision endpoint, or {run.folder} is one, too")
@@ -466,7 +466,7 @@ def _print(
         return
     print_parts(map(ladder_table, ladders))
     if rung is not None:
-        from choicewise.report.decisions import served_tables
+        from choicewise.extensions.endpoints.decisions.decision_report import served_tables
 
         print_parts(served_tables(rung, items=False))
     if metrics is None:

@@ -18,8 +18,8 @@ from choicewise.errors import UsageError, install_line
 from choicewise.util.text import command_line, listed
 
 if TYPE_CHECKING:
-    from choicewise.board.queue import SubmissionService
-    from choicewise.board.worker import Outcome
+    from choicewise.extensions.board.queue import SubmissionService
+    from choicewise.extensions.board.worker import Outcome
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def serve(
     --metric adds numbers that the runs were not asked for.
     With --submissions people name models on it, workers (`choicewise work DIR`) evaluate them beside the first DIR.
     """
-    from choicewise.board.access import access, is_loopback, read_token
+    from choicewise.extensions.board.access import access, is_loopback, read_token
 
     _check(folders)
     if metric is not None:
@@ -115,8 +115,8 @@ def serve(
     except ImportError as error:
         raise UsageError(f"the board needs {error.name}: {install_line('serve')}") from error
 
-    from choicewise.board.library import Library
-    from choicewise.board.server import BoardServer, address, listen
+    from choicewise.extensions.board.library import Library
+    from choicewise.extensions.board.server import BoardServer, address, listen
     from choicewise.page.embed import check_libraries
 
     check_libraries("serve")
@@ -162,11 +162,11 @@ def open_submissions(board: Path, loopback: bool, given: Submitting) -> tuple[Su
     That is the one that was given, or on loopback one that is stored.
     Raises UsageError and StoreError before anything is served.
     """
-    from choicewise.board.access import SUBMIT, read_token, stored_token
-    from choicewise.board.library import AskedThere, asked_there
-    from choicewise.board.queue import QUEUE_FOLDER, Asked, SubmissionService, make_private
-    from choicewise.board.submission import ALLOW, LARGEST, Policy
     from choicewise.bundled import BENCHMARK, PREFIX
+    from choicewise.extensions.board.access import SUBMIT, read_token, stored_token
+    from choicewise.extensions.board.library import AskedThere, asked_there
+    from choicewise.extensions.board.queue import QUEUE_FOLDER, Asked, SubmissionService, make_private
+    from choicewise.extensions.board.submission import ALLOW, LARGEST, Policy
     from choicewise.running.job import job_of, sources_of
 
     there = AskedThere() if given.protocol or given.data else asked_there(board)
@@ -229,9 +229,9 @@ def work(
     if lacking := [package for package in NEEDED if find_spec(package) is None]:
         raise UsageError(f"a worker needs {' and '.join(lacking)}: {install_line('hf')}")
 
-    from choicewise.board.queue import QUEUE_FOLDER, SubmissionService
-    from choicewise.board.worker import Worker, Workplace
-    from choicewise.running.workers import Parallel
+    from choicewise.extensions.board.queue import QUEUE_FOLDER, SubmissionService
+    from choicewise.extensions.board.worker import Worker, Workplace
+    from choicewise.extensions.cluster.workers import Parallel
 
     if folder.parts and folder.parts[0] in ("http:", "https:"):
         raise UsageError(f"{folder} is an address: name the folder of the board, as the worker runs beside it")

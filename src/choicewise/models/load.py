@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 from choicewise.bundled import MODELS, PREFIX, bundled_folder
 from choicewise.data.hub import MODEL, Download, HubName, Snapshot, hub_name, open_snapshot, refuse_page
 from choicewise.errors import ChoicewiseError, ModelError, install_line
-from choicewise.models.decisions.endpoint_name import PREFIX as ENDPOINT
-from choicewise.models.decisions.endpoint_name import EndpointName
+from choicewise.extensions.endpoints.decisions.endpoint_name import PREFIX as ENDPOINT
+from choicewise.extensions.endpoints.decisions.endpoint_name import EndpointName
+from choicewise.extensions.endpoints.server.address import PREFIX as SERVED
+from choicewise.extensions.endpoints.server.address import ServerAddress
+from choicewise.extensions.endpoints.vllm.engine_name import PREFIX as ENGINE
+from choicewise.extensions.endpoints.vllm.engine_name import EngineName
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.models.local import parallel
 from choicewise.models.local.devices import is_follower, ranks
 from choicewise.models.local.files import CONFIG, FILES, indexed_files, readable
 from choicewise.models.local.gguf_file import is_gguf, named_gguf
 from choicewise.models.model import Model, Recipe
-from choicewise.models.server.address import PREFIX as SERVED
-from choicewise.models.server.address import ServerAddress
-from choicewise.models.vllm.engine_name import PREFIX as ENGINE
-from choicewise.models.vllm.engine_name import EngineName
 from choicewise.util.text import check_name
 
 if TYPE_CHECKING:
@@ -65,14 +65,16 @@ def load_model(
     """The model called ``name_or_path``: ``fake:...``, ``bundled:...`` or a folder in the format of transformers.
 
     ``server:URL#NAME`` is what a server at that address calls ``NAME``; ``tokenizer`` names the tokenizer of that
-    (:mod:`choicewise.models.server.server_model`), and ``window`` counts input tokens as of any model.
+    (:mod:`choicewise.extensions.endpoints.server.server_model`), and ``window`` counts input tokens as of any model.
     ``FILE.gguf``, a folder with one such file and no other weights, and ``ORG/NAME:FILE.gguf`` on the Hub are models of
     llama.cpp's format (:mod:`choicewise.models.local.gguf_model`).
     ``vllm:MODEL,OPTION=VALUE,...`` is a folder or a name on the Hub that vLLM computes here, with options of its engine
-    (:mod:`choicewise.models.vllm.engine_model`); of the arguments it takes dtype, window and batch_tokens.
+    (:mod:`choicewise.extensions.endpoints.vllm.engine_model`); of the arguments it takes dtype, window and
+    batch_tokens.
     ``decisions:URL#NAME,OPTION=VALUE,...`` is a decision endpoint
-    (:mod:`choicewise.models.decisions.decision_model`), which takes none of the arguments.  ``say`` gets a line now
-    and then while a server is waited for, from any thread, and where an adapter names another model.
+    (:mod:`choicewise.extensions.endpoints.decisions.decision_model`), which takes none of the arguments.
+    ``say`` gets a line now and then while a server is waited for, from any thread, and where an adapter names another
+    model.
 
     Where there is no such folder, ``ORG/NAME[@REVISION]`` is the model of that name on the Hub: its safetensors,
     tokenizer and configuration are downloaded, of which ``progress`` hears; without it a terminal shows bars.  The
@@ -105,11 +107,11 @@ def load_model(
             raise ModelError(
                 f"{wanted.address} is an endpoint and has no use for {' and '.join(useless)}; leave it out"
             )
-        from choicewise.models.decisions.decision_model import DecisionModel
+        from choicewise.extensions.endpoints.decisions.decision_model import DecisionModel
 
         return DecisionModel(wanted, say=say or _silent)
     if name.startswith(SERVED):
-        from choicewise.models.server.server_model import ServerModel
+        from choicewise.extensions.endpoints.server.server_model import ServerModel
 
         address = ServerAddress.parse(name)
         return ServerModel(address, tokenizer=tokenizer, window=window, progress=progress, say=say or _silent)
@@ -202,7 +204,7 @@ def _engine_model(name: str, progress: Download | None, **options: Any) -> Model
     for package in ("vllm", "tokenizers", "httpx2"):
         if (spec := find_spec(package)) is None or spec.origin is None:  # a folder of that name is no package
             raise ModelError(f"{name} needs vLLM ({package} is missing); run: {install_line('vllm')}")
-    from choicewise.models.vllm.engine_model import EngineModel
+    from choicewise.extensions.endpoints.vllm.engine_model import EngineModel
 
     folder, source = Path(wanted.model), ""
     if wanted.model.startswith(PREFIX):

@@ -16,11 +16,24 @@ from typing import Any
 
 from choicewise import __version__
 from choicewise.errors import UsageError
+from choicewise.extensions.analyses.charts import along, calibration, steps
+from choicewise.extensions.analyses.charts import chain as chain_chart
+from choicewise.extensions.analyses.charts.probabilities import (
+    BIN_COLUMNS,
+    CALIBRATION_COLUMNS,
+    MetricTable,
+    StatedProbabilities,
+    bin_rows,
+    calibration_rows,
+    chain_table,
+    metric_tables,
+    stated_probabilities,
+    told,
+)
+from choicewise.extensions.analyses.charts.steps import Trained
 from choicewise.page import item_views, sections
 from choicewise.page import study as study_data
-from choicewise.page.charts import along, bump, calibration, lanes, steps, strip
-from choicewise.page.charts import chain as chain_chart
-from choicewise.page.charts.steps import Trained
+from choicewise.page.charts import bump, lanes, strip
 from choicewise.page.embed import (
     Embedded,
     Record,
@@ -34,18 +47,6 @@ from choicewise.page.embed import (
     static_text,
 )
 from choicewise.page.item_views import FEW, details, index_data, study_warnings
-from choicewise.page.probabilities import (
-    BIN_COLUMNS,
-    CALIBRATION_COLUMNS,
-    MetricTable,
-    StatedProbabilities,
-    bin_rows,
-    calibration_rows,
-    chain_table,
-    metric_tables,
-    stated_probabilities,
-    told,
-)
 from choicewise.page.reproduce import recipe
 from choicewise.page.sections import Order
 from choicewise.page.study import MOST_RUNS, Study, downloads, file_address, read_study

@@ -12,11 +12,11 @@ from rich.console import Group
 from rich.text import Text
 
 from choicewise.bundled import PUBLISHED_MMLU
+from choicewise.extensions.analyses.multiverse import Distribution, Duel, Multiverse, RankAgreement, ScoreSpread
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.tables import console, described, plain, rank_table, table, titled
 from choicewise.results.compare import VERDICTS, Comparison, PublishedComparison, PublishedNumber, Side
 from choicewise.results.ladder import EXACT, LEVEL, BothWays, Effect, Ladder, Spread, Step, Turn
-from choicewise.results.multiverse import Distribution, Duel, Multiverse, RankAgreement, ScoreSpread
 from choicewise.results.outcomes import Axis
 from choicewise.results.rows import Row
 from choicewise.scoring.intervals import ranks, two_sided

@@ -13,8 +13,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from choicewise.extensions.endpoints.decisions.endpoint_report import exchange_lines
 from choicewise.protocols.readings import READINGS
-from choicewise.report.endpoint import exchange_lines
 from choicewise.report.tables import console
 from choicewise.results.explain import AskedPrompt, Explanation, ItemDecision, ScoredContinuation
 from choicewise.results.measurement import UNLISTED

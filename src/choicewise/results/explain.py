@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.errors import UsageError, did_you_mean
-from choicewise.models.decisions.exchange import Exchange
+from choicewise.extensions.endpoints.decisions.exchange import Exchange
 from choicewise.protocols.preparations import added_option
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS

@@ -23,6 +23,8 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.data.open import open_dataset
 from choicewise.errors import UsageError
+from choicewise.extensions.cluster.shards import Assignment, share_of
+from choicewise.extensions.cluster.workers import BlockResult, Executor, Parallel, Pool, Preparation, rows_of
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
 from choicewise.protocols.between import MARK, change_axes
@@ -48,9 +50,7 @@ from choicewise.results.tables import Subject, places_of, read_item_table
 from choicewise.running.examples import asked_selectors, checked_shots, ways_without_examples, without_shots
 from choicewise.running.job import Job, job_of
 from choicewise.running.progress import PeriodicReport, Progress, ProgressReport
-from choicewise.running.shards import Assignment, share_of
 from choicewise.running.work import Stretch, Work, note_change, server_record
-from choicewise.running.workers import BlockResult, Executor, Parallel, Pool, Preparation, rows_of
 from choicewise.store.folder import BlockWriter, RunFolder, SpentMeter, check_folder, open_folder
 from choicewise.store.tables import block_file, read_columns
 from choicewise.util.background import give_memory_back, rare_collection
@@ -95,11 +95,11 @@ def evaluate(
     words. ``executor="local"`` computes here, with
     ``workers`` above 1
     in so many processes, each with a copy of the model (on a GPU of its own where there are several); ``"ray"`` on
-    a Ray cluster (:mod:`choicewise.running.workers`). The numbers are the same: to the bit where the same kind of
+    a Ray cluster (``extensions/cluster``). The numbers are the same: to the bit where the same kind of
     device computes with as many threads. Questions that a model behind a server gave no answer to in earlier calls
     are asked once more. ``say`` gets a line about how many of them have an answer now, and about workers that die,
     are refused or are waited for. ``shard="2/4"``: this process asks the second of four parts, in a folder of its own,
-    whose numbers can be read when all parts are merged (:mod:`choicewise.running.merge`). Raises DataError,
+    whose numbers can be read when all parts are merged (:mod:`choicewise.extensions.cluster.merge`). Raises DataError,
     ProtocolError, ModelError, StoreError and UsageError as :mod:`choicewise.errors` describes.
     """
     for argument, value in (("protocols", protocols), ("subjects", subjects)):

@@ -28,23 +28,23 @@ from choicewise.data.files import read_toml
 from choicewise.data.hub import DATASET, MODEL, Download, commit_of, hub_name
 from choicewise.data.open import dataset_name, open_dataset
 from choicewise.errors import DataError, MissingData, UsageError, did_you_mean
-from choicewise.models.decisions.endpoint_name import PREFIX as ENDPOINT
-from choicewise.models.decisions.endpoint_name import EndpointName
+from choicewise.extensions.analyses.panel import with_panels
+from choicewise.extensions.cluster.shards import share_of
+from choicewise.extensions.endpoints.decisions.endpoint_name import PREFIX as ENDPOINT
+from choicewise.extensions.endpoints.decisions.endpoint_name import EndpointName
+from choicewise.extensions.endpoints.server.address import PREFIX as SERVED
+from choicewise.extensions.endpoints.server.address import ServerAddress
+from choicewise.extensions.endpoints.vllm.engine_name import PREFIX as ENGINE
+from choicewise.extensions.endpoints.vllm.engine_name import EngineName
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
-from choicewise.models.server.address import PREFIX as SERVED
-from choicewise.models.server.address import ServerAddress
-from choicewise.models.vllm.engine_name import PREFIX as ENGINE
-from choicewise.models.vllm.engine_name import EngineName
 from choicewise.protocols.between import MARK, split_changes
 from choicewise.protocols.catalogue import having_score, in_chat, resolve, spelled, suite, suite_names
-from choicewise.protocols.panel import with_panels
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import Selection
 from choicewise.requests.blocks import has_shots, list_sections, misfit, with_split, without_examples
 from choicewise.requests.render import RenderedRequests
 from choicewise.running.examples import asked_selectors, checked_shots, ways_without_examples, without_shots
-from choicewise.running.shards import share_of
 from choicewise.running.work import Work
 from choicewise.util.files import SETTINGS, folder_name, read_text
 from choicewise.util.text import bytes_of, check_name

@@ -18,6 +18,7 @@ from choicewise import __version__
 from choicewise.data.hub import Download
 from choicewise.engine import SERVER
 from choicewise.errors import ChoicewiseError, MissingData, StoreError
+from choicewise.extensions.cluster.workers import ONE_PROCESS, Parallel, Pool
 from choicewise.models.model import Model
 from choicewise.protocols.catalogue import Suite, suite, suite_names
 from choicewise.protocols.protocol import Protocol, signature
@@ -36,7 +37,6 @@ from choicewise.running.job import (
 )
 from choicewise.running.progress import Progress, SweepProgress
 from choicewise.running.work import how_asked
-from choicewise.running.workers import ONE_PROCESS, Parallel, Pool
 from choicewise.store.folder import check_folder, is_sweep, read_manifest, read_sweep, write_sweep
 from choicewise.store.tables import unanswered_keys
 from choicewise.util.background import Ending, give_model_back, in_threads
@@ -163,7 +163,7 @@ class _Sweep:
 
     def _together(self, turns: Sequence[Turn], opened: Mapping[str, OpenedSource], shown: SweepProgress) -> None:
         """Several models at once, each evaluated by a thread; Ray places their replicas as resources become free."""
-        from choicewise.running.ray import in_words, nodes_of_cluster, slots_of
+        from choicewise.extensions.cluster.ray import in_words, nodes_of_cluster, slots_of
 
         nodes = nodes_of_cluster()
         if len(turns) > 1:

@@ -14,6 +14,7 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.engine import ENGINE, SERVER
 from choicewise.errors import DataError, ModelError, ProtocolError
+from choicewise.extensions.endpoints.decisions.summary import endpoint_record
 from choicewise.models.model import Model
 from choicewise.protocols.catalogue import entries
 from choicewise.protocols.protocol import Protocol
@@ -40,14 +41,13 @@ from choicewise.requests.blocks import (
 )
 from choicewise.requests.render import RenderedRequests
 from choicewise.requests.request import BlockQuestion
-from choicewise.results.endpoint import endpoint_record
 from choicewise.results.run import by_reason, refused_lines
 from choicewise.store.folder import RunFolder
 from choicewise.tokens.byte_coverings import ByteProbability, parts
 from choicewise.tokens.tokenizer import Tokenizer, common_prefix
 
 if TYPE_CHECKING:
-    from choicewise.models.server.server_model import ServerModel
+    from choicewise.extensions.endpoints.server.server_model import ServerModel
 
 Stretch = tuple[Section, int, int, list[Ask]]
 """Items ``start`` to ``stop`` (exclusive) of a section, and the ways in which they are still to be asked."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 import pyarrow as pa
 
 from choicewise.errors import ProtocolError, StoreError
+from choicewise.extensions.cluster.part_folder import check_shard
 from choicewise.protocols.protocol import parse_signature
 from choicewise.records import (
     BLOCK_FOLDER,
@@ -45,7 +46,6 @@ from choicewise.records import (
     Spent,
     Sweep,
 )
-from choicewise.store.shards import check_shard
 from choicewise.store.tables import (
     SCHEMAS,
     Keys,
@@ -85,7 +85,7 @@ class TokenCounter(Protocol):
 
 
 BUNDLE = "bundle.json"
-"""What says of a folder that it holds requests for another engine, and is no run (:mod:`choicewise.bundles`)."""
+"""What says of a folder that it holds requests for another engine, and is no run (``extensions/training``)."""
 
 FLUSH = 60.0
 """Seconds between two writes of the observations of a long block: what a kill loses at most."""

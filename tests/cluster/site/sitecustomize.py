@@ -70,8 +70,8 @@ def held(name: str) -> None:
 
 CHANGES: dict[str, Callable[[Any], None]] = {
     "choicewise": other_version,
-    "choicewise.running.replica": held_replica,
-    "choicewise.running.workers": short_patience,
+    "choicewise.extensions.cluster.replica": held_replica,
+    "choicewise.extensions.cluster.workers": short_patience,
 }
 
 

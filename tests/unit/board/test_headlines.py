@@ -13,13 +13,13 @@ from urllib.parse import unquote
 
 import pytest
 
-from choicewise.board.headlines import headlines, headlines_record, mean_ranges
-from choicewise.board.library import Library, disputed
-from choicewise.board.model import ListedRun, Snapshot, State, board, slug
-from choicewise.board.pages import Links, board_page
-from choicewise.board.records import View
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
-from choicewise.results.invariance import panels
+from choicewise.extensions.analyses.invariance import panels
+from choicewise.extensions.board.headlines import headlines, headlines_record, mean_ranges
+from choicewise.extensions.board.library import Library, disputed
+from choicewise.extensions.board.model import ListedRun, Snapshot, State, board, slug
+from choicewise.extensions.board.pages import Links, board_page
+from choicewise.extensions.board.records import View
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
 from tests.helpers.board import change, read_runs_here, rename, write_run

@@ -17,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from choicewise.board import queue as database
-from choicewise.board.queue import ATTEMPTS, PAUSES, SECONDS, Asked, Lease, Queue, SubmissionService
-from choicewise.board.submission import (
+from choicewise.errors import StoreError, UsageError
+from choicewise.extensions.board import queue as database
+from choicewise.extensions.board.queue import ATTEMPTS, PAUSES, SECONDS, Asked, Lease, Queue, SubmissionService
+from choicewise.extensions.board.submission import (
     ALLOW,
     Busy,
     LeaseLost,
@@ -32,7 +33,6 @@ from choicewise.board.submission import (
     refusal,
     wanted,
 )
-from choicewise.errors import StoreError, UsageError
 from tests.helpers.submissions import Clock
 
 T = TypeVar("T")

@@ -19,10 +19,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise import Run, evaluate
-from choicewise.bundles.answers import Answered, import_answers, read_answers, write_run
-from choicewise.bundles.bundle import ROWS, SCHEMA, Bundle, TokenizerRecord, open_bundle, rows_digest
-from choicewise.bundles.write import write_bundle
 from choicewise.errors import DataError, ModelError, StoreError
+from choicewise.extensions.training.bundles.answers import Answered, import_answers, read_answers, write_run
+from choicewise.extensions.training.bundles.bundle import (
+    ROWS,
+    SCHEMA,
+    Bundle,
+    TokenizerRecord,
+    open_bundle,
+    rows_digest,
+)
+from choicewise.extensions.training.bundles.write import write_bundle
 from choicewise.models.fake import HashModel
 from choicewise.models.local.tokenizer import named_tokenizer
 from choicewise.questions import Span
@@ -417,7 +424,7 @@ def test_observations_of_other_tokens_than_the_rows_are_refused(
         read = read_table(path, schema, record)
         return _set(read, "tokens", None) if schema == OBSERVATIONS else read
 
-    monkeypatch.setattr("choicewise.bundles.answers.read_table", cut)
+    monkeypatch.setattr("choicewise.extensions.training.bundles.answers.read_table", cut)
     with pytest.raises(StoreError, match="has other tokens than the rows of the bundle"):
         write_run(bundle, answers, tmp_path / "run")
 

@@ -20,11 +20,11 @@ from choicewise import Run, export
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import StoreError, UsageError
-from choicewise.interchange.export import MARK, WRITERS, Writer, writer
-from choicewise.interchange.write.inspect import letter
-from choicewise.interchange.write.tables import SCORE_SCHEMA as SCHEMA
-from choicewise.interchange.write.tables import row_schema, row_table
-from choicewise.interchange.write.trackers import server_of
+from choicewise.extensions.interop.export import MARK, WRITERS, Writer, writer
+from choicewise.extensions.interop.write.inspect import letter
+from choicewise.extensions.interop.write.tables import SCORE_SCHEMA as SCHEMA
+from choicewise.extensions.interop.write.tables import row_schema, row_table
+from choicewise.extensions.interop.write.trackers import server_of
 from choicewise.models.fake import HashModel
 from choicewise.page.study import make_study, table_csv
 from choicewise.results.rows import Row
@@ -65,7 +65,7 @@ def test_every_format_has_a_writer_and_an_unknown_one_is_refused_with_the_neares
 
 @pytest.mark.parametrize("form", ["inspect", "wandb", "mlflow"])
 def test_an_absent_library_is_named(form: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("choicewise.interchange.export.find_spec", lambda name: None)
+    monkeypatch.setattr("choicewise.extensions.interop.export.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=rf"pip install --constraint constraints\.txt '\.\[{form}\]'"):
         choicewise.export(run, form, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -136,7 +136,7 @@ def test_a_failure_leaves_the_earlier_export(run: Run, tmp_path: Path, monkeypat
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("choicewise.interchange.write.harness.json_text", full)
+    monkeypatch.setattr("choicewise.extensions.interop.write.harness.json_text", full)
     with pytest.raises(StoreError, match="the disk is full"):
         choicewise.export(run, "harness", tmp_path / "out")
     assert content(tmp_path) == before

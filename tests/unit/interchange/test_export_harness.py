@@ -21,11 +21,11 @@ from choicewise.data.benchmarks import benchmarks
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import UsageError
-from choicewise.interchange.write.common import LONGEST, file_name, free_name
-from choicewise.interchange.write.every_eval_ever import BOARDS, record_folder, record_uuid
-from choicewise.interchange.write.harness import sanitized
-from choicewise.interchange.write.harness_names import HARNESS_METRICS as METRICS
-from choicewise.interchange.write.harness_names import TASKS, known_task, metric_key, own_task
+from choicewise.extensions.interop.write.common import LONGEST, file_name, free_name
+from choicewise.extensions.interop.write.every_eval_ever import BOARDS, record_folder, record_uuid
+from choicewise.extensions.interop.write.harness import sanitized
+from choicewise.extensions.interop.write.harness_names import HARNESS_METRICS as METRICS
+from choicewise.extensions.interop.write.harness_names import TASKS, known_task, metric_key, own_task
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol, parse_signature
 from choicewise.results.run import Run

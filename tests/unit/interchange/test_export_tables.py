@@ -12,10 +12,10 @@ from markdown_it import MarkdownIt
 
 import choicewise
 from choicewise.errors import UsageError
-from choicewise.interchange.export import TABLES, WRITERS, export, writer
-from choicewise.interchange.write import paper
-from choicewise.interchange.write.models_table import MOST, UNTESTED, models_tables
-from choicewise.interchange.write.paper import NONE, Cell, Note, PaperTable, latex, markdown, paper_tables
+from choicewise.extensions.interop.export import TABLES, WRITERS, export, writer
+from choicewise.extensions.interop.write import paper
+from choicewise.extensions.interop.write.models_table import MOST, UNTESTED, models_tables
+from choicewise.extensions.interop.write.paper import NONE, Cell, Note, PaperTable, latex, markdown, paper_tables
 from choicewise.page.study import make_study
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import parse_signature
@@ -402,7 +402,7 @@ def test_a_failed_export_leaves_both(
     out = tmp_path / "t.md"
     files = export(study_folders, "markdown", out, table="models").files
     before = {file: file.read_text() for file in files}
-    monkeypatch.setattr("choicewise.interchange.write.models_table.origins", lambda rows: 1 / 0)
+    monkeypatch.setattr("choicewise.extensions.interop.write.models_table.origins", lambda rows: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         export(study_folders[:2], "markdown", out, table="models")
     assert {file: file.read_text() for file in tmp_path.iterdir()} == before

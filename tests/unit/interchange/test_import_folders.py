@@ -18,17 +18,17 @@ from syrupy.assertion import SnapshotAssertion
 
 from choicewise import evaluate, import_log, open_run
 from choicewise.errors import ChoicewiseError, DataError, StoreError, UsageError
-from choicewise.interchange.logs import files
-from choicewise.interchange.logs.files import ZSTANDARD, parts, recognise, unpacked, whole
-from choicewise.interchange.logs.import_log import read_logs, read_state, run_of_log
-from choicewise.interchange.logs.log import Log, LoggedChoice, LoggedItem, checked_item
+from choicewise.extensions.interop.logs import files
+from choicewise.extensions.interop.logs.files import ZSTANDARD, parts, recognise, unpacked, whole
+from choicewise.extensions.interop.logs.import_log import read_logs, read_state, run_of_log
+from choicewise.extensions.interop.logs.log import Log, LoggedChoice, LoggedItem, checked_item
 from choicewise.store.folder import RunFolder, read_sweep, write_manifest
 from choicewise.store.tables import file_record
 from tests.helpers.harness_logs import sums, table_rows, texts
 from tests.helpers.imported_runs import LOGS, golden, one_run, values, write_csv
 from tests.helpers.study import Study
 
-BLOCK_ITEMS = "choicewise.interchange.logs.import_log.BLOCK_ITEMS"
+BLOCK_ITEMS = "choicewise.extensions.interop.logs.import_log.BLOCK_ITEMS"
 
 
 def test_an_import_done_before_changes_nothing_and_other_runs_are_refused(study: Study, tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 from choicewise import Run, evaluate, import_log
 from choicewise.bundled import MODELS
 from choicewise.errors import DataError, UsageError
-from choicewise.interchange.logs.harness import samples_of
-from choicewise.interchange.logs.harness_samples import read_items, sample_rows, scan_samples
-from choicewise.interchange.logs.harness_v0 import ENDING, READER
-from choicewise.interchange.logs.import_log import read_logs, read_state
+from choicewise.extensions.interop.logs.harness import samples_of
+from choicewise.extensions.interop.logs.harness_samples import read_items, sample_rows, scan_samples
+from choicewise.extensions.interop.logs.harness_v0 import ENDING, READER
+from choicewise.extensions.interop.logs.import_log import read_logs, read_state
 from choicewise.page.document import write_page
 from choicewise.report.explain import explanation_lines
 from choicewise.requests.render import rendered_requests

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from choicewise import import_log, open_run
 from choicewise.errors import DataError
-from choicewise.interchange.logs.files import unpacked
-from choicewise.interchange.logs.helm import letter_choices, reference_tokens, scored_reference, token_bytes
-from choicewise.interchange.logs.import_log import read_logs, read_state, run_of_log
-from choicewise.interchange.logs.inspect import logged_item, rules
-from choicewise.interchange.logs.lighteval import detail
-from choicewise.interchange.logs.log import Log
+from choicewise.extensions.interop.logs.files import unpacked
+from choicewise.extensions.interop.logs.helm import letter_choices, reference_tokens, scored_reference, token_bytes
+from choicewise.extensions.interop.logs.import_log import read_logs, read_state, run_of_log
+from choicewise.extensions.interop.logs.inspect import logged_item, rules
+from choicewise.extensions.interop.logs.lighteval import detail
+from choicewise.extensions.interop.logs.log import Log
 from choicewise.protocols.between import under_metrics
 from tests.helpers.imported_runs import LOGS, edited, golden, one_run, values
 

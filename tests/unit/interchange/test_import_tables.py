@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 from choicewise import Run, import_log, open_run
 from choicewise.errors import DataError, ProtocolError, UsageError
-from choicewise.interchange.harness_tasks import load
-from choicewise.interchange.harness_tasks.as_protocols import load_harness_tasks
-from choicewise.interchange.harness_tasks.files import TaskSelector, parse_task, split_tasks
-from choicewise.interchange.harness_tasks.rows import asked_rows
-from choicewise.interchange.logs.import_log import read_logs, read_state
-from choicewise.interchange.logs.log import Log
-from choicewise.interchange.logs.table import golds_of, read_table
+from choicewise.extensions.interop.harness_tasks import load
+from choicewise.extensions.interop.harness_tasks.as_protocols import load_harness_tasks
+from choicewise.extensions.interop.harness_tasks.files import TaskSelector, parse_task, split_tasks
+from choicewise.extensions.interop.harness_tasks.rows import asked_rows
+from choicewise.extensions.interop.logs.import_log import read_logs, read_state
+from choicewise.extensions.interop.logs.log import Log
+from choicewise.extensions.interop.logs.table import golds_of, read_table
 from choicewise.report.comparison import comparison_lines
 from choicewise.report.explain import explanation_lines
 from choicewise.report.tables import console, legend, report_tables

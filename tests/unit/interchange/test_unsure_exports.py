@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from choicewise import Run, evaluate
-from choicewise.interchange.export import WRITERS, export
+from choicewise.extensions.interop.export import WRITERS, export
 from choicewise.models.fake import HashModel
 from choicewise.questions import Span
 from tests.helpers.commands import choicewise

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.models.decisions.answers import DecisionAnswer
-from choicewise.models.decisions.dialects import DIALECTS
+from choicewise.extensions.endpoints.decisions.answers import DecisionAnswer
+from choicewise.extensions.endpoints.decisions.dialects import DIALECTS
+from choicewise.extensions.endpoints.rounding import confidences, formulas_of
 from choicewise.questions import TypedQuestion
-from choicewise.scoring.rounding import confidences, formulas_of
 from tests.helpers.decision_server import ROUTES, DecisionService
 from tests.helpers.served_model import JSON, as_json
 

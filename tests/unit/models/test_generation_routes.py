@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from choicewise.models.server.faults import Unanswerable
-from choicewise.models.server.generation_routes import ChatGeneration, Completions, settings
-from choicewise.models.server.next_token_routes import ChatTopTokens
-from choicewise.models.server.routes import Prompts, chat_messages, chat_objection
+from choicewise.extensions.endpoints.server.faults import Unanswerable
+from choicewise.extensions.endpoints.server.generation_routes import ChatGeneration, Completions, settings
+from choicewise.extensions.endpoints.server.next_token_routes import ChatTopTokens
+from choicewise.extensions.endpoints.server.routes import Prompts, chat_messages, chat_objection
 from choicewise.questions import FILTERED, LENGTH, STOP, Ended, Generation, Span, TokenScores
 from choicewise.scoring.answers import STATUSES, Written, judged
 from choicewise.scoring.decide import Decisions

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.models.server import routes
-from choicewise.models.server.faults import Unanswerable
-from choicewise.models.server.generation_routes import settings, text_scores
-from choicewise.models.server.next_token_routes import MOST, MOST_MEMBERS, ChosenTokens, SglangChosen
-from choicewise.models.server.routes import PromptLogprobs, SglangPrompts, TextPrompts, whole_spans
-from choicewise.models.vllm.vllm_routes import ByLength
+from choicewise.extensions.endpoints.server import routes
+from choicewise.extensions.endpoints.server.faults import Unanswerable
+from choicewise.extensions.endpoints.server.generation_routes import settings, text_scores
+from choicewise.extensions.endpoints.server.next_token_routes import MOST, MOST_MEMBERS, ChosenTokens, SglangChosen
+from choicewise.extensions.endpoints.server.routes import PromptLogprobs, SglangPrompts, TextPrompts, whole_spans
+from choicewise.extensions.endpoints.vllm.vllm_routes import ByLength
 from choicewise.questions import NOT_FIRST, UNKNOWN, Generation, Mass, Sampling, Span, TokenSet
 from choicewise.scoring.decide import limited
 from choicewise.scoring.observed import Continuations

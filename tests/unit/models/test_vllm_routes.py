@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from choicewise.bundled import MODELS
 from choicewise.errors import ModelError
-from choicewise.models.load import load_model
-from choicewise.models.server.faults import Unanswerable
-from choicewise.models.server.routes import Part
-from choicewise.models.vllm import vllm_routes
-from choicewise.models.vllm.engine_model import BATCH, EngineModel
-from choicewise.models.vllm.engine_name import EngineName
-from choicewise.models.vllm.process import EngineDied, EngineProcess
-from choicewise.models.vllm.vllm_routes import (
+from choicewise.extensions.endpoints.server.faults import Unanswerable
+from choicewise.extensions.endpoints.server.routes import Part
+from choicewise.extensions.endpoints.vllm import vllm_routes
+from choicewise.extensions.endpoints.vllm.engine_model import BATCH, EngineModel
+from choicewise.extensions.endpoints.vllm.engine_name import EngineName
+from choicewise.extensions.endpoints.vllm.process import EngineDied, EngineProcess
+from choicewise.extensions.endpoints.vllm.vllm_routes import (
     MOST_MEMBERS,
     PLACES,
     PROMPTS,
@@ -38,6 +37,7 @@ from choicewise.models.vllm.vllm_routes import (
     trace_request,
     way_of,
 )
+from choicewise.models.load import load_model
 from choicewise.questions import EOS, LENGTH, STOP, Generation, MaskedLoss, Mass, Question, Span, TokenScores, TokenSet
 from tests.helpers.answers import ids
 from tests.helpers.fake_engine import WAYS, FakeEngine, logprobs, true_scores

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from choicewise import evaluate
 from choicewise.errors import StoreError, UsageError
+from choicewise.extensions.analyses.multiverse import multiverse
 from choicewise.page.charts import lanes as ladder_chart
 from choicewise.page.document import Content, document, inside_items, write_page
 from choicewise.page.embed import is_address
@@ -34,7 +35,6 @@ from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain, explain_items
 from choicewise.results.finding import finding
 from choicewise.results.ladder import ladder
-from choicewise.results.multiverse import multiverse
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
 from choicewise.store.folder import read_manifest, write_manifest

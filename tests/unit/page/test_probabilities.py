@@ -7,15 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from choicewise.board.library import read_snapshot
-from choicewise.board.model import Snapshot
-from choicewise.board.pages import guessed
-from choicewise.board.records import View, board_record, shown, sorted_by
-from choicewise.page.charts import calibration as diagram
-from choicewise.page.charts import chain as chart
-from choicewise.page.charts.chain import MOST
-from choicewise.page.document import Content, document, inside_items
-from choicewise.page.probabilities import (
+from choicewise.extensions.analyses.charts import calibration as diagram
+from choicewise.extensions.analyses.charts import chain as chart
+from choicewise.extensions.analyses.charts.chain import MOST
+from choicewise.extensions.analyses.charts.probabilities import (
     Chain,
     StatedProbabilities,
     bin_rows,
@@ -27,6 +22,11 @@ from choicewise.page.probabilities import (
     stated_probabilities,
     told,
 )
+from choicewise.extensions.board.library import read_snapshot
+from choicewise.extensions.board.model import Snapshot
+from choicewise.extensions.board.pages import guessed
+from choicewise.extensions.board.records import View, board_record, shown, sorted_by
+from choicewise.page.document import Content, document, inside_items
 from choicewise.page.study import Study, read_study
 from choicewise.protocols.metrics import CHAIN
 from choicewise.report.tables import plain

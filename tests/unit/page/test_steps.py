@@ -11,14 +11,14 @@ from xml.etree import ElementTree
 import pytest
 
 from choicewise.errors import UsageError
-from choicewise.page.charts import steps
+from choicewise.extensions.analyses.charts import steps
+from choicewise.extensions.analyses.signal import Training
 from choicewise.page.charts.chart import MODELS, NARROW, Chart, Records
 from choicewise.page.charts.kinds import draw
 from choicewise.page.document import Content, document, inside_items
 from choicewise.page.study import Study, read_study
 from choicewise.report.tables import plain
 from choicewise.results.rows import Row
-from choicewise.results.signal import Training
 from choicewise.store.folder import read_manifest, write_manifest
 from tests.helpers.chart_rows import HOSTILE, row
 from tests.helpers.page_runs import Page, write_run

@@ -16,6 +16,13 @@ from hypothesis import strategies as st
 
 from choicewise import evaluate
 from choicewise.errors import DataError, UsageError
+from choicewise.extensions.analyses.multiverse import (
+    Multiverse,
+    distributions,
+    multiverse,
+    multiverse_json,
+    rank_agreement,
+)
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.report.comparison import multiverse_tables
@@ -28,7 +35,6 @@ from choicewise.results.measurement import (
     paired_predictions,
     shared_items,
 )
-from choicewise.results.multiverse import Multiverse, distributions, multiverse, multiverse_json, rank_agreement
 from choicewise.results.outcomes import OutcomeKeeper, bounded, ranked
 from choicewise.results.run import Run
 from choicewise.scoring.significance import fit

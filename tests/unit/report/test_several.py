@@ -6,12 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from choicewise.report.several import MOST, audit_tables, estimate_lines, estimate_tables, signal_tables
+from choicewise.extensions.analyses.audit import Audit, BadItem, ConstantItem, Judgement
+from choicewise.extensions.analyses.sample import SampleEstimate
+from choicewise.extensions.analyses.sampling import Estimate
+from choicewise.extensions.analyses.several_report import (
+    MOST,
+    audit_tables,
+    estimate_lines,
+    estimate_tables,
+    signal_tables,
+)
+from choicewise.extensions.analyses.signal import Follows, Separation, Signal, SignalRow
 from choicewise.report.tables import plain
-from choicewise.results.audit import Audit, BadItem, ConstantItem, Judgement
-from choicewise.results.sample import SampleEstimate
-from choicewise.results.signal import Follows, Separation, Signal, SignalRow
-from choicewise.scoring.sampling import Estimate
 from tests.helpers.printed import printed
 from tests.helpers.rows import made
 

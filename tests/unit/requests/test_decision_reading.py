@@ -16,6 +16,7 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.decisions import KINDS, decision_drafts, read_typed, typed_text
 from choicewise.data.items import PEOPLE, Item
 from choicewise.errors import DataError, ModelError
+from choicewise.extensions.endpoints.decisions.summary import endpoint_summary
 from choicewise.models.fake import HashModel
 from choicewise.models.load import load_model
 from choicewise.protocols.between import change_axes
@@ -24,7 +25,6 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Answers, Question, TokenScores, TypedQuestion
 from choicewise.requests.blocks import Block, list_asks, prepare_block
 from choicewise.requests.render import render, rendered_line
-from choicewise.results.endpoint import endpoint_summary
 
 NAMED, LETTERED = "decision/endpoint:choice", "decision/endpoint-letter"
 

@@ -12,8 +12,8 @@ from rich.console import Console
 from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
+from choicewise.extensions.analyses.extractors_report import agreement_tables
 from choicewise.protocols.catalogue import resolve
-from choicewise.report.extractors import agreement_tables
 from choicewise.results.agreement import CAUSES, TOLERANCE, Agreement, RetrievalPair, agreement, retrievals
 from choicewise.results.run import Run
 from tests.helpers.commands import choicewise

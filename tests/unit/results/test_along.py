@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from choicewise import evaluate
-from choicewise.page.charts import along as chart
+from choicewise.extensions.analyses.along import AlongThought, along_thoughts
+from choicewise.extensions.analyses.along_report import along_lines, along_tables, point_cells
+from choicewise.extensions.analyses.charts import along as chart
 from choicewise.page.charts.kinds import draw
 from choicewise.page.document import Content, document, inside_items
 from choicewise.page.study import read_study
-from choicewise.report.along import along_lines, along_tables, point_cells
-from choicewise.results.along import AlongThought, along_thoughts
 from choicewise.results.run import Run
 from tests.helpers.commands import choicewise
 from tests.helpers.page_runs import Page

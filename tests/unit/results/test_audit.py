@@ -12,8 +12,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import isotonic_regression
 
 from choicewise.errors import UsageError
+from choicewise.extensions.analyses.audit import FEWEST, VERDICTS, audit, isotonic_shares, item_statistics
 from choicewise.protocols.protocol import Protocol
-from choicewise.results.audit import FEWEST, VERDICTS, audit, isotonic_shares, item_statistics
 from choicewise.results.outcomes import Outcomes, Summary
 from choicewise.results.run import Run
 from choicewise.scoring.observed import Floats

@@ -11,7 +11,7 @@ import pytest
 from choicewise.data.decisions import KIND
 from choicewise.data.items import PEOPLE
 from choicewise.data.open import open_dataset
-from choicewise.results.boards import BOARDS, NUMBERS, Board, Question, board_numbers
+from choicewise.extensions.endpoints.decisions.boards import BOARDS, NUMBERS, Board, Question, board_numbers
 from tests.helpers.predictors import PREDICTORS, Predictor
 
 CARD, TIES, _, EVALSCOPE, OPEN, WRONG = BOARDS

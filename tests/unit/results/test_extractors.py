@@ -15,11 +15,11 @@ from rich.console import Console
 from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
+from choicewise.extensions.analyses.extractors import LETTER_RULES, ExtractorsReport, cohen_kappa, extractors
+from choicewise.extensions.analyses.extractors_report import MOST, extractor_tables
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Generation, Question, TokenScores
-from choicewise.report.extractors import MOST, extractor_tables
-from choicewise.results.extractors import LETTER_RULES, ExtractorsReport, cohen_kappa, extractors
 from choicewise.results.run import Run
 from choicewise.scoring.extract import RULES
 from choicewise.scoring.intervals import wilson

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from choicewise.errors import UsageError
-from choicewise.results.outcomes import Summary
-from choicewise.results.run import Run
-from choicewise.results.signal import (
+from choicewise.extensions.analyses.signal import (
     CHAIN,
     LAST,
     MODELS,
@@ -28,6 +26,8 @@ from choicewise.results.signal import (
     training_place,
     trainings,
 )
+from choicewise.results.outcomes import Summary
+from choicewise.results.run import Run
 from choicewise.scoring.observed import Floats
 from tests.helpers.many_models import PROTOCOLS, one_run, summary
 from tests.helpers.rows import made

@@ -23,9 +23,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from choicewise import evaluate, open_run
-from choicewise.board.library import read_snapshot
-from choicewise.board.runs import artefact_content
 from choicewise.errors import StoreError
+from choicewise.extensions.board.library import read_snapshot
+from choicewise.extensions.board.runs import artefact_content
 from choicewise.models.fake import HashModel
 from choicewise.page.document import write_page
 from choicewise.records import ITEM_FILE, SUMMARY

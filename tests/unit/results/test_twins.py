@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise import evaluate
+from choicewise.extensions.analyses.twins import divergences, lost_per_token
+from choicewise.extensions.analyses.twins_report import nats, twin_lines
 from choicewise.models.fake import HashModel
-from choicewise.report.twins import nats, twin_lines
 from choicewise.results.compare import Comparison, comparisons
 from choicewise.results.run import Run
-from choicewise.results.twins import divergences, lost_per_token
 from choicewise.scoring.intervals import wilson
 from choicewise.scoring.significance import Difference
 from choicewise.util.jsonio import json_value

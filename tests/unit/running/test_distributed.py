@@ -26,20 +26,20 @@ from choicewise.bundled import BENCHMARK
 from choicewise.data.dataset import Dataset
 from choicewise.engine import DEVICE_TOKENS, SERVER, SHARD_TOKENS, SHARE, Shard, cut_shards, shard_tokens
 from choicewise.errors import ModelError, UsageError
+from choicewise.extensions.cluster import ray
+from choicewise.extensions.cluster import workers as replicas
+from choicewise.extensions.cluster.ray import Needs, RayReplica, in_words, needs_of, slots_of
+from choicewise.extensions.cluster.replica import Answered, Identity, LoadedModel, Replica, ReplicaDied, outcome
+from choicewise.extensions.cluster.workers import ONE_PROCESS, Parallel, Pool
 from choicewise.models.fake import HashModel
 from choicewise.models.local.devices import Footprint
 from choicewise.models.model import Model, Recipe
 from choicewise.questions import Conclusion, Cosine, Generation, MaskedLoss, Mass, Span, TokenSet
 from choicewise.records import OBSERVATIONS
 from choicewise.requests.request import BlockQuestion
-from choicewise.running import ray
-from choicewise.running import workers as replicas
 from choicewise.running.doctor import examine
 from choicewise.running.observe import observe
 from choicewise.running.plan import unique_tokens
-from choicewise.running.ray import Needs, RayReplica, in_words, needs_of, slots_of
-from choicewise.running.replica import Answered, Identity, LoadedModel, Replica, ReplicaDied, outcome
-from choicewise.running.workers import ONE_PROCESS, Parallel, Pool
 from choicewise.store.tables import make_table, read_blocks
 from choicewise.tokens.byte_coverings import ByteProbability
 from choicewise.tokens.tokenizer import ByteTokenizer
@@ -255,7 +255,7 @@ def test_tokens_of_a_selfcheck_are_no_tokens_of_a_shard(monkeypatch: pytest.Monk
         model.computed += 1000
 
     monkeypatch.setattr(model, "check", check)
-    monkeypatch.setattr("choicewise.running.replica.load_model", lambda name: model)
+    monkeypatch.setattr("choicewise.extensions.cluster.replica.load_model", lambda name: model)
     assert LoadedModel(Recipe("counting"), None, Identity.of(HashModel())).answer(shard()).computed == 0
     assert model.computed > 0
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 import choicewise
 from choicewise.cli.terminal import progress
+from choicewise.extensions.cluster.workers import BlockResult
 from choicewise.requests.blocks import Block
 from choicewise.running import progress as running_progress
 from choicewise.running.evaluate import Tracker
 from choicewise.running.progress import PeriodicReport, ProgressReport, TimeLeft
-from choicewise.running.workers import BlockResult
 from tests.helpers.study import Study
 
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise import evaluate, open_dataset, open_run
-from choicewise.board.queue import Asked
 from choicewise.data.dataset import Dataset, shares
 from choicewise.data.items import Item, draw_hash
 from choicewise.errors import StoreError, UsageError
-from choicewise.interchange.export import identity
+from choicewise.extensions.board.queue import Asked
+from choicewise.extensions.interop.export import identity
 from choicewise.models.fake import HashModel
 from choicewise.page.reproduce import run_line
 from choicewise.records import MANIFEST, Selection

@@ -10,7 +10,7 @@ import pytest
 from choicewise.data.decisions import KIND
 from choicewise.data.items import PEOPLE, Item
 from choicewise.data.open import open_dataset
-from choicewise.results.boards import Question, board_numbers
+from choicewise.extensions.endpoints.decisions.boards import Question, board_numbers
 from choicewise.scoring.decide import argmax, option_mass
 from choicewise.scoring.probabilities import Judged, credits, pooled, uniform
 from tests.helpers.predictors import PREDICTORS, Predictor

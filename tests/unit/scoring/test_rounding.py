@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from choicewise.extensions.endpoints.rounding import (
+    BOUNDED,
+    at_floor,
+    checks,
+    rounded_bounds,
+    rounding_step,
+    top_bounds,
+)
 from choicewise.scoring.probabilities import Judged, credits
-from choicewise.scoring.rounding import BOUNDED, at_floor, checks, rounded_bounds, rounding_step, top_bounds
 
 
 def judge(told: Sequence[float], right: int = 0, soft: Sequence[float] | None = None) -> Judged:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from choicewise.errors import UsageError, did_you_mean
-from choicewise.page.charts import along, bump, calibration, lanes, steps, strip
-from choicewise.page.charts import chain as chain_chart
+from choicewise.extensions.analyses.charts import along, calibration, steps
+from choicewise.extensions.analyses.charts import chain as chain_chart
+from choicewise.extensions.analyses.charts.probabilities import lacks_probabilities, stated_probabilities, told
+from choicewise.page.charts import bump, lanes, strip
 from choicewise.page.charts.bump import shown_models
 from choicewise.page.charts.chart import WIDTH, Chart
-from choicewise.page.probabilities import lacks_probabilities, stated_probabilities, told
 from choicewise.page.study import ShownRun, Study, leads, pairs
 from choicewise.results.ladder import ladder as climb
 from choicewise.results.ladder import main_effects

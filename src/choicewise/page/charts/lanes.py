@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from choicewise.extensions.analyses.charts.probabilities import spelled
 from choicewise.page.charts import chart
 from choicewise.page.charts.chart import Record, Records
-from choicewise.page.probabilities import spelled
 from choicewise.page.study import Contest
 from choicewise.results.outcomes import measured_as
 from choicewise.results.rows import Row

@@ -1,0 +1,4 @@
+"""Questions about finished runs.
+
+Signal, audit, twins, invariance, reliability, checkpoints along training, and others.
+"""

@@ -1,0 +1,439 @@
+"""A worker: takes submissions from the queue of a board, beside the board's folder, and evaluates them there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from threading import Event
+from typing import Any, Final
+
+from pydantic import Field
+
+from choicewise.bundled import MODELS, PREFIX, bundled_folder
+from choicewise.data.hub import MODEL, Download, HubName, OutOfReach, Snapshot, hub_name, open_snapshot
+from choicewise.errors import ChoicewiseError, DataError, ModelError, ProtocolError, StoreError, UsageError
+from choicewise.extensions.board.queue import SECONDS, Lease, SubmissionService
+from choicewise.extensions.board.submission import Busy, LeaseLost, Policy, Wanted, refusal
+from choicewise.extensions.cluster.workers import ONE_PROCESS, Parallel, ReplicasLost
+from choicewise.models.load import FAKES, INDEX, load_model, open_hub_model
+from choicewise.models.local.files import read_config, readable, weight_files
+from choicewise.models.model import Model
+from choicewise.protocols.catalogue import resolve
+from choicewise.records import SWEEP
+from choicewise.running.examples import without_shots
+from choicewise.running.job import ModelChoice, OpenedSource, job_of
+from choicewise.running.progress import Progress
+from choicewise.running.sweep import Audience, sweep
+from choicewise.store.folder import read_manifest, read_sweep
+from choicewise.util.background import Every, give_model_back
+from choicewise.util.files import is_locked
+
+SHORTEST, LONGEST = 1.0, 30.0
+"""Seconds between two looks whether a submission waits."""
+
+MOST: Final = 3
+"""Submissions that fail here one after the other, after which it is rather this machine than all those models."""
+
+
+class End(StrEnum):
+    """How it ended with one submission."""
+
+    DONE = "done"
+    FAILED = "failed"
+    """The model can't be evaluated."""
+    BACK = "given back"
+    """Another worker may do better, or this one later."""
+    LOST = "lost"
+    """It is another worker's by now."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the submission of the model that is ``called`` so, and why.
+
+    ``here``: whether this machine may be the reason that it was given back.
+    """
+
+    called: str
+    end: End
+    reason: str = ""
+    here: bool = True
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """How a worker evaluates.
+
+    ``here``: further arguments of :func:`choicewise.load_model`, such as the device.  ``parallel``: how the work is
+    spread, as of a sweep.  ``say`` gets a line now and then; ``shown`` takes a title and gives what
+    hears of (done, total); ``download`` hears of downloads.
+    """
+
+    here: Mapping[str, Any] = field(default_factory=dict)
+    parallel: Parallel = ONE_PROCESS
+    say: Callable[[str], None] = lambda line: None
+    shown: Callable[[str], AbstractContextManager[Progress]] = lambda title: nullcontext(lambda done, total: None)
+    download: Download | None = None
+
+
+class Worker:
+    """Takes submissions from ``service`` and evaluates them as ``place`` says.
+
+    ``pauses``: the shortest and the longest seconds between two looks whether something waits.  ``outcomes``: what
+    became of every submission so far.
+    """
+
+    def __init__(
+        self, service: SubmissionService, place: Workplace, *, pauses: tuple[float, float] = (SHORTEST, LONGEST)
+    ) -> None:
+        self.service, self.place, self.outcomes = service, place, list[Outcome]()
+        self._shortest, self._longest = pauses
+        self.name = f"{socket.gethostname()}-{os.getpid()}"
+
+    def work(self, once: bool = False) -> None:
+        """Take submissions until nothing waits (``once``), or for ever, and wait between them.
+
+        Raises whatever this machine fails by with every model: that submission is given back before.
+        KeyboardInterrupt and whatever else ends it gives it back as well.
+        """
+        pause, troubles = self._shortest, set[str]()
+        while True:
+            lease = self._next()
+            if lease is None:
+                if once:
+                    return
+                pause = self._wait(pause)
+                continue
+            outcome = self._do(lease)
+            self.outcomes.append(outcome)
+            self.place.say(": ".join(filter(None, (outcome.called, str(outcome.end), outcome.reason))))
+            if outcome.end is not End.BACK:
+                troubles = set()
+            elif outcome.here:
+                troubles |= {lease.submission.id}
+            if len(troubles) >= MOST:
+                raise ChoicewiseError(
+                    f"{len(troubles)} submissions in a row could not be evaluated here, the last one because: "
+                    f"{outcome.reason}; look at this machine's memory and network, then start the worker again"
+                )
+            pause = self._wait(pause) if outcome.end is End.BACK and not once else self._shortest
+
+    def _next(self) -> Lease | None:
+        while True:
+            try:
+                return self.service.queue.lease(self.name)
+            except Busy as error:
+                self.place.say(f"{error.message}; it is asked again")
+                Event().wait(self._shortest)
+
+    def _wait(self, pause: float) -> float:
+        """Wait so long; the next pause."""
+        Event().wait(pause)
+        return min(2 * pause, self._longest)
+
+    def _do(self, lease: Lease) -> Outcome:
+        """What becomes of a submission; raises what ends the worker, after it was given back."""
+        called = lease.submission.wanted.name
+        folder = self.service.unfinished(lease.submission)
+        self.place.say(f"takes {called} (submission {lease.submission.id})")
+        if folder.is_dir() and is_locked(folder):  # of a worker that did not renew its lease and goes on
+            reason = "another worker still writes to its runs"
+            self._give_back(lease, reason, again=True, counts=False, pause=True)
+            return Outcome(called, End.BACK, reason, here=False)
+        job = _Job(self.service, lease, self.place)
+        try:
+            with Every(SECONDS / 4, job.renew):
+                job.do(folder)
+                self.service.finish(lease, job.remark(folder))
+        except (_Interrupted, LeaseLost):
+            return Outcome(called, End.LOST, "another worker has it by now")
+        except Exception as error:
+            outcome = self._failed(lease, job, folder, error)
+            if isinstance(error, StoreError | DataError | ProtocolError | UsageError):
+                raise  # this worker would meet the same with every other model: its disk, its data, its version
+            return outcome
+        except BaseException as error:
+            if _is_panic(error):
+                return self._failed(lease, job, folder, error)
+            self._give_back(lease, "its worker was ended", again=True, counts=False)
+            self.outcomes.append(Outcome(called, End.BACK, "this worker was ended"))
+            raise
+        return Outcome(called, End.DONE)
+
+    def _failed(self, lease: Lease, job: _Job, folder: Path, error: BaseException) -> Outcome:
+        """What becomes of a submission over which that was raised, once the queue knows."""
+        reason, of_model = _words(error), is_of_model(error)
+        ended = of_model and not job.opened
+        if ended:
+            shutil.rmtree(folder, ignore_errors=True)
+        given = self._give_back(lease, reason, again=not ended)
+        end = End.FAILED if ended else End.BACK
+        return Outcome(lease.submission.wanted.name, end if given else End.LOST, reason, here=not of_model)
+
+    def _give_back(self, lease: Lease, reason: str, again: bool, **how: bool) -> bool:
+        """Whether it was still this worker's."""
+        try:
+            self.service.queue.fail(lease.submission.id, lease.secret, reason, again, **how)
+        except LeaseLost:
+            return False
+        except Busy as error:  # the lease runs out
+            self.place.say(f"{lease.submission.wanted.name} is not given back: {error.message}")
+        return True
+
+
+class _Interrupted(BaseException):
+    """The lease is lost: whoever computes stops here.  No error, so that nobody takes it for one of the model."""
+
+
+class _Job:
+    """A submission under a ``lease``, which a thread renews.
+
+    ``opened``: whether the model was, so that what fails from then on may be this machine's fault.
+    """
+
+    def __init__(self, service: SubmissionService, lease: Lease, place: Workplace) -> None:
+        self._service, self._lease, self._place = service, lease, place
+        self._progress, self._lost = (0, 0), Event()
+        self.opened = False
+
+    def renew(self) -> None:
+        """Say that the work goes on, and how far it is."""
+        with suppress(Busy):  # the next call is soon enough
+            try:
+                self._service.queue.renew(self._lease.submission.id, self._lease.secret, *self._progress)
+            except LeaseLost:
+                self._lost.set()
+
+    def do(self, folder: Path) -> None:
+        """Evaluate it into ``folder``, where an earlier worker may have begun.
+
+        Raises Refused and other ModelErrors where the model can't be evaluated, StoreError where this disk is the
+        reason, DataError where the questions can't be had, and Interrupted where the lease is lost meanwhile.
+        """
+        wanted, place = self._lease.submission.wanted, self._place
+        pinned = check_model(wanted, self._service.asked.policy)
+        options: dict[str, Any] = {"dtype": wanted.dtype} if wanted.dtype else {}
+        here = {**place.here, **place.parallel.loading(place.here.get("device"))}
+        opened = load_model(pinned, progress=self._download, say=place.say, **{**here, **options})
+        self.opened = True
+        if wanted.revision:  # else the board would call all revisions of a model the same
+            opened.name = wanted.name
+        model = _CheckedModel(name=wanted.name, opened=opened, **options)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._sweep(model, folder)
+        except StoreError as error:
+            unfinished = _unfinished(folder)
+            if isinstance(error.__cause__, OSError) or not unfinished:  # the disk
+                raise
+            place.say(f"what was computed before does not go on ({error.message}); it is computed again")
+            for run in unfinished:
+                shutil.rmtree(run, ignore_errors=True)
+            self._sweep(model, folder)
+        del opened, model
+        give_model_back()
+
+    def remark(self, folder: Path) -> str:
+        """How the runs in ``folder`` were asked otherwise than the board says: without shots; else nothing."""
+        manifests = [read_manifest(folder / cell.folder) for cell in read_sweep(folder).cells]
+        names = self._service.asked.protocols
+        recipes = resolve(*names)
+        lines = (without_shots(each.dataset.name, names, recipes, each.protocols) for each in manifests)
+        return "; ".join(dict.fromkeys(filter(None, lines)))
+
+    def _sweep(self, model: _CheckedModel, folder: Path) -> None:
+        place, spread = self._place, self._place.parallel
+        own = {"models": (model,), "executor": spread.kind, "workers": spread.workers}
+        job = job_of(self._service.asked.plan()).model_copy(update=own)
+
+        def opened(source: OpenedSource) -> None:
+            if source.without:
+                place.say(f"note: {source.without}")
+
+        with place.shown(model.name) as shown:
+
+            def progress(done: int, total: int) -> None:
+                shown(done, total)
+                self._progress = done, total
+                self._check()
+
+            sweep(job, folder, Audience(progress, place.say, opened, download=self._download), go_on=False)
+        self._check()
+
+    def _check(self) -> None:
+        """A safe point: raises Interrupted where the lease is lost."""
+        if self._lost.is_set():
+            raise _Interrupted
+
+    def _download(self, name: str, done: int, total: int) -> None:
+        self._check()
+        if self._place.download is not None:
+            self._place.download(name, done, total)
+
+
+class _CheckedModel(ModelChoice):
+    """``name`` and the options are what was submitted, the same on every worker; ``opened`` is that model here.
+
+    On what device it runs here, and at which commit its revision is, does not change what its runs are called.
+    """
+
+    opened: Any = Field(repr=False)
+
+    @property
+    def state(self) -> object:
+        """What changes when the model of that name becomes another: its digest."""
+        return self.label, self.opened.digest
+
+    def load(
+        self, progress: Download | None = None, say: Callable[[str], None] = lambda line: None, **more: Any
+    ) -> Model:
+        """The model, which is there already."""
+        return self.opened
+
+
+def _unfinished(folder: Path) -> list[Path]:
+    """The runs in ``folder`` that a sweep has begun and not done."""
+    cells = read_sweep(folder).missing if (folder / SWEEP).exists() else ()
+    return [run for cell in cells if (run := folder / cell.folder).is_dir()]
+
+
+class Refused(ChoicewiseError):
+    """The model can't be evaluated, as can be told before its weights are downloaded."""
+
+
+SMALL: Final = 64_000_000
+"""Bytes of a configuration, an index of weights or a tokenizer's file, beyond which it is none."""
+
+_CONFIG: Final = "config.json"
+
+
+def check_model(wanted: Wanted, policy: Policy) -> str:
+    """The name by which exactly the model that was checked is loaded: of one on the Hub with its commit.
+
+    Raises Refused where it can't or may not be evaluated: it is not there, ``policy`` does not take it, it is too
+    large, needs code of its own, or its weights are not safetensors.  Of a model on the Hub the listing, the
+    configuration and the index of weights are read.  Raises another ModelError where that can't be said now, because
+    the Hub can't be asked.
+    """
+    name = wanted.model
+    if not policy.takes(name):
+        raise Refused(f"{name} is not allowed: the board takes {' and '.join(policy.allow)}; ask who runs it")
+    if name in FAKES:
+        return name
+    try:
+        if name.startswith(PREFIX) or Path(name).is_absolute():  # ORG/NAME is never a folder that is here by chance
+            _check_folder(name, wanted.revision, policy)
+            return name
+        if (on_hub := hub_name(wanted.name)) is None:
+            raise Refused(f"{wanted.name} is no model that a worker evaluates; submit one of the Hub, as ORG/NAME")
+        return _check_on_hub(on_hub, policy)
+    except ModelError as error:
+        if is_of_model(error):
+            raise Refused(error.message, error.problems) from error
+        raise
+
+
+def _check_folder(name: str, revision: str, policy: Policy) -> None:
+    if reason := refusal(Wanted(name, revision)):
+        raise Refused(reason)
+    if revision:
+        raise Refused(f"{name} is no model of the Hub and has no revisions; leave that out")
+    folder = bundled_folder(name, MODELS) or Path(name)
+    with readable(folder):
+        _check_code(read_config(folder), name)
+        _check_size(sum(file.stat().st_size for file in weight_files(folder)), name, policy)
+
+
+def _check_on_hub(name: HubName, policy: Policy) -> str:
+    snapshot = open_snapshot(name, MODEL)
+    for path in (_CONFIG, INDEX):
+        _check_small(snapshot, path)
+    if _CONFIG not in snapshot.files:
+        raise Refused(f"{snapshot.source} holds no {_CONFIG}, so it is no model that transformers reads")
+    pinned = HubName(name.repository, name.config, snapshot.commit)
+    known, paths = open_hub_model(pinned)  # refuses what has no safetensors
+    weights = [path for path in paths if path.endswith(".safetensors")]
+    _check_size(sum(known.files[path] for path in weights), known.source, policy)
+    for path in paths:
+        if path not in weights:
+            _check_small(known, path)
+    [file] = known.download([_CONFIG])
+    try:
+        config = json.loads(file.read_bytes())
+    except (ValueError, RecursionError):
+        config = None
+    if not isinstance(config, dict):
+        raise Refused(f"{_CONFIG} of {known.source} is no JSON object")
+    _check_code(config, known.source)
+    return str(pinned)
+
+
+def _check_small(snapshot: Snapshot, path: str) -> None:
+    if (size := snapshot.files.get(path, 0)) > SMALL:
+        raise Refused(f"{path} of {snapshot.source} has {size:,} bytes, and may have {SMALL:,}")
+
+
+def _check_size(size: int, name: str, policy: Policy) -> None:
+    if size > policy.largest:
+        raise Refused(
+            f"{name} is too large: its weights have {size:,} bytes, and the board takes {policy.largest:,}; submit a"
+            " smaller one, or ask who runs the board"
+        )
+
+
+def _check_code(config: Mapping[str, Any], name: str) -> None:
+    """Refused for a model that can only be loaded by code that comes with it, which is never run."""
+    if "auto_map" not in config:
+        return
+    import transformers
+
+    if config.get("model_type") not in transformers.CONFIG_MAPPING:
+        raise Refused(
+            f"{name} needs code of its own to run (auto_map in {_CONFIG}), which workers never do; submit it when"
+            " transformers knows its model type"
+        )
+
+
+def is_of_model(error: BaseException) -> bool:
+    """Whether another worker would meet the same: neither network nor disk nor memory are the reason."""
+    from httpx2 import HTTPError
+    from huggingface_hub import errors
+    from torch import OutOfMemoryError
+
+    if isinstance(error, Refused) or _is_panic(error):
+        return True
+    if not isinstance(error, ModelError):
+        return False
+    of_name = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.DisabledRepoError)
+    of_model = (*of_name, errors.HFValidationError, errors.RemoteEntryNotFoundError)
+    # what the Hub's library raises about network and disk is nearly always an OSError
+    of_machine = (OutOfReach, HTTPError, errors.CachedRepoTreeNotFoundError, OSError, MemoryError, OutOfMemoryError)
+    causes = [*_causes(error)]
+    if any(isinstance(each, of_model) for each in causes):
+        return True
+    return not any(isinstance(each, (*of_machine, ReplicasLost)) for each in causes)
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether a package written in Rust gave up, over a tokenizer for instance: no Exception, though it is one."""
+    return not isinstance(error, Exception | KeyboardInterrupt | SystemExit | GeneratorExit)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _words(error: BaseException) -> str:
+    """Why, in a line."""
+    if isinstance(error, ChoicewiseError) and error.message:
+        return "; ".join((error.message, *error.problems))
+    return f"{type(error).__name__}: {error}".removesuffix(": ")

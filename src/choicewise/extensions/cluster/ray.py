@@ -1,0 +1,418 @@
+"""Replicas on a Ray cluster, and a cluster of this machine.
+
+Whoever reaches a Ray cluster can run any code on it, by design.  So the one that is started here listens on loopback
+alone, with a token that only this process and its children have, and without a dashboard.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from choicewise.engine import Shard
+from choicewise.errors import UsageError, install_line
+from choicewise.extensions.cluster.replica import (
+    DEATHS,
+    Answered,
+    Identity,
+    LoadedModel,
+    Replica,
+    ReplicaDied,
+    loaded_here,
+    outcome,
+)
+from choicewise.models.local.devices import AUTO, Footprint, devices_of
+from choicewise.models.local.folder_model import footprint_of
+from choicewise.models.model import Model, Recipe
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+_asking = Lock()
+
+
+def ray_replicas(
+    model: Model, recipe: Recipe, driver: Identity, workers: int | None, models: int = 1, memory: int | None = None
+) -> tuple[list[Replica], Callable[[], str | None]]:
+    """``workers`` replicas, or as many as one of so many ``models`` can have at once; Ray finds the nodes for them.
+
+    And what tells which resources the first of them waits for, in words; None where one loads its model.  UsageError
+    where no node could hold one, even if nothing else ran on it, and for a device of one machine.
+    """
+    needs = cluster_needs(model, workers, memory)
+    share = sum(needs.times(node) for node in nodes_of_cluster()) // models
+    ray = connect()
+    resources = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "memory": needs.memory or None}
+    actor = ray.remote(max_restarts=-1, max_task_retries=0, **resources)(Actor)
+    begun = recipe, AUTO if needs.gpus > 1 else None, driver
+    replicas = [RayReplica(ray, actor.remote(*begun)) for _ in range(workers or max(1, share))]
+
+    def lacking() -> str | None:
+        if any(replica.placed.done() for replica in replicas):
+            return None
+        return f"a replica needs {needs.lacking(ray.available_resources()) or 'room on one node'}"
+
+    return [*replicas], lacking
+
+
+class RayReplica:
+    """An actor, which Ray restarts where it dies, on another node if need be; ``placed`` is done once it has a node."""
+
+    def __init__(self, ray: Any, actor: Any) -> None:
+        self._ray, self._actor = ray, actor
+        self.placed: Future[None] = actor.placed.options(max_task_retries=-1).remote().future()
+
+    def load(self) -> Future[None]:
+        """Have the model in memory; waits until Ray has restarted what died."""
+        return self._told(self._actor.load.options(max_task_retries=DEATHS - 1).remote())
+
+    def answer(self, shard: Shard) -> Future[Answered]:
+        """The answers to all of a shard."""
+        return self._told(self._actor.answer.remote(shard))
+
+    def end(self) -> None:
+        """Let it go."""
+        self._ray.kill(self._actor, no_restart=True)
+
+    def _told(self, reference: Any) -> Future[Any]:
+        """What a call returned, which may be an error; those of Ray itself are deaths."""
+        told = Future[Any]()
+
+        def tell(ended: Future[Any]) -> None:
+            error = ended.exception()
+            outcome = ended.result() if error is None else ReplicaDied(_short(error))
+            if not told.set_running_or_notify_cancel():
+                return
+            if isinstance(outcome, Exception):
+                told.set_exception(outcome)
+            else:
+                told.set_result(outcome)
+
+        reference.future().add_done_callback(tell)
+        return told
+
+
+class Actor:
+    """A replica on a node of the cluster; errors are returned, so that only Ray's own are raised."""
+
+    def __init__(self, recipe: Recipe, device: str | None, driver: Identity) -> None:
+        self._loading = recipe, device, driver
+        self._loaded: LoadedModel | None = None
+
+    def placed(self) -> None:
+        """Nothing, once the actor has its place."""
+
+    def load(self) -> Exception | None:
+        """Why the model can't be loaded."""
+        loaded = loaded_here(*self._loading)
+        if isinstance(loaded, Exception):
+            return loaded
+        self._loaded = loaded
+        return None
+
+    def answer(self, shard: Shard) -> Answered | Exception:
+        """The answers to all of a shard, or why there are none."""
+        if self._loaded is None:
+            return ReplicaDied("it was restarted meanwhile")
+        return outcome(self._loaded.answer, shard)
+
+
+def cluster_needs(model: Model, workers: int | None, memory: int | None = None) -> Needs:
+    """What a replica of ``model`` takes of the cluster; arguments and errors as of :func:`needs_of`.
+
+    UsageError as well for a device of one machine.
+    """
+    if ":" in model.device and not devices_of(model.device):
+        kind = model.device.partition(":")[0]
+        raise UsageError(f"device {model.device} is one of a machine; say {kind}, as Ray chooses which of them is free")
+    nodes = nodes_of_cluster()
+    size = None
+    if model.device != "cpu" and any(node.get("GPU") for node in nodes):
+        with _asking:  # before any of several models has taken the GPUs
+            size = gpu_bytes()
+    return needs_of(model, nodes, workers, size, memory)
+
+
+def _short(error: BaseException) -> str:
+    """The line of Ray's error that says why; where the actor could not even be made that is the last one."""
+    lines = [_COLOUR.sub("", line).strip() for line in str(error).splitlines()]
+    first, *more = [line for line in lines if line] or [""]
+    why = more[-1:] if "creation task" in first else [line for line in more if " because " in line]
+    return f"{type(error).__name__}: {(why or [first])[0]}"
+
+
+ADDRESS = "RAY_ADDRESS"
+"""The variable that names a running cluster, as Ray itself reads it."""
+
+STORE_BYTES = 512 * 2**20
+"""Memory for what travels between the processes of a cluster that is started here; shards take a few megabytes."""
+
+CONNECT_SECONDS = 10.0
+"""How long the address of a cluster may take to answer; Ray itself would try for minutes."""
+
+GPU_SECONDS = 60.0
+"""How long to wait for a GPU that says how much memory it has."""
+
+_OWN = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
+"""What keeps Ray to loopback, and to those with its token.  It is read when Ray is imported."""
+
+_QUIET = {
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # else what dies is told on stdout, where results stand
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+"""What Ray prints and sends is as little as can be, unless the environment says otherwise."""
+
+_TRIES = "RAY_NUM_REDIS_GET_RETRIES", "8"
+"""How often a cluster that answers is asked to let us in, once a second, and each refusal is printed."""
+
+_lock = threading.Lock()
+
+
+def connect() -> Any:
+    """Ray, connected; all runs of a process share one cluster, and threads may ask at once.
+
+    Raises UsageError where Ray is not installed, and where there is no cluster at the address.
+    """
+    with _lock:
+        address = os.environ.get(ADDRESS, "")
+        begins = address in ("", "local")
+        if begins and "ray" not in sys.modules:
+            for name, value in _OWN.items():
+                os.environ.setdefault(name, value)
+        if not begins:
+            os.environ.setdefault(*_TRIES)
+        for name, value in _QUIET.items():
+            os.environ.setdefault(name, value)
+        try:
+            import ray
+        except ModuleNotFoundError as error:
+            if error.name != "ray":
+                raise
+            raise UsageError(f"the executor ray needs Ray; run: {install_line('ray')}") from error
+        if not ray.is_initialized():
+            if begins:
+                _begin(ray)
+            else:
+                with _own_signals():
+                    _join(ray, address)
+    return ray
+
+
+def cluster_device() -> str:
+    """Where replicas compute: ``cuda`` where the cluster has GPUs, else ``cpu``."""
+    return "cuda" if connect().cluster_resources().get("GPU") else "cpu"
+
+
+def nodes_of_cluster() -> list[dict[str, float]]:
+    """What every node has that is alive, by Ray's names: CPU, GPU, memory (bytes)."""
+    return [node["Resources"] for node in connect().nodes() if node["Alive"]]
+
+
+@cache
+def gpu_bytes() -> int | None:
+    """Memory of a GPU of the cluster, all of which are taken to be alike; None where none says it in time."""
+    ray = connect()
+    asked = ray.remote(num_gpus=1, num_cpus=0, max_retries=0)(_own_gpu_bytes)
+    answered, late = ray.wait([asked.remote()], timeout=GPU_SECONDS)
+    for reference in late:
+        ray.cancel(reference, force=True)
+    try:
+        return min((ray.get(reference) for reference in answered), default=None)
+    except ray.exceptions.RayError:  # a node without torch, or whose CUDA is broken: its replicas will say so
+        return None
+
+
+def _own_gpu_bytes() -> int:
+    import torch
+
+    return int(torch.cuda.get_device_properties(0).total_memory)
+
+
+def _join(ray: Any, address: str) -> None:
+    host, _, port = address.rpartition(":")
+    try:
+        if port.isdecimal() and "/" not in host:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+        ray.init(address=address, namespace="choicewise", log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UsageError(
+            f"{ADDRESS} is {address}, and no cluster answers there ({_line(error)}); look that it runs the same Ray"
+            f" ({ray.__version__}) and that RAY_AUTH_TOKEN is its token, or unset {ADDRESS} to compute on this machine"
+        ) from error
+
+
+def _begin(ray: Any) -> None:
+    if any(os.environ.get(name) != value for name, value in _OWN.items()):
+        first = " and ".join(f"{name}={value}" for name, value in _OWN.items())
+        raise UsageError(
+            f"a cluster that is started now would be open to others; set {first} before Ray is imported,"
+            f" call ray.init yourself, or name a running cluster in {ADDRESS}"
+        )
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    more = {"include_dashboard": False, "object_store_memory": STORE_BYTES, "namespace": "choicewise"}
+    try:
+        begun = _keep(lambda: ray.init(address="local", log_to_driver=False, logging_level=logging.ERROR, **more))
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UsageError(f"no Ray cluster could be started on this machine ({_line(error)})") from error
+    atexit.register(_end, ray, Path(begun.address_info["session_dir"]))
+
+
+def _end(ray: Any, session: Path) -> None:
+    """End the cluster that was started here, and remove the folder of its logs and sockets, which Ray leaves behind."""
+    ray.shutdown()
+    latest = session.parent / "session_latest"
+    with suppress(OSError):
+        if latest.is_symlink() and latest.resolve() == session.resolve():
+            latest.unlink()
+    shutil.rmtree(session, ignore_errors=True)
+
+
+def _keep(start: Callable[[], Any]) -> Any:
+    """What ``start`` returns in a thread that lives as long as this process: what Ray starts dies with its thread."""
+    started = Future[Any]()
+
+    def live() -> None:
+        try:
+            started.set_result(start())
+        except BaseException as error:
+            started.set_exception(error)
+        else:
+            threading.Event().wait()
+
+    threading.Thread(target=live, name="ray", daemon=True).start()
+    return started.result()
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray takes SIGTERM for itself, and doesn't give it back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        with suppress(TypeError):  # a handler that was not set from Python
+            signal.signal(signal.SIGTERM, before)
+
+
+def _line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+Node = Mapping[str, float]
+"""What a node has, by the names that Ray has for it: CPU, GPU, memory (bytes)."""
+
+
+@dataclass(frozen=True, order=True)
+class Needs:
+    """Of one node: cores, GPUs, and bytes of main ``memory``."""
+
+    gpus: int
+    cpus: int
+    memory: int
+
+    @property
+    def amounts(self) -> dict[str, int]:
+        """What is needed at all, by Ray's names."""
+        own = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory}
+        return {name: amount for name, amount in own.items() if amount}
+
+    def lacking(self, there: Node, state: str = "free") -> str:
+        """Of what there is less than needed, in words; empty where there is enough."""
+        short = {name: amount for name, amount in self.amounts.items() if there.get(name, 0) < amount}
+        have = {name: _amount(name, there.get(name, 0), bare=True) for name in short}
+        return " and ".join(f"{_amount(name, amount)} ({have[name]} {state})" for name, amount in short.items())
+
+    def times(self, node: Node) -> int:
+        """How many replicas a node has room for when nothing else is there."""
+        return min((int(node.get(name, 0) // amount) for name, amount in self.amounts.items()), default=1)
+
+
+def slots_of(nodes: Sequence[Node]) -> int:
+    """The GPUs of a cluster, or its cores where it has none: so many models can compute at once."""
+    return max(1, int(_sum(nodes, "GPU") or _sum(nodes, "CPU")))
+
+
+def in_words(nodes: Sequence[Node]) -> str:
+    """What all nodes have together: ``2 nodes, 8 GPUs, 64 CPUs and 500.0 GB of memory``."""
+    amounts = [_amount(name, amount) for name in ("GPU", "CPU", "memory") if (amount := _sum(nodes, name))]
+    return " and ".join([", ".join([_amount("node", len(nodes)), *amounts[:-1]]), *amounts[-1:]])
+
+
+def needs_of(
+    model: Model, nodes: Sequence[Node], workers: int | None, gpu_bytes: int | None, memory: int | None = None
+) -> Needs:
+    """What a replica of ``model`` takes of a cluster with these ``nodes``, where there are to be so many ``workers``.
+
+    A model on GPUs takes as many as its device names, or as few as hold it; where a GPU's memory ``gpu_bytes`` is not
+    known, one, or with the device ``auto`` all of a node.  On a CPU it takes its part of the cores.  ``memory``: bytes
+    that it needs where it computes, if somebody said so; else they are known from its files.  UsageError where no node
+    has room for it.
+    """
+    footprint = footprint_of(model)
+    if model.device == "cpu":
+        needs = Needs(0, _cores(nodes, workers), memory or footprint.host)
+    else:
+        gpus = _gpus(model, footprint, nodes, gpu_bytes, memory)
+        needs = Needs(max(1, gpus), max(1, gpus), footprint.host)
+    if not any(map(needs.times, nodes)):
+        largest = max(nodes, key=lambda node: node.get("GPU" if needs.gpus else "CPU", 0), default={})
+        raise UsageError(
+            f"no node of the cluster has room for {model.name}: it needs {needs.lacking(largest, 'on the largest')}"
+        )
+    return needs
+
+
+def _gpus(model: Model, footprint: Footprint, nodes: Sequence[Node], gpu_bytes: int | None, memory: int | None) -> int:
+    """How many GPUs of one node a replica takes."""
+    most = max((int(node.get("GPU", 0)) for node in nodes), default=0)
+    if named := devices_of(model.device):
+        return len(named)
+    if gpu_bytes is None or not most:
+        return max(1, most) if model.device == AUTO else 1
+    gpus = footprint.devices(gpu_bytes, most) if memory is None else -(-memory // gpu_bytes)
+    if gpus is None or gpus > most:
+        has = "the GPU of a node has" if most == 1 else f"the {most} GPUs of a node have together"
+        raise UsageError(
+            f"{model.name} needs {_amount('memory', memory or footprint.device)}, more than {has}"
+            f" ({_amount('memory', gpu_bytes * most, bare=True)}); take a narrower dtype, or nodes with more"
+        )
+    return gpus
+
+
+def _cores(nodes: Sequence[Node], workers: int | None) -> int:
+    """The most cores that each of so many ``workers`` can have at once; 1 where there are not even as many."""
+    if workers is None:
+        return 1
+    cores = [int(node.get("CPU", 0)) for node in nodes]
+    counts = range(max(cores, default=1), 1, -1)
+    return next((most for most in counts if sum(own // most for own in cores) >= workers), 1)
+
+
+def _sum(nodes: Iterable[Node], name: str) -> float:
+    return sum(node.get(name, 0) for node in nodes)
+
+
+def _amount(name: str, amount: float, bare: bool = False) -> str:
+    """``12.0 GB of memory``, ``2 GPUs``; ``bare``: without what it is of."""
+    if name == "memory":
+        return f"{amount / 1e9:.1f} GB" + ("" if bare else " of memory")
+    return f"{amount:g}" if bare else f"{amount:g} {name}" + ("" if amount == 1 else "s")

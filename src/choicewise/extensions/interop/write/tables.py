@@ -1,0 +1,304 @@
+"""Rows, items, scores as CSV/Parquet.
+
+Texts stand as they are: these files are for programs, and a spreadsheet could take a text for a formula.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+import pyarrow as pa
+
+from choicewise.errors import UsageError
+from choicewise.extensions.interop.export import Export, Filled, Write, Writer, begins_with, one_file
+from choicewise.extensions.interop.write.common import AnsweredItem, answered_items, model_names, not_whole, shown_runs
+from choicewise.page.study import Study, spreadsheet_text, table_csv
+from choicewise.protocols.protocol import short_signature
+from choicewise.protocols.readings import READINGS
+from choicewise.results.measurement import Measurement
+from choicewise.results.rows import Row
+from choicewise.results.run import Run
+from choicewise.scoring.observed import row_of
+from choicewise.util.tables import write_parquet
+
+ITEM_SCHEMA = pa.schema(
+    {name: pa.string() for name in ("model", "task", "item", "subject", "question")}
+    | {
+        "choice": pa.int16(),
+        "gold": pa.bool_(),
+        "context": pa.string(),
+        "text": pa.string(),
+        "loglikelihood": pa.float64(),
+    }
+    | {"unconditional": pa.float64(), "tokens": pa.int32(), "is_greedy": pa.bool_()},
+    metadata={b"choicewise": b"items"},
+)
+"""A row per model, task, item and choice.
+
+``task``: the protocols of a run that show the model the same prompt, by the name that they begin with, and the data
+where several are exported.  ``choice``: its index, from 0; ``gold``: whether it is right; ``context``: what stands
+before it where the choices of an item have contexts of their own, else null; ``text``: the continuation that was
+scored, with the space it starts with.  ``loglikelihood`` and ``unconditional`` (after the empty context): nats.
+"""
+
+
+def _prompts(run: Run) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Prompt → what it is called, and the null contexts that are wanted, of protocols that ask for a log-likelihood."""
+    asked = {name: each for name, each in run.protocols.items() if READINGS[each.reading].one_likelihood}
+    alike: dict[str, list[str]] = {}
+    nulls: dict[str, list[str]] = {}
+    for name, protocol in asked.items():
+        alike.setdefault(protocol.prompt_digest, []).append(name)
+        empty = [""] if protocol.null == "" else []
+        nulls[protocol.prompt_digest] = nulls.get(protocol.prompt_digest) or empty
+    shared = {prompt: _shared(own) for prompt, own in alike.items()}
+    stems = list(shared.values())
+    names = {prompt: stem if stems.count(stem) == 1 else alike[prompt][0] for prompt, stem in shared.items()}
+    return names, nulls
+
+
+def _shared(names: Sequence[str]) -> str:
+    """What the names begin with, up to a colon or slash; the first of them where that is nothing."""
+    if len(names) == 1:
+        return names[0]
+    starts = [names[0][: mark.start()] for mark in re.finditer("[:/]", names[0])]
+    shared = [start for start in starts if all(name.startswith((f"{start}:", f"{start}/")) for name in names)]
+    return shared[-1] if shared else names[0]
+
+
+def _rows(model: str, task: str, item: AnsweredItem) -> Iterator[dict[str, Any]]:
+    about = {"model": model, "task": task, "item": item.id, "subject": item.subject, "question": item.question}
+    for place, each in enumerate(item.choices):
+        yield about | {
+            "choice": place,
+            "gold": place in item.gold,
+            "context": None if each.context == item.context else each.context,
+            "text": each.continuation,
+            "loglikelihood": _number(each.loglikelihood),
+            "unconditional": _number(each.after_null.get("")),
+            "tokens": each.tokens,
+            "is_greedy": each.greedy,
+        }
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or value != value else value
+
+
+def _item_tables(export: Export) -> Iterator[pa.Table]:
+    """Every choice of every item that was asked for one log-likelihood, by run, item and prompt."""
+    waiting: list[dict[str, Any]] = []
+    several = len({run.manifest.dataset.name for run in export.runs}) > 1
+    for run, model in zip(export.runs, model_names(export.runs), strict=True):
+        names, nulls = _prompts(run)
+        end = f" on {run.manifest.dataset.name}" if several else ""
+        for prompt, item in answered_items(run, nulls):
+            waiting += _rows(model, names[prompt] + end, item)
+            if len(waiting) >= 20_000:
+                yield pa.Table.from_pylist(waiting, ITEM_SCHEMA)
+                waiting.clear()
+        run.release()
+    yield pa.Table.from_pylist(waiting, ITEM_SCHEMA)
+
+
+def _left_out(export: Export) -> list[str]:
+    """A line per run that is not complete, or has protocols that ask for no log-likelihood of each choice."""
+    lines = not_whole(export.runs)
+    for run in export.runs:
+        names = [name for name, each in run.protocols.items() if not READINGS[each.reading].one_likelihood]
+        if names:
+            lines.append(f"{run.folder}: left out {', '.join(names)}, which ask for no log-likelihood of each choice")
+    return lines
+
+
+SCORE_SCHEMA = pa.schema(
+    {name: pa.dictionary(pa.int32(), pa.string()) for name in ("model", "dataset", "protocol", "id", "subject", "item")}
+    | {"choice": pa.int16(), "gold": pa.bool_(), "score": pa.float64(), "predicted": pa.bool_(), "credit": pa.float64()}
+    | {"missing": pa.bool_()},
+    metadata={b"choicewise": b"scores"},
+)
+"""A row per model, dataset, protocol, item and choice.
+
+``id``: the protocol's.  ``choice``: its index, from 0.  ``gold``, ``predicted``: whether it is right, and chosen.
+``score``: null where missing, where only an upper bound is known, and for protocols that read generated text.
+``credit``: of the item, in each of its rows.
+"""
+
+
+def _scores(run: Run, measured: Measurement, model: str) -> pa.Table:
+    evidence = measured.evidence
+    item = row_of(evidence.item_offsets)
+    named = {"model": model, "dataset": run.manifest.dataset.name, "protocol": measured.name}
+    named["id"] = short_signature(measured.protocol)
+    everywhere = pa.array(np.zeros(len(item), dtype=np.int32))
+    choices = evidence.choices
+    choice = choices["choice"].to_numpy()
+    known = measured.known_scores
+    scores = np.full(len(item), np.nan) if known is None else known
+    columns = {
+        **{name: pa.DictionaryArray.from_arrays(everywhere, [text]) for name, text in named.items()},
+        **{name: choices[name].dictionary_encode() for name in ("subject", "item")},
+        "choice": pa.array(choice, pa.int16()),
+        "gold": evidence.right,
+        "score": pa.array(scores, from_pandas=True),
+        "predicted": measured.prediction[item] == choice,
+        "credit": pa.array(measured.credit[item], from_pandas=True),
+        "missing": measured.decisions.missing[item],
+    }
+    return pa.table({name: columns[name] for name in SCORE_SCHEMA.names}, schema=SCORE_SCHEMA)
+
+
+def _score_tables(export: Export) -> Iterator[pa.Table]:
+    for run, model in zip(export.runs, model_names(export.runs), strict=True):
+        for measured in run.measurements.values():
+            yield _scores(run, measured, model)
+        run.release()
+
+
+def _spelled(table: pa.Table) -> pa.Table:
+    """The same with texts as a spreadsheet shows them and never computes them."""
+    for place, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):
+            encoded = table[column.name].combine_chunks()
+            texts = pa.array([spreadsheet_text(text) for text in encoded.dictionary.to_pylist()], pa.string())
+            table = table.set_column(place, column.name, texts.take(encoded.indices))
+    return table
+
+
+_TYPES = {
+    str: pa.string(),
+    float: pa.float64(),
+    int: pa.int64(),
+    int | None: pa.int64(),
+    float | None: pa.float64(),
+    bool: pa.bool_(),
+}
+"""Types of a column by that of the field; anything else is JSON as text."""
+
+
+@cache
+def row_schema() -> pa.Schema:
+    """A column per field of :class:`~choicewise.results.rows.Row`, and what the averages of suites have beside them."""
+    columns = {name: _TYPES.get(kind, pa.string()) for name, kind in get_type_hints(Row).items()}
+    columns |= {"flags": pa.string(), "alarms": pa.string(), "chance": pa.float64(), "complete": pa.bool_()}
+    columns |= {"mean_of_parts": pa.float64(), "normalised": pa.bool_(), "parts": pa.string()}
+    return pa.schema(columns, metadata={b"choicewise": b"rows"})
+
+
+def row_table(study: Study) -> pa.Table:
+    """The rows of all runs under the names of their models, then the averages of suites, whose metric is ``average``.
+
+    Values are shares of 1, those of other metrics in the unit of the metric.  A number that is not there is null.
+    """
+    whole = {run.label: run.manifest.complete for run in study.runs}
+    names = {run.label: run.manifest.model.name for run in study.runs}
+    rows = [
+        {**replace(row, model=names[row.model]).as_json(), "complete": whole[row.model]}
+        for row in (*study.rows, *study.other_metrics)
+    ]
+    averages = [each.as_json() for each in study.averages]
+    schema = row_schema()
+    return pa.Table.from_pylist(
+        [{field.name: _value(each.get(field.name), field.type) for field in schema} for each in (*rows, *averages)],
+        schema,
+    )
+
+
+def _value(value: Any, kind: pa.DataType) -> Any:
+    if isinstance(value, str) or value is None or kind != pa.string():
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+Tables = Callable[[Export], Iterator[pa.Table]]
+"""What of an export stands in a file, a table at a time, all of one schema."""
+
+Notes = Callable[[Export], Sequence[str]]
+"""What is left out of it, and why."""
+
+
+def _parquet(about: str, schema: pa.Schema, tables: Tables, notes: Notes) -> Writer:
+    def is_ours(path: Path) -> bool:
+        import pyarrow.parquet as pq
+
+        try:
+            return dict(pq.read_schema(path).metadata or {}).items() >= schema.metadata.items()
+        except (OSError, pa.ArrowException):
+            return False
+
+    def write(export: Export, out: Path) -> Sequence[str]:
+        write_parquet(out, tables(export), schema)
+        return notes(export)
+
+    return Writer(about, write, one_file(is_ours))
+
+
+def _csv(about: str, heads: Sequence[str], tables: Tables, notes: Notes) -> Writer:
+    """Write CSV by pyarrow, for millions of rows, under ``heads``, the columns as they are spelled.
+
+    Lines end as pyarrow ends them, with a line feed: before its 26 it knows no other end.
+    """
+
+    def write(export: Export, out: Path) -> Sequence[str]:
+        import pyarrow.csv as pc
+
+        options = pc.WriteOptions(include_header=False, quoting_style="needed")
+        with out.open("wb") as file:
+            file.write(f"{','.join(heads)}\n".encode())
+            for table in tables(export):
+                pc.write_csv(table, file, options)
+        return notes(export)
+
+    return Writer(about, write, one_file(begins_with(",".join(heads))))
+
+
+def _ending(suffix: str, writer: Writer) -> Writer:
+    """``writer`` for files of that ending alone, by which tables are known to whoever reads them."""
+
+    def place(out: Path, name: str, content: Sequence[str], write: Write) -> Filled:
+        if out.suffix.lower() != suffix:
+            raise UsageError(f"{out} does not end in {suffix}, by which it is known when it is read; name it so")
+        return writer.place(out, name, content, write)
+
+    return replace(writer, place=place)
+
+
+def _write_row_csv(export: Export, out: Path) -> Sequence[str]:
+    table = row_table(shown_runs(export))
+    out.write_text(table_csv(table.column_names, table.to_pylist()), encoding="utf-8", newline="")
+    return ()
+
+
+_ITEMS = "the log-likelihood of every choice with its text, as `choicewise import` reads it"
+_SCORES = "a row per protocol, item and choice: score, gold, prediction, credit"
+
+ITEMS_CSV = _ending(
+    ".csv",
+    _csv(f"{_ITEMS}; texts stand as they are", [f'"{name}"' for name in ITEM_SCHEMA.names], _item_tables, _left_out),
+)
+ITEMS_PARQUET = _ending(".parquet", _parquet(_ITEMS, ITEM_SCHEMA, _item_tables, _left_out))
+SCORES_CSV = _csv(
+    f"{_SCORES}; for a spreadsheet",
+    SCORE_SCHEMA.names,
+    lambda export: map(_spelled, _score_tables(export)),
+    lambda export: not_whole(export.runs),
+)
+SCORES_PARQUET = _parquet(_SCORES, SCORE_SCHEMA, _score_tables, lambda export: not_whole(export.runs))
+ROWS_CSV = Writer(
+    "the rows of `choicewise report` in full for a spreadsheet; a text that it would compute begins with an apostrophe",
+    _write_row_csv,
+    one_file(begins_with(",".join(row_schema().names))),
+)
+ROWS_PARQUET = _parquet(
+    "the rows of `choicewise report` in full, for pandas, Polars, DuckDB or R",
+    row_schema(),
+    lambda export: iter([row_table(shown_runs(export))]),
+    lambda export: (),
+)

@@ -1,0 +1,4 @@
+"""Scores while a model is trained.
+
+Frozen bundles of requests, the evaluation inside a training loop, and callbacks of trainers.
+"""

@@ -1,4 +1,0 @@
-"""Formats of other tools that results are written in: one writer per tool.
-
-``common.py`` has what they share; :mod:`choicewise.interchange.export` lists them.
-"""

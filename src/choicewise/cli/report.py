@@ -316,8 +316,8 @@ def next_lines(
 
 
 def _tell_state(runs: Sequence[Run] | Sequence[Summary]) -> None:
-    from choicewise.extensions.cluster.part_folder import not_complete
     from choicewise.results.run import refused_lines
+    from choicewise.store.shards import not_complete
 
     for run in runs:
         if run.manifest.server is not None and (endpoint := run.manifest.server.endpoint) is not None:

@@ -383,10 +383,10 @@ def ladder(
 def _show_run(
     start: str, end: str, folder: Path, served: Path | None, metrics: Sequence[str] | None, json: bool
 ) -> None:
-    from choicewise.extensions.cluster.part_folder import not_complete
     from choicewise.protocols.between import MARK
     from choicewise.results.run import open_run
     from choicewise.results.sweep import one_run
+    from choicewise.store.shards import not_complete
 
     folder = one_run(folder)
     run = open_run(folder)

@@ -2,7 +2,7 @@
 
 A preparation changes texts and adds fields; how many choices an item has, their order and which are right stay.  A
 change of the options is made after it, and is named behind it: ``copa+dont-know``, or ``dont-know`` alone; so are the
-changes of a panel (:mod:`choicewise.extensions.analyses.changes`), which come before it.
+changes of a panel (:mod:`choicewise.protocols.changes`), which come before it.
 
 Rows of HellaSwag as released have an activity label, a context in two parts and raw endings; rows that others have
 cleaned have one text (``query``) and no parts.  Such a text and its endings are taken as they stand, for cleaning twice
@@ -24,7 +24,7 @@ from choicewise.data.decisions import DESCRIPTIONS, NOUL, STATE, kind_of
 from choicewise.data.files import read_list
 from choicewise.data.items import Item, draw_hash
 from choicewise.errors import DataError, UnusableRow, did_you_mean
-from choicewise.extensions.analyses.changes import (
+from choicewise.protocols.changes import (
     CHANGES,
     NONE_OF_THESE,
     Order,

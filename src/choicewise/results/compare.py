@@ -16,7 +16,6 @@ import numpy.typing as npt
 from choicewise.bundled import PUBLISHED_MMLU
 from choicewise.errors import UsageError
 from choicewise.extensions.analyses.twins import Twins, read_likelihoods, twins
-from choicewise.extensions.endpoints.rounding import require_number
 from choicewise.protocols.between import differing
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import NEUTRAL, Protocol, axis_differences, short_signature
@@ -28,6 +27,7 @@ from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion, row_bytes, row_digests
 from choicewise.scoring.answers import is_cut
 from choicewise.scoring.observed import Floats, Integers
+from choicewise.scoring.rounding import require_number
 from choicewise.scoring.significance import (
     Difference,
     SignFlip,

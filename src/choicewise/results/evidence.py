@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.extensions.cluster.part_folder import refuse_part
 from choicewise.protocols.between import as_accuracy
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.preparations import more_options
@@ -41,6 +40,7 @@ from choicewise.scoring.combine import COMBINERS
 from choicewise.scoring.decide import Decisions
 from choicewise.scoring.observed import Floats, Integers, Lows, Mask, row_of
 from choicewise.scoring.scores import bytes_bare, token_bytes
+from choicewise.store.shards import refuse_part
 from choicewise.store.tables import (
     SCHEMAS,
     Damage,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from choicewise.extensions.analyses.sampling import unseen
 from choicewise.results.measurement import of_items
 from choicewise.results.rows import Row
+from choicewise.scoring.sampling import unseen
 from choicewise.scoring.significance import LEVEL, binomial_tail, holm
 
 FEWEST = 20

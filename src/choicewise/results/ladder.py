@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from choicewise.errors import UsageError, did_you_mean
-from choicewise.extensions.endpoints.rounding import require_number
 from choicewise.protocols.between import Axes, End, differing, inseparable, protocols_between
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import AXES, Protocol, axis_differences, signature
@@ -19,6 +18,7 @@ from choicewise.results.outcomes import Axis, Influence, Outcome, OutcomeKeeper,
 from choicewise.results.run import Run
 from choicewise.scoring.intervals import ranks, two_sided
 from choicewise.scoring.observed import Floats, Integers, Mask
+from choicewise.scoring.rounding import require_number
 
 LEVEL = 0.95
 """Two changes differ where the interval of this level around their difference leaves out 0."""

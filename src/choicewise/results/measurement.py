@@ -18,15 +18,6 @@ import pyarrow.compute as pc
 
 from choicewise.data.items import BEST_AFTER_WRONG, PEOPLE, Categories, people_counts
 from choicewise.errors import UsageError
-from choicewise.extensions.endpoints.rounding import (
-    BOUNDED,
-    OPEN,
-    Rounding,
-    at_floor,
-    rounded_bounds,
-    rounding_step,
-    top_bounds,
-)
 from choicewise.protocols.metrics import METRICS, SOFT, Metric
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
@@ -69,6 +60,15 @@ from choicewise.scoring.intervals import (
 )
 from choicewise.scoring.observed import Floats, Integers, Lows, Mask, reduce_rows, row_of
 from choicewise.scoring.probabilities import Judged, credits, if_calibrated, pooled, uniform
+from choicewise.scoring.rounding import (
+    BOUNDED,
+    OPEN,
+    Rounding,
+    at_floor,
+    rounded_bounds,
+    rounding_step,
+    top_bounds,
+)
 from choicewise.scoring.scores import LACKS
 
 

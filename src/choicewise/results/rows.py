@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from choicewise.extensions.analyses.sampling import unseen
-from choicewise.extensions.endpoints.rounding import OPEN, Rounding
 from choicewise.protocols.between import as_accuracy
 from choicewise.protocols.metrics import METRICS, Metric
 from choicewise.protocols.protocol import Protocol, axis_differences, family, short_signature, signature
@@ -38,6 +36,8 @@ from choicewise.scoring.calibrate import order_predictions
 from choicewise.scoring.decide import Decisions, guess
 from choicewise.scoring.intervals import GROUPS, Value, micro
 from choicewise.scoring.observed import Floats, Integers, Mask, row_of
+from choicewise.scoring.rounding import OPEN, Rounding
+from choicewise.scoring.sampling import unseen
 from choicewise.scoring.significance import (
     SIGNIFICANT,
     guessing_p,

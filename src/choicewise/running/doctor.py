@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from choicewise.data.dataset import Dataset
 from choicewise.errors import ChoicewiseError, StoreError
-from choicewise.extensions.cluster.part_folder import part_of
 from choicewise.records import (
     BLOCK_FOLDER,
     ITEM_FILE,
@@ -45,6 +44,7 @@ from choicewise.store.folder import (
     usable_blocks,
     write_manifest,
 )
+from choicewise.store.shards import part_of
 from choicewise.store.tables import (
     SCHEMAS,
     block_file,

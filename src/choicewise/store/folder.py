@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 import pyarrow as pa
 
 from choicewise.errors import ProtocolError, StoreError
-from choicewise.extensions.cluster.part_folder import check_shard
 from choicewise.protocols.protocol import parse_signature
 from choicewise.records import (
     BLOCK_FOLDER,
@@ -46,6 +45,7 @@ from choicewise.records import (
     Spent,
     Sweep,
 )
+from choicewise.store.shards import check_shard
 from choicewise.store.tables import (
     SCHEMAS,
     Keys,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from choicewise.extensions.endpoints.decisions.answers import DecisionAnswer
 from choicewise.extensions.endpoints.decisions.dialects import DIALECTS
-from choicewise.extensions.endpoints.rounding import confidences, formulas_of
 from choicewise.questions import TypedQuestion
+from choicewise.scoring.rounding import confidences, formulas_of
 from tests.helpers.decision_server import ROUTES, DecisionService
 from tests.helpers.served_model import JSON, as_json
 

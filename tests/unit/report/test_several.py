@@ -8,7 +8,6 @@ import pytest
 
 from choicewise.extensions.analyses.audit import Audit, BadItem, ConstantItem, Judgement
 from choicewise.extensions.analyses.sample import SampleEstimate
-from choicewise.extensions.analyses.sampling import Estimate
 from choicewise.extensions.analyses.several_report import (
     MOST,
     audit_tables,
@@ -18,6 +17,7 @@ from choicewise.extensions.analyses.several_report import (
 )
 from choicewise.extensions.analyses.signal import Follows, Separation, Signal, SignalRow
 from choicewise.report.tables import plain
+from choicewise.scoring.sampling import Estimate
 from tests.helpers.printed import printed
 from tests.helpers.rows import made
 

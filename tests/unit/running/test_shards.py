@@ -17,7 +17,6 @@ from choicewise import Run, engine, evaluate, open_dataset, open_run
 from choicewise.bundled import BENCHMARK
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
 from choicewise.extensions.cluster.merge import MissingShards, merge, merge_all
-from choicewise.extensions.cluster.part_folder import not_complete
 from choicewise.extensions.cluster.replica import Replica
 from choicewise.extensions.cluster.shards import Assignment, Share, share_of
 from choicewise.extensions.cluster.workers import ONE_PROCESS, Parallel, Pool
@@ -30,6 +29,7 @@ from choicewise.running.job import job_of
 from choicewise.running.sweep import sweep
 from choicewise.store import tables
 from choicewise.store.folder import read_manifest, read_sweep, write_manifest
+from choicewise.store.shards import not_complete
 from choicewise.store.tables import Keys, block_file, read_table, write_arrow
 from tests.helpers.damage import block, flip, relist, truncate
 from tests.helpers.replicas import ReplicasHere

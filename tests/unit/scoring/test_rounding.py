@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choicewise.extensions.endpoints.rounding import (
+from choicewise.scoring.probabilities import Judged, credits
+from choicewise.scoring.rounding import (
     BOUNDED,
     at_floor,
     checks,
@@ -18,7 +19,6 @@ from choicewise.extensions.endpoints.rounding import (
     rounding_step,
     top_bounds,
 )
-from choicewise.scoring.probabilities import Judged, credits
 
 
 def judge(told: Sequence[float], right: int = 0, soft: Sequence[float] | None = None) -> Judged:

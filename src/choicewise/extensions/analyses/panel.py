@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from choicewise.errors import ProtocolError
-from choicewise.extensions.analyses.changes import CHANGES, MOST_TURNS
 from choicewise.protocols.between import change_axes
 from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.changes import CHANGES, MOST_TURNS
 from choicewise.protocols.preparations import change_of
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.extensions.analyses.sampling import Estimate, aipw
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import signature
 from choicewise.results.outcomes import Outcome, Summary
 from choicewise.results.rows import data_id
 from choicewise.scoring.observed import Floats
+from choicewise.scoring.sampling import Estimate, aipw
 from choicewise.util.jsonio import json_value
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from choicewise.errors import StoreError, UsageError
-from choicewise.extensions.cluster.part_folder import part_of
 from choicewise.extensions.cluster.shards import PlanDigest, owner
 from choicewise.records import (
     ITEM_FILE,
@@ -40,6 +39,7 @@ from choicewise.store.folder import (
     write_manifest,
     write_sweep,
 )
+from choicewise.store.shards import part_of
 from choicewise.store.tables import (
     SCHEMAS,
     block_file,

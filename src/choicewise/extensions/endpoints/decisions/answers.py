@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from choicewise.data.decisions import NOUL
-from choicewise.extensions.endpoints.rounding import MASSES, confidences, label_mass, rounding_step
 from choicewise.extensions.endpoints.server.faults import Unreadable, json_answer
 from choicewise.questions import TypedQuestion
+from choicewise.scoring.rounding import MASSES, confidences, label_mass, rounding_step
 from choicewise.util.jsonio import exact_json
 from choicewise.util.text import listed, short
 
@@ -33,7 +33,7 @@ class DecisionAnswer:
     ``retry``: whether the content is an error that may heal, though its status was 200.  ``model``: the name that the
     server gives.  ``usage``: its counts, ``input_tokens`` and ``output_tokens`` under these names whatever it calls
     them.  ``confidence``: as sent; ``recomputed``: by TypeSafe's formula
-    (:func:`choicewise.extensions.endpoints.rounding.confidences`).  ``diagnostics``: label mass and the like, by the
+    (:func:`choicewise.scoring.rounding.confidences`).  ``diagnostics``: label mass and the like, by the
     server's names.
     ``contradictions``: what in the answer says otherwise than its probabilities, each with a kind, ``:``, and the case.
     ``notes``: what is unusual and harmless.

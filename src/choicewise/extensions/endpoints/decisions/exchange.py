@@ -32,8 +32,8 @@ class Exchange:
     none came that could be read; ``received``: when, in UTC.  ``request_id``: as the server names it.  ``model``: what
     the answer calls the model.  The others are of
     :class:`choicewise.extensions.endpoints.decisions.answers.DecisionAnswer`, probabilities as they were sent.
-    ``options``: those that were asked; the others' probabilities are of an earlier request, after which the run was ended.  ``repeat``: of a question that was sent twice.
-    ``kind``: of the question.
+    ``options``: those that were asked; the others' probabilities are of an earlier request, after which the run was
+    ended.  ``repeat``: of a question that was sent twice.
     """
 
     path: str

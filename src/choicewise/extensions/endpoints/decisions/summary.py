@@ -15,7 +15,6 @@ from choicewise.errors import UsageError
 from choicewise.extensions.analyses.twins import ServedMinusOwn, minus_own_computation, own_layouts
 from choicewise.extensions.endpoints.decisions.answers import REFUSED
 from choicewise.extensions.endpoints.decisions.exchange import Exchange, of_repeats, repeated
-from choicewise.extensions.endpoints.rounding import Check, checks
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Decision
 from choicewise.records import OBSERVATIONS, EndpointRecord, Manifest
@@ -23,6 +22,7 @@ from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
 from choicewise.scoring.combine import LEAST
 from choicewise.scoring.observed import row_of
+from choicewise.scoring.rounding import Check, checks
 from choicewise.store.tables import block_file, read_batches
 
 AGREES: Final = 0.005

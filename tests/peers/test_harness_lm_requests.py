@@ -99,7 +99,7 @@ def test_answers_are_the_harness_s(name: str, asked: list[tuple[str, dict[str, A
 ABOUT_A_MODEL = {"config", "total_evaluation_time_seconds", "date", "model_source", "model_name", "samples"}
 """What a results file says of more than the tasks."""
 
-WORDS = "gate lamp river barley ferry bell mill tower heron salt bridge market candle frost orchard".split()  # noqa: SIM905
+WORDS = "gate lamp river barley ferry bell mill tower heron salt bridge market candle frost orchard".split()
 
 
 def rows(seed: int, count: int = 7) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from choicewise.extensions.interop.harness_tasks.as_protocols import load_harnes
 from choicewise.extensions.interop.harness_tasks.files import read_task_file
 from tests.peers.harness_compared import compare, shipped, texts_by_harness, texts_here, write_rows
 
-WORDS = "the mill road of Merrowick ends at a grey pier where no tower stands in winter".split()  # noqa: SIM905
+WORDS = "the mill road of Merrowick ends at a grey pier where no tower stands in winter".split()
 
 Row = dict[str, Any]
 

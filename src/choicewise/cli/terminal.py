@@ -252,7 +252,7 @@ def open_streams() -> None:
     if sys.stdout is None:  # its descriptor must be taken, else the next file that is opened would be stdout
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (it stays open)
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")
     codecs.register_error("choicewise", _replaced)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

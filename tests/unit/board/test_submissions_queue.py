@@ -273,7 +273,7 @@ def test_a_full_disk_is_said_and_nothing_is_lost(queue: Queue, monkeypatch: pyte
         full.setattr(database, "_SETTINGS", (*database._SETTINGS, "PRAGMA max_page_count = 1"))
         with pytest.raises(Busy, match="its disk is full"):
             for number in range(1000):
-                submitted.append(queue.submit(Wanted(f"org/{number}", "r" * 90))[0].id)  # noqa: PERF401 up to the error
+                submitted.append(queue.submit(Wanted(f"org/{number}", "r" * 90))[0].id)
     assert [each.id for each in queue.submissions()] == submitted[::-1]
     assert queue.submit(B)[1]
 

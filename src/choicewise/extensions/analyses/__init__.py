@@ -2,3 +2,7 @@
 
 Signal, audit, twins, invariance, reliability, checkpoints along training, and others.
 """
+
+from choicewise.ports import Extension
+
+EXTENSION = Extension("analyses", [])

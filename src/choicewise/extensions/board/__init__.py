@@ -2,3 +2,7 @@
 
 ``server.py`` serves what ``library.py`` knows of the folders; ``queue.py`` has the submissions.
 """
+
+from choicewise.ports import Extension
+
+EXTENSION = Extension("board", [])

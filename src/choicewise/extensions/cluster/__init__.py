@@ -2,3 +2,7 @@
 
 Workers on one machine, a Ray cluster, shards of a run, and the merge of shards.
 """
+
+from choicewise.ports import Extension
+
+EXTENSION = Extension("cluster", [])

@@ -2,3 +2,7 @@
 
 ``logs`` reads, ``write`` and ``export.py`` write, ``harness_tasks`` makes protocols of tasks.
 """
+
+from choicewise.ports import Extension
+
+EXTENSION = Extension("interop", [])

@@ -106,7 +106,7 @@ class EngineProcess(BoundedProcess):
         return dict(os.environ)  # it is as trusted as this process, and configured by variables
 
     def _errors(self) -> IO[bytes]:
-        self._printed = printed = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the process
+        self._printed = printed = tempfile.TemporaryFile()
         weakref.finalize(self, printed.close)
         return printed
 

@@ -1,0 +1,241 @@
+"""Every place where an extension plugs in.
+
+An extension is a module with one value, an :class:`Extension`, that lists what it adds::
+
+    # my_package/__init__.py
+    from choicewise.ports import Extension, LogReader
+
+    class Diary(LogReader):
+        name = "diary"
+        summary = "a diary (*.diary)"
+
+        def recognises(self, path):
+            return path.suffix == ".diary"
+
+        def read(self, paths, results):
+            from my_package.diary import read_diary  # loaded when a diary is read, not before
+
+            return read_diary(paths)
+
+    EXTENSION = Extension("diaries", [Diary()])
+
+    # pyproject.toml
+    [project.entry-points."choicewise.extensions"]
+    diaries = "my_package:EXTENSION"
+
+The extensions that come with Choicewise are written in the same way and listed in :data:`BUILT_IN`, so that nothing
+is searched at start. Other packages are searched only if no built-in extension has what a user names, and for
+``--help``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+
+from choicewise.errors import UsageError
+
+if TYPE_CHECKING:
+    import typer
+
+    from choicewise.models.model import Model
+    from choicewise.records import Manifest
+
+BUILT_IN: Final = (
+    "choicewise.extensions.endpoints",
+    "choicewise.extensions.analyses",
+    "choicewise.extensions.cluster",
+    "choicewise.extensions.board",
+    "choicewise.extensions.interop",
+    "choicewise.extensions.training",
+)
+"""The modules of our extensions. Importing one loads nothing but this module; a test holds that."""
+
+GROUP: Final = "choicewise.extensions"
+"""The entry-point group in which other packages list their extensions."""
+
+
+class Port:
+    """Something that an extension adds.
+
+    ``name``: lower case; users write it and messages repeat it. ``summary``: a line for help and lists.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str] = ""
+
+
+P = TypeVar("P", bound=Port)
+
+
+# Models
+
+
+LOADING: Final = (
+    *("dtype", "device", "window", "batch_tokens"),
+    *("tokenizer", "adapter", "memory", "rung", "trust_remote_code"),
+)
+"""Options of loading that the command line, a plan and Python offer for every kind of model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loading:
+    """How a model is opened.
+
+    ``options``: the options that were given, by name. ``progress`` receives the progress of downloads. ``say``
+    receives a line now and then, from any thread. ``elsewhere``: other processes compute the model, so this process
+    needs no weights.
+    """
+
+    options: Mapping[str, Any]
+    progress: Callable[..., Any] | None
+    say: Callable[[str], None]
+    elsewhere: bool = False
+
+
+class ModelKind(Port):
+    """A kind of model, chosen by the prefix of the model's name: ``--model NAME:...``.
+
+    ``takes``: the options of :data:`LOADING` that apply to this kind; its further options are part of the model's
+    name, as in ``decisions:URL#NAME,repeats=5``. ``because``: why it takes no others, such as "is computed by its
+    server". ``revisions``: why a plan can't name revisions of it, "" if it can. ``copies``: whether several processes
+    may compute it at once. ``remote``: whether another program computes it, which can fail and be asked once more.
+
+    Example::
+
+        class Steady(ModelKind):
+            name = "steady"
+            because = "computes nothing"
+
+            def open(self, name, loading):
+                from choicewise.models.fake import HashModel
+
+                return HashModel(seed=len(name))
+    """
+
+    takes: ClassVar[frozenset[str]] = frozenset()
+    because: ClassVar[str] = ""
+    revisions: ClassVar[str] = "has no use for revisions"
+    copies: ClassVar[bool] = False
+    remote: ClassVar[bool] = False
+
+    def check(self, name: str) -> None:
+        """Raise ModelError if ``name`` can't be of this kind; open nothing.
+
+        It is called before anything is written, so that no secret in an address reaches a file.
+        """
+
+    def location(self, name: str) -> str:
+        """Return the folder, name on the Hub or address inside ``name``."""
+        return name
+
+    def display(self, name: str) -> str:
+        """Return ``name`` as messages repeat it, without secrets."""
+        return name
+
+    def folder(self, name: str) -> str:
+        """Return the name of the folder of its runs; characters that no folder has are replaced later."""
+        return self.location(name).removeprefix(f"{self.name}:")
+
+    def open(self, name: str, loading: Loading) -> Model:
+        """Return the model. ``loading`` has only options that the kind ``takes``. Raises ModelError.
+
+        Weights are loaded and servers are called at the first question, not here.
+        """
+        raise NotImplementedError
+
+    def notes(self, folder: Path, manifest: Manifest) -> Iterator[str]:
+        """Yield the lines that every report of a run of such a model prints on stderr."""
+        return iter(())
+
+
+# The command line
+
+
+class Command(Port):
+    """A verb of the command line: ``choicewise NAME``. ``summary``: its line in ``choicewise --help``.
+
+    Example::
+
+        class Hello(Command):
+            name = "hello"
+            summary = "Say hello."
+
+            def app(self):
+                return lambda: print("hello")
+    """
+
+    def app(self) -> typer.Typer | Callable[..., None]:
+        """Return the typer application or the function. What the command needs is imported here."""
+        raise NotImplementedError
+
+
+# Extensions
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What one package adds. ``names``: public names of ``choicewise`` → the modules that define them."""
+
+    name: str
+    adds: Sequence[Port]
+    names: Mapping[str, str] | None = None
+
+
+@cache
+def built_in_extensions() -> tuple[Extension, ...]:
+    """Return the extensions of :data:`BUILT_IN`, in this order."""
+    return tuple(import_module(module).EXTENSION for module in BUILT_IN)
+
+
+@cache
+def other_extensions() -> tuple[Extension, ...]:
+    """Return those of other packages by the names of their entry points; one that can't be loaded is a warning."""
+    from importlib.metadata import entry_points  # takes some 20 ms, which most commands need not spend
+
+    extensions: list[Extension] = []
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        try:
+            extension = point.load()
+        except Exception as error:  # a command that needs nothing of it goes on
+            warnings.warn(f"the extension {point.name} ({point.value}) can't be loaded: {error!r}", stacklevel=2)
+            continue
+        if isinstance(extension, Extension):
+            extensions.append(extension)
+        else:
+            warnings.warn(f"the extension {point.name}: {point.value} is no Extension", stacklevel=2)
+    return tuple(extensions)
+
+
+def all_of(port: type[P]) -> list[P]:
+    """Return everything of a port: of the built-in extensions first, then of other packages."""
+    additions: list[P] = []
+    for extension in (*built_in_extensions(), *other_extensions()):
+        for addition in extension.adds:
+            if isinstance(addition, port):
+                additions.append(addition)
+    return additions
+
+
+def find(port: type[P], name: str) -> P | None:
+    """Return the addition of that name, or None; UsageError if two other packages add it.
+
+    Other packages are searched only if no built-in extension has the name.
+    """
+    return _named(port, name, built_in_extensions()) or _named(port, name, other_extensions())
+
+
+def _named(port: type[P], name: str, extensions: Sequence[Extension]) -> P | None:
+    owners: dict[str, P] = {}
+    for extension in extensions:
+        for addition in extension.adds:
+            if isinstance(addition, port) and addition.name == name:
+                owners[extension.name] = addition
+    if len(owners) > 1:
+        raise UsageError(f"{name} is added by the extensions {' and '.join(owners)}; uninstall one of them")
+    return next(iter(owners.values()), None)

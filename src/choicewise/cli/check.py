@@ -99,10 +99,10 @@ def measure_twins(model: Model, other: Model, file: Path | None) -> dict[str, An
     """
     import numpy as np
 
-    from choicewise.extensions.analyses.twins import lost_per_token
     from choicewise.models.local.folder_model import FolderModel
     from choicewise.models.local.local_model import LocalModel, SharedModel
     from choicewise.models.local.selfcheck import text_divergence
+    from choicewise.scoring.significance import lost_per_token
 
     networks = [each.local if isinstance(each, FolderModel) else each for each in (model, other)]
     left, right = (each if isinstance(each, LocalModel) else None for each in networks)
@@ -160,7 +160,7 @@ def _texts(file: Path | None) -> list[str]:
 
 
 def _twin_lines(measured: dict[str, Any]) -> list[str]:
-    from choicewise.extensions.analyses.twins_report import nats
+    from choicewise.report.tables import nats
     from choicewise.util.text import counted, interval, percent, safe
 
     alike, cut = measured["same_likeliest"], measured["cut"]

@@ -374,7 +374,7 @@ class View:
 
 def _show_multiverse(runs: Sequence[Run], views: Views, output: options.Output) -> None:
     from choicewise.extensions.analyses.multiverse import multiverse, multiverse_json
-    from choicewise.report.comparison import multiverse_tables
+    from choicewise.extensions.analyses.multiverse_report import multiverse_tables
 
     panel = multiverse(runs)
     print_json(multiverse_json(panel)) if output.json else print_parts(multiverse_tables(panel))
@@ -511,7 +511,7 @@ def _show_boards(runs: Sequence[Run], views: Views, output: options.Output) -> N
 
 def _show_distribution(runs: Sequence[Run], views: Views, output: options.Output) -> None:
     from choicewise.extensions.analyses.multiverse import distributions
-    from choicewise.report.comparison import distribution_table
+    from choicewise.extensions.analyses.multiverse_report import distribution_table
 
     temperature = 1.0 if views.temperature is None else views.temperature
     computed = [distribution for run in runs for distribution in distributions(run, temperature, views.condition)]

@@ -12,12 +12,12 @@ from typing import Any
 from choicewise.errors import ProtocolError, UsageError
 from choicewise.extensions.analyses.invariance import panels
 from choicewise.extensions.analyses.invariance_report import HEADS, READING, check_cells, panel_lines, reading_of
-from choicewise.extensions.analyses.panel import asks_changes
 from choicewise.page.charts import bump, lanes
 from choicewise.page.embed import Record
 from choicewise.page.item_views import words
 from choicewise.page.study import MOST_RUNS, Contest, Lead, Pair, ShownRun, Study, leads
 from choicewise.protocols.catalogue import Entry, entry
+from choicewise.protocols.panel import asks_changes
 from choicewise.protocols.protocol import Protocol, axis_differences, family, short_signature, signature
 from choicewise.protocols.readings import READINGS
 from choicewise.report.findings import reversal_sentence

@@ -23,6 +23,7 @@ from choicewise.results.outcomes import COMPARABLE, measured_as
 from choicewise.results.rows import SERIOUS, WARNINGS, Row
 from choicewise.results.sweep import Average, PartValue
 from choicewise.scoring.intervals import FEWEST
+from choicewise.scoring.significance import Difference
 from choicewise.util.text import broken, counted, disarmed, interval, listed, percent, safe, wrapped
 
 LONG, _MANY = 20, 100
@@ -302,6 +303,12 @@ def shown_value(row: Row, spelled: Callable[[float], str]) -> str:
     """The value of a row, or the bounds of one that rounding leaves open."""
     low, high = (spelled(end) if math.isfinite(end) else "not identified" for end in (row.low, row.high))
     return (low if low == high else f"{low} – {high}") if row.open else spelled(row.value)
+
+
+def nats(mean: Difference) -> str:
+    """Return a mean in nats with its 95 % interval where it has one, in three digits: ``0.0123 [0.0101 – 0.0145]``."""
+    known = "" if math.isnan(mean.se) else f" [{interval(mean.ci_low, mean.ci_high, _three_digits)}]"
+    return f"{_three_digits(mean.value)}{known}"
 
 
 def plain(number: float) -> str:
@@ -635,3 +642,7 @@ class _Plain(Console):
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError  # what a reader that left means is for the caller to say
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.3g}"

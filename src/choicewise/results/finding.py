@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from choicewise.extensions.analyses.panel import asks_changes
+from choicewise.protocols.panel import asks_changes
 from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.results.guessing import Guessing, guess, guessing, merged
 from choicewise.results.measurement import shared_items

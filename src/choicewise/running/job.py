@@ -28,7 +28,6 @@ from choicewise.data.files import read_toml
 from choicewise.data.hub import DATASET, MODEL, Download, commit_of, hub_name
 from choicewise.data.open import dataset_name, open_dataset
 from choicewise.errors import DataError, MissingData, UsageError, did_you_mean
-from choicewise.extensions.analyses.panel import with_panels
 from choicewise.extensions.cluster.shards import share_of
 from choicewise.extensions.endpoints.decisions.endpoint_name import PREFIX as ENDPOINT
 from choicewise.extensions.endpoints.decisions.endpoint_name import EndpointName
@@ -40,6 +39,7 @@ from choicewise.models.load import load_model
 from choicewise.models.model import Model
 from choicewise.protocols.between import MARK, split_changes
 from choicewise.protocols.catalogue import having_score, in_chat, resolve, spelled, suite, suite_names
+from choicewise.protocols.panel import with_panels
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import Selection
 from choicewise.requests.blocks import has_shots, list_sections, misfit, with_split, without_examples

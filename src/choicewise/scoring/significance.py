@@ -295,6 +295,31 @@ def mean_of_items(values: Floats, low: float = -math.inf, high: float = math.inf
     return Difference(value, se, ci_low, ci_high, n, len(values) - n)
 
 
+def lost_per_token(
+    left: Floats,
+    right: Floats,
+    tokens: Integers,
+    item_offsets: Integers,
+    among: Mask,
+) -> Difference | None:
+    """Return Σ (left - right) / Σ tokens over the rows ``among``, in nats a token; None where they have none.
+
+    ``left`` and ``right``: log-likelihoods [rows]; ``tokens``: how many scored tokens each row has.  The standard error
+    is that of a ratio of sums over items, which are drawn, not the tokens: that of R + w (d - R) / mean w, with d the
+    item's own loss per token and w its tokens.
+    """
+    known = among & (tokens > 0)
+    with np.errstate(invalid="ignore"):
+        lost = reduce_rows(np.add, np.where(among, left - right, 0.0), item_offsets)
+        weight = reduce_rows(np.add, np.where(known, tokens, 0), item_offsets)
+        scored = ~np.isnan(lost) & (weight > 0)
+        if not scored.any():
+            return None
+        ratio = lost[scored].sum() / weight[scored].sum()
+        of_items = np.where(scored, ratio + (lost - ratio * weight) / weight[scored].mean(), np.nan)
+        return mean_of_items(of_items)
+
+
 def detectable_difference(left: Floats, right: Floats, counted: bool = True) -> float:
     """Return the difference of means that is significant with probability 0.8 (95 %) on so many items.
 

@@ -23,9 +23,9 @@ from choicewise.extensions.analyses.multiverse import (
     multiverse_json,
     rank_agreement,
 )
+from choicewise.extensions.analyses.multiverse_report import multiverse_tables
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
-from choicewise.report.comparison import multiverse_tables
 from choicewise.results.measurement import (
     Measurement,
     choice_probabilities,

@@ -13,10 +13,10 @@ from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.extensions.analyses.multiverse import multiverse
+from choicewise.extensions.analyses.multiverse_report import multiverse_tables
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
-from choicewise.report.comparison import multiverse_tables
 from choicewise.results.measurement import Measurement
 from choicewise.results.outcomes import alike, first_alike, same_order
 from choicewise.results.run import Run

@@ -21,10 +21,10 @@ from choicewise.data.open import open_dataset
 from choicewise.errors import ProtocolError
 from choicewise.extensions.analyses.invariance import Check, Panel, panels
 from choicewise.extensions.analyses.invariance_report import HEADS, check_cells, invariance_tables
-from choicewise.extensions.analyses.panel import CHECKS, variants, with_panels
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.changes import CHANGES, apply_change, cloned_choice
+from choicewise.protocols.panel import CHECKS, variants, with_panels
 from choicewise.protocols.preparations import shown_order
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Decision, Question, Span, TokenScores, TypedQuestion

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise import evaluate
-from choicewise.extensions.analyses.twins import divergences, lost_per_token
-from choicewise.extensions.analyses.twins_report import nats, twin_lines
+from choicewise.extensions.analyses.twins import divergences
+from choicewise.extensions.analyses.twins_report import twin_lines
 from choicewise.models.fake import HashModel
+from choicewise.report.tables import nats
 from choicewise.results.compare import Comparison, comparisons
 from choicewise.results.run import Run
 from choicewise.scoring.intervals import wilson
-from choicewise.scoring.significance import Difference
+from choicewise.scoring.significance import Difference, lost_per_token
 from choicewise.util.jsonio import json_value
 from tests.helpers.hash_models import Failing, MergingModel, third
 from tests.helpers.mmlu_data import write_mmlu

@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from choicewise.extensions.analyses.panel import CHECKS, variants
 from choicewise.protocols.changes import CHANGES, cloned_choice
+from choicewise.protocols.panel import CHECKS, variants
 from choicewise.protocols.preparations import change_of, shown_order
 from choicewise.protocols.protocol import Protocol
 from choicewise.results.measurement import Measurement

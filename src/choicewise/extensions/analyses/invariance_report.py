@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.text import Text
 
 from choicewise.extensions.analyses.invariance import Check, Panel, measure_of
-from choicewise.extensions.analyses.panel import CHECKS
+from choicewise.protocols.panel import CHECKS
 from choicewise.report.tables import table, titled
 from choicewise.util.text import counted, interval, percent, safe
 

@@ -32,8 +32,8 @@ from choicewise.results.measurement import (
 from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.combine import LEAST
 from choicewise.scoring.intervals import wilson
-from choicewise.scoring.observed import Floats, Integers, Mask, reduce_rows, row_of
-from choicewise.scoring.significance import Difference, mean_of_items
+from choicewise.scoring.observed import Floats, Integers, reduce_rows, row_of
+from choicewise.scoring.significance import Difference, lost_per_token, mean_of_items
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,31 +241,6 @@ def divergences(left: Floats, right: Floats, item_offsets: Integers) -> Floats:
         logs = [own - reduce_rows(np.logaddexp, own, item_offsets)[row_of(item_offsets)] for own in (left, right)]
         terms = np.where(np.isneginf(logs[0]), 0.0, np.exp(logs[0]) * (logs[0] - logs[1]))
     return np.maximum(reduce_rows(np.add, terms, item_offsets), 0.0)  # rounding alone goes below
-
-
-def lost_per_token(
-    left: Floats,
-    right: Floats,
-    tokens: Integers,
-    item_offsets: Integers,
-    among: Mask,
-) -> Difference | None:
-    """Σ (left - right) / Σ tokens over the rows ``among``, in nats a token; None where they have none.
-
-    ``left`` and ``right``: log-likelihoods [rows]; ``tokens``: how many scored tokens each row has.  The standard error
-    is that of a ratio of sums over items, which are drawn, not the tokens: that of R + w (d - R) / mean w, with d the
-    item's own loss per token and w its tokens.
-    """
-    known = among & (tokens > 0)
-    with np.errstate(invalid="ignore"):
-        lost = reduce_rows(np.add, np.where(among, left - right, 0.0), item_offsets)
-        weight = reduce_rows(np.add, np.where(known, tokens, 0), item_offsets)
-        scored = ~np.isnan(lost) & (weight > 0)
-        if not scored.any():
-            return None
-        ratio = lost[scored].sum() / weight[scored].sum()
-        each = np.where(scored, ratio + (lost - ratio * weight) / weight[scored].mean(), np.nan)
-    return _mean(each)
 
 
 def _tokens(run: RunEvidence, measured: Measurement) -> tuple[Floats, Integers]:

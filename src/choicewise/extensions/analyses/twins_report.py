@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from textwrap import wrap
 
 from choicewise.extensions.analyses.twins import Changed
+from choicewise.report.tables import nats
 from choicewise.results.compare import Comparison
-from choicewise.scoring.significance import Difference
 from choicewise.util.text import counted, interval, percent
 
 
@@ -26,16 +25,6 @@ def twin_lines(compared: Comparison) -> Iterator[str]:
     if apart.lost_right is not None and apart.lost_all is not None:
         of = f"of right answers, {nats(apart.lost_all)} of all choices"
         yield from _entry("B loses per token", f"{nats(apart.lost_right)} nats {of}")
-
-
-def nats(mean: Difference) -> str:
-    """A mean in nats with its 95 % interval where it has one, in three digits: ``0.0123 [0.0101 – 0.0145]``."""
-    known = "" if math.isnan(mean.se) else f" [{interval(mean.ci_low, mean.ci_high, _digits)}]"
-    return f"{_digits(mean.value)}{known}"
-
-
-def _digits(value: float) -> str:
-    return f"{value:.3g}"
 
 
 def _flips(flips: Changed) -> str:

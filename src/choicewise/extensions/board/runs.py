@@ -26,13 +26,13 @@ import pyarrow.compute as pc
 from choicewise.data.items import Categories
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
 from choicewise.extensions.analyses.invariance import panels
-from choicewise.extensions.analyses.panel import asks_changes
 from choicewise.extensions.board.model import Artefact, ListedRun, Orders, Place, State
 from choicewise.page.charts import strip
 from choicewise.page.charts.chart import DARK, LIGHT, Chart, styles
 from choicewise.page.document import Content, document, inside_items, today
 from choicewise.page.embed import WIDE
 from choicewise.page.study import parquet_bytes, read_study, rows_table, table_csv
+from choicewise.protocols.panel import asks_changes
 from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.records import ITEM_FILE, ITEMS, SUMMARY, Manifest
 from choicewise.results.explain import Explanation, explain

@@ -8,9 +8,8 @@ from rich.console import Group
 from rich.text import Text
 
 from choicewise.extensions.analyses.twins import ServedMinusOwn
-from choicewise.extensions.analyses.twins_report import nats
 from choicewise.extensions.endpoints.decisions.boards import BOARDS, NUMBERS, BoardNumbers, BoardReport
-from choicewise.report.tables import plain, table, titled
+from choicewise.report.tables import nats, plain, table, titled
 from choicewise.util.text import counted, interval, percent, safe
 
 

@@ -160,6 +160,8 @@ class ModelKind(Port):
 class Command(Port):
     """A verb of the command line: ``choicewise NAME``. ``summary``: its line in ``choicewise --help``.
 
+    ``passes_on``: whether all that follows the name, ``--help`` too, reaches the function as a list of words.
+
     Example::
 
         class Hello(Command):
@@ -169,6 +171,8 @@ class Command(Port):
             def app(self):
                 return lambda: print("hello")
     """
+
+    passes_on: ClassVar[bool] = False
 
     def app(self) -> typer.Typer | Callable[..., None]:
         """Return the typer application or the function. What the command needs is imported here."""

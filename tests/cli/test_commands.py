@@ -4,16 +4,19 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import typer
 
-from choicewise import __version__
+from choicewise import __version__, ports
 from choicewise.cli.commands import invoke
-from choicewise.cli.listing import COMMANDS
+from choicewise.cli.listing import all_commands, find_command, help_lines
 from choicewise.cli.page import FORMATS
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
+from choicewise.ports import Extension
 from choicewise.protocols.catalogue import entries, groups, resolve, suite_names
 from choicewise.running import progress
 from tests.helpers.commands import choicewise
@@ -163,7 +166,7 @@ def test_the_commands_are_listed_without_importing_typer() -> None:
     line = [sys.executable, "-X", "importtime", "-m", "choicewise", "--help"]
     told = subprocess.run(line, capture_output=True, text=True, check=True, env={"COLUMNS": "80"})
     shown = told.stdout.partition("Commands:\n")[2].splitlines()
-    assert [line.split()[0] for line in shown] == [*COMMANDS]
+    assert [line.split()[0] for line in shown] == [*all_commands()]
     assert "typer" not in {each.rpartition("|")[2].strip() for each in told.stderr.splitlines()}
 
 
@@ -251,3 +254,52 @@ def test_wrong_use_of_plot_is_explained(
     line = [word.replace("OUT", str(tmp_path)).replace("RUN", str(study.hash)) for word in arguments]
     assert message in choicewise("plot", *line, code=kind.exit_code).stderr
     assert list(tmp_path.iterdir()) == []
+
+
+class Hello(ports.Command):
+    """The command of another package."""
+
+    name = "hello"
+    summary = "Say hello."
+
+    def app(self) -> Callable[..., None]:
+        def hello(to: str = "you") -> None:
+            """Say hello to somebody."""
+            typer.echo(f"hello {to}")
+
+        return hello
+
+
+class Repeat(ports.Command):
+    """One that takes whatever follows."""
+
+    name = "repeat"
+    summary = "Say it again."
+    passes_on = True
+
+    def app(self) -> Callable[..., None]:
+        def repeat(words: list[str]) -> None:
+            typer.echo(" ".join(words))
+
+        return repeat
+
+
+def test_commands_of_other_packages_are_run_and_stand_last_in_the_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "other_extensions", lambda: (Extension("stranger", [Hello(), Repeat()]),))
+    assert choicewise("hello", "--to", "all", code=0).stdout == "hello all\n"
+    assert "Say hello to somebody." in choicewise("hello", "--help", code=0).stdout
+    assert choicewise("repeat", "--help", "--to", "x", code=0).stdout == "--help --to x\n"
+    last = [line.split(maxsplit=1) for line in help_lines()[-2:]]
+    assert last == [["hello", "Say hello."], ["repeat", "Say it again."]]
+    assert "hello" in choicewise("hallo", code=2).stderr
+
+
+def test_other_packages_are_searched_only_for_a_name_that_we_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    def search() -> tuple[Extension, ...]:
+        raise AssertionError("other packages are searched")
+
+    monkeypatch.setattr(ports, "other_extensions", search)
+    for name in ("report", "merge"):
+        assert find_command(name) is not None
+    with pytest.raises(AssertionError):
+        find_command("hello")

@@ -8,11 +8,11 @@ import typer
 
 from choicewise.cli import app
 from choicewise.cli.commands import FEW, FIRST, MANY
-from choicewise.cli.listing import COMMANDS, help_lines
+from choicewise.cli.listing import all_commands, help_lines
 from tests.helpers.commands import choicewise
 
 ROOT: Any = typer.main.get_command(app)
-OWN = [name for name in COMMANDS if name != "lm-eval"]
+OWN = [name for name in all_commands() if name != "lm-eval"]
 """The commands whose help is ours."""
 
 GROUPS = {name: command.commands for name, command in ROOT.commands.items() if hasattr(command, "commands")}
@@ -95,8 +95,8 @@ def test_the_first_sentence_of_a_command_is_whole_and_first(name: str) -> None:
 
 def test_the_list_of_commands_has_a_whole_sentence_of_each() -> None:
     shown = unwrapped("\n".join(help_lines()))
-    assert all(f"{name} {command.summary}" in shown for name, command in COMMANDS.items())
-    assert all(command.summary.endswith(".") for command in COMMANDS.values())
+    assert all(f"{name} {command.summary}" in shown for name, command in all_commands().items())
+    assert all(command.summary.endswith(".") for command in all_commands().values())
     assert "..." not in shown.partition("Commands:")[2]
 
 

@@ -8,7 +8,7 @@ import re
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from choicewise.cli.listing import COMMANDS
+from choicewise.cli.listing import all_commands
 from tests.helpers.commands import choicewise
 from tests.helpers.study import Study
 
@@ -71,7 +71,7 @@ def test_what_it_prints(name: str, study: Study, snapshot: SnapshotAssertion, mo
     assert shown(told.code, told.stdout, told.stderr, study) == snapshot
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "lm-eval"])
+@pytest.mark.parametrize("name", [name for name in all_commands() if name != "lm-eval"])
 def test_what_its_help_says(name: str, snapshot: SnapshotAssertion) -> None:
     assert choicewise(name, "--help", code=0, COLUMNS="100").stdout == snapshot
 

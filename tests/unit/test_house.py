@@ -90,7 +90,6 @@ TO_CUT = frozenset(
         "cli/report.py -> extensions/endpoints/decisions/endpoint_report.py",
         "cli/report.py -> extensions/endpoints/decisions/summary.py",
         "cli/run.py -> extensions/analyses/twins.py",
-        "cli/run.py -> extensions/cluster/merge.py",
         "cli/run.py -> extensions/endpoints/decisions/decision_report.py",
         "cli/run.py -> extensions/endpoints/decisions/summary.py",
         "cli/serve.py -> extensions/board/access.py",
@@ -232,6 +231,12 @@ def extension_of(file: str) -> str:
     return parts[1]
 
 
+def of_command_line(file: str) -> bool:
+    """Whether a file is part of the command line: a module of ``cli``, or the commands of an extension."""
+    commands = bool(extension_of(file)) and file.endswith("/commands.py")
+    return commands or room_of(file) in ("cli", "__main__")
+
+
 @cache
 def imports(file: str) -> list[tuple[int, str]]:
     """(line, file) of everything that a file imports from the package, inside functions and for types as well.
@@ -359,7 +364,7 @@ def test_options_of_the_command_line_are_spelled_in_its_room_alone() -> None:
     spelled = [
         f"{file}:{line} {option}"
         for file in FILES
-        if room_of(file) != "cli"
+        if not of_command_line(file)
         for line, text in texts(file)
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)
         if option in known
@@ -446,12 +451,12 @@ def imported_by_tests() -> dict[str, set[str]]:
 
 
 def test_every_module_has_a_test_that_imports_it() -> None:
-    """But packages that are a docstring, and the modules of ``cli``, which tests reach as commands."""
+    """But packages that are a docstring, and modules of the command line, which tests reach as commands."""
     without = []
     for module, file in MODULES.items():
         docstring = file.endswith("__init__.py") and len(tree(file).body) <= 1
         declaration = file.endswith("__init__.py") and room_of(file) == "extensions"  # tests load them by the ports
-        if not docstring and not declaration and room_of(file) not in ("cli", "__main__"):
+        if not docstring and not declaration and not of_command_line(file):
             folders = (*TESTS, NOT_DIRECTLY.get(module, TESTS[0]))
             if not any(test.startswith(folders) for test in imported_by_tests().get(module, ())):
                 without.append(module)

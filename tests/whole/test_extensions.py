@@ -15,7 +15,8 @@ def test_declaring_loads_nothing_else() -> None:
 
 def test_import_and_help_load_no_extension() -> None:
     code = (
-        "import sys, choicewise; from choicewise.cli.commands import invoke; invoke(['--help'])\n"
+        "import sys, choicewise; from choicewise.cli import run_command\n"
+        "run_command(['--help']); run_command(['data', '--help'])\n"
         "print(*sys.modules, file=sys.stderr)"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr.split()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Sequence
-from importlib import import_module
+from collections.abc import Mapping, Sequence
 from textwrap import shorten
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from choicewise.cli.listing import ABOUT, COMMANDS, VERSION_HELP
+from choicewise import ports
+from choicewise.cli.listing import ABOUT, VERSION_HELP, KernelCommand, all_commands, find_command
 from choicewise.cli.terminal import refuse_typed_secrets, tell
 from choicewise.errors import UsageError
 
@@ -71,19 +71,21 @@ class Group(TyperGroup):
             formatter.write_dl([(name, _SENTENCE.sub(".", text)) for name, text in texts.items()])
 
 
-def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
-    """The commands of these names."""
+PASSED_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
+"""Nothing on the line is for us, ``--help`` neither."""
+
+
+def application(commands: Mapping[str, KernelCommand | ports.Command] | None = None) -> typer.Typer:
+    """The ``commands`` by name, or all that there are."""
     app = typer.Typer(
         help=ABOUT, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, callback=_options
     )
-    for name in names:
-        file, function, summary = COMMANDS[name]
-        module = import_module(f"choicewise.cli.{file}")
-        command = getattr(module, function)
+    for name, declared in (all_commands() if commands is None else commands).items():
+        command, summary = declared.app(), declared.summary
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, cls=Group, short_help=summary)
-        elif name == "lm-eval":
-            app.command(name, short_help=summary, context_settings=module.PASSED_ON)(command)
+        elif declared.passes_on:
+            app.command(name, short_help=summary, context_settings=PASSED_ON)(command)
         else:
             app.command(name, short_help=summary, cls=Command, context_settings={"max_content_width": 100})(command)
     return app
@@ -93,9 +95,10 @@ def invoke(arguments: Sequence[str]) -> int:
     """Run the command that ``arguments`` spell, and return its exit code."""
     warnings.showwarning = lambda message, *_, **__: tell(f"note: {message}")
     refuse_typed_secrets(arguments)
-    known = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
+    first = next(iter(arguments), "-")
+    named = None if first.startswith("-") else find_command(first)
     try:
-        command = typer.main.get_command(application(known))
+        command = typer.main.get_command(application(None if named is None else {first: named}))
         with command.make_context("choicewise", [*arguments], obj=tuple(arguments)) as context:
             command.invoke(context)
     except typer.Exit as end:

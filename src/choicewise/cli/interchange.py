@@ -297,10 +297,6 @@ def export(
         show(*map(str, filled.files))
 
 
-PASSED_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
-"""Nothing on the line is for us, ``--help`` neither."""
-
-
 def lm_eval(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="ARGUMENT...", help="What follows `lm_eval` on an existing line.")

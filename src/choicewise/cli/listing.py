@@ -5,45 +5,81 @@ Importing typer takes longer than all of this, so the page is written without it
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
 from textwrap import wrap
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from choicewise import ports
 from choicewise.cli.terminal import columns
 
+if TYPE_CHECKING:
+    import typer
 
-class Command(NamedTuple):
-    """``file`` of this folder, the name of the ``function`` or application in it, and what it does."""
+
+class KernelCommand(NamedTuple):
+    """A command of the kernel: ``file`` of this folder, the name of the ``function`` or application in it."""
 
     file: str
     function: str
     summary: str
+    passes_on: bool = False
+
+    def app(self) -> typer.Typer | Callable[..., None]:
+        """Return the typer application or the function."""
+        module: Any = import_module(f"choicewise.cli.{self.file}")
+        command: typer.Typer | Callable[..., None] = getattr(module, self.function)
+        return command
 
 
 COMMANDS: Final = {
-    "run": Command("run", "run", "Evaluate a model on a dataset under every named protocol."),
-    "sweep": Command("run", "sweep", "Evaluate several models under protocols and suites."),
-    "merge": Command("run", "merge", "Put the shards of a run together."),
-    "report": Command("report", "report", "Print what runs say: one in nine lines, several in a table."),
-    "compare": Command("compare", "compare", "Say whether two numbers can be compared, and why they differ."),
-    "ladder": Command("run", "ladder", "Show from one protocol to another what each axis changes."),
-    "explain": Command("compare", "explain", "Show one item: its prompts, and what every protocol decides."),
-    "page": Command("page", "page", "Write a page that shows why the numbers differ, or a board."),
-    "plot": Command("page", "plot", "Draw a chart of run folders into a file, as the page shows it."),
-    "serve": Command("serve", "serve", "Show models by protocols of all runs in a browser."),
-    "work": Command("serve", "work", "Evaluate the models that are submitted to a board."),
-    "export": Command("interchange", "export", "Write the numbers of runs for other tools."),
-    "prompts": Command("catalogue", "prompts", "Print each request as a JSON line."),
-    "data": Command("data", "data", "Show what a dataset is, and which protocols can ask it."),
-    "fetch": Command("data", "fetch", "Fetch the data of benchmarks, and models, into a folder."),
-    "score": Command("check", "score", "Score each choice as a continuation of the context."),
-    "check": Command("check", "check", "Measure how much ways of computing a score differ on a model."),
-    "doctor": Command("doctor", "doctor", "Say what is damaged in run folders, and repair it."),
-    "demo": Command("demo", "demo", "Score the bundled models on the bundled questions."),
-    "requests": Command("interchange", "requests", "Freeze what protocols ask, in tokens, for another engine."),
-    "import": Command("interchange", "import_logs", "Make run folders of other tools' logs, or of answers."),
-    "lm-eval": Command("interchange", "lm_eval", "Run lm-evaluation-harness with one more model: choicewise."),
-    "protocols": Command("catalogue", "protocols", "List the published protocols; show one; compare two."),
+    "run": KernelCommand("run", "run", "Evaluate a model on a dataset under every named protocol."),
+    "sweep": KernelCommand("run", "sweep", "Evaluate several models under protocols and suites."),
+    "report": KernelCommand("report", "report", "Print what runs say: one in nine lines, several in a table."),
+    "compare": KernelCommand("compare", "compare", "Say whether two numbers can be compared, and why they differ."),
+    "ladder": KernelCommand("run", "ladder", "Show from one protocol to another what each axis changes."),
+    "explain": KernelCommand("compare", "explain", "Show one item: its prompts, and what every protocol decides."),
+    "page": KernelCommand("page", "page", "Write a page that shows why the numbers differ, or a board."),
+    "plot": KernelCommand("page", "plot", "Draw a chart of run folders into a file, as the page shows it."),
+    "serve": KernelCommand("serve", "serve", "Show models by protocols of all runs in a browser."),
+    "work": KernelCommand("serve", "work", "Evaluate the models that are submitted to a board."),
+    "export": KernelCommand("interchange", "export", "Write the numbers of runs for other tools."),
+    "prompts": KernelCommand("catalogue", "prompts", "Print each request as a JSON line."),
+    "data": KernelCommand("data", "data", "Show what a dataset is, and which protocols can ask it."),
+    "fetch": KernelCommand("data", "fetch", "Fetch the data of benchmarks, and models, into a folder."),
+    "score": KernelCommand("check", "score", "Score each choice as a continuation of the context."),
+    "check": KernelCommand("check", "check", "Measure how much ways of computing a score differ on a model."),
+    "doctor": KernelCommand("doctor", "doctor", "Say what is damaged in run folders, and repair it."),
+    "demo": KernelCommand("demo", "demo", "Score the bundled models on the bundled questions."),
+    "requests": KernelCommand("interchange", "requests", "Freeze what protocols ask, in tokens, for another engine."),
+    "import": KernelCommand("interchange", "import_logs", "Make run folders of other tools' logs, or of answers."),
+    "lm-eval": KernelCommand(
+        "interchange", "lm_eval", "Run lm-evaluation-harness with one more model: choicewise.", passes_on=True
+    ),
+    "protocols": KernelCommand("catalogue", "protocols", "List the published protocols; show one; compare two."),
 }
+"""The commands of the kernel. Those of extensions are additions to the port :class:`choicewise.ports.Command`."""
+
+ORDER: Final = (
+    *("run", "sweep", "merge", "report", "compare", "ladder", "explain", "page", "plot", "serve", "work", "export"),
+    *("prompts", "data", "fetch", "score", "check", "doctor", "demo", "requests", "import", "lm-eval", "protocols"),
+)
+"""The order of the help; what is not in it stands at the end."""
+
+
+def find_command(name: str) -> KernelCommand | ports.Command | None:
+    """Return the command of that name, or None; other packages are searched only if we have none."""
+    return COMMANDS.get(name) or ports.find(ports.Command, name)
+
+
+def all_commands() -> dict[str, KernelCommand | ports.Command]:
+    """Return every command in the order of the help, those of other packages last."""
+    commands: dict[str, KernelCommand | ports.Command] = {**COMMANDS}
+    for command in ports.all_of(ports.Command):
+        commands.setdefault(command.name, command)
+    ordered = [name for name in ORDER if name in commands]
+    return {name: commands[name] for name in dict.fromkeys([*ordered, *commands])}
+
 
 ABOUT: Final = "Score multiple-choice questions with a language model in every published way at once."
 
@@ -63,7 +99,7 @@ def help_lines() -> list[str]:
         *_rows(options, width),
         "",
         "Commands:",
-        *_rows({name: command.summary for name, command in COMMANDS.items()}, width),
+        *_rows({name: command.summary for name, command in all_commands().items()}, width),
     ]
 
 

@@ -29,7 +29,7 @@ from choicewise.results.outcomes import Outcomes
 from choicewise.util.cache import BoundedCache
 from tests.helpers.board import Served, read_runs_here, rename, served, served_until, write_run
 from tests.helpers.processes import eventually
-from tests.served.test_bounded_process import GUARD
+from tests.served.board.test_bounded_process import GUARD
 
 HOSTILE = "<script>alert(1)</script>\"'&\u202e\u2028\x1b]0;x\x07{{7*7}}javascript:x" + "w" * 300
 FORMULA = '=HYPERLINK("http://evil.example")'

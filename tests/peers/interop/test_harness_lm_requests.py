@@ -13,7 +13,7 @@ from lm_eval.tasks import TaskManager
 
 from choicewise.errors import ModelError
 
-from .harness_compared import NAMES, near, ours, requests, theirs
+from ..harness_compared import NAMES, near, ours, requests, theirs
 
 PIECES = ["Question: ", "What is it?", "\n", "\n\n", " ", "  ", "\t", "Answer:", " A", "B", " the", "the", "ing", "wor"]
 PIECES += ["ld", "<s>", "</s>", "é", "e\u0301", "\u00a0", "你好", "🙂", ".", "'s", " (A)", "1234", "\u3000"]

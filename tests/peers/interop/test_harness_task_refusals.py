@@ -13,7 +13,7 @@ from choicewise.extensions.interop.harness_tasks.load import TaskNames, TaskTemp
 from choicewise.results.run import open_run
 from tests.helpers.commands import choicewise as command
 from tests.peers.harness_compared import compare, texts_by_harness, write_task
-from tests.peers.test_harness_tasks import METRICS, PLAIN, SPLITS, rows
+from tests.peers.interop.test_harness_tasks import METRICS, PLAIN, SPLITS, rows
 
 MARK = "the code of the task ran"
 

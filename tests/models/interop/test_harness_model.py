@@ -1,5 +1,5 @@
 """What our model of lm-evaluation-harness is made of, without the harness: arguments, tokens, windows, stops, cache.
-Against the harness itself: ``tests/peers/test_harness_lm_*.py``."""
+Against the harness itself: ``tests/peers/interop/test_harness_lm_*.py``."""
 
 import math
 import sys

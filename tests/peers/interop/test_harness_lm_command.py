@@ -26,7 +26,7 @@ from choicewise.extensions.interop.lm_eval.model import ChoicewiseLM
 from tests.helpers.tiny_models import FAMILIES, tiny
 from tests.helpers.whole_text_models import ENCODER_DECODERS, save_model
 
-from .harness_compared import NAMES, SHARED, near, ours, requests, theirs
+from ..harness_compared import NAMES, SHARED, near, ours, requests, theirs
 from .test_harness_lm_requests import TASKS, alike
 from .test_harness_lm_requests import tasks as tasks
 
@@ -103,7 +103,7 @@ def test_an_error_is_a_line_and_an_exit_code(tasks: Path) -> None:
 
 
 def test_releases_that_look_for_the_model_find_it_and_the_harness_s_own_stay_known() -> None:
-    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     path = declared["entry-points"]["lm_eval.models"]["choicewise"]
     assert EntryPoint("choicewise", path, "lm_eval.models").load() is ChoicewiseLM
     register()

@@ -27,7 +27,7 @@ from choicewise.bundled import BENCHMARK, MODELS
 from choicewise.extensions.interop.harness_tasks.as_protocols import load_harness_tasks
 from choicewise.results.compare import comparisons
 
-from .harness_compared import NAMES, theirs, write_logs
+from ..harness_compared import NAMES, theirs, write_logs
 from .test_harness_lm_requests import tasks
 from .test_harness_tasks import MICRO, write_group
 

@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 
 from choicewise.errors import UsageError
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from choicewise.models.model import Model
     from choicewise.records import Manifest
+    from choicewise.table import Table
 
 BUILT_IN: Final = (
     "choicewise.extensions.endpoints",
@@ -152,6 +153,54 @@ class ModelKind(Port):
     def notes(self, folder: Path, manifest: Manifest) -> Iterator[str]:
         """Yield the lines that every report of a run of such a model prints on stderr."""
         return iter(())
+
+
+# Finished runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalysisOption:
+    """An option of an analysis, typed as ``report DIR... ANALYSIS --NAME VALUE``.
+
+    ``read`` makes the value of the typed text; ValueError if the text is no such value.
+    """
+
+    name: str
+    summary: str
+    read: Callable[[str], Any] = str
+
+
+class Analysis(Port):
+    """A question about finished runs, answered in tables: ``choicewise report DIR... NAME``.
+
+    ``needs``: "summaries" if the numbers and the decisions of every item are enough, "runs" if observations are read.
+    ``options``: what a user may choose. The tables are printed, or written as JSON; an analysis formats no number.
+
+    Example::
+
+        class Counts(Analysis):
+            name = "counts"
+            summary = "Count the numbers of each run."
+
+            def tables(self, runs):
+                from choicewise.table import Column, Table
+
+                columns = [Column(name="model"), Column(name="numbers", kind="count")]
+                rows = [[run.manifest.model.name, len(run.rows)] for run in runs]
+                return [Table(name="counts", title="numbers of each run", columns=columns, rows=rows)]
+    """
+
+    needs: ClassVar[Literal["runs", "summaries"]] = "summaries"
+    options: ClassVar[Sequence[AnalysisOption]] = ()
+
+    # The stars let an analysis name just the options that it has.
+    def tables(self, runs: Sequence[Any], *_: Any, **options: Any) -> Sequence[Table]:
+        """Return the tables of all ``runs`` together: Run or Summary, as ``needs`` says.
+
+        ``options``: the values that were given, by name. Raises UsageError, with the reason, if these runs can't
+        answer the question.
+        """
+        raise NotImplementedError
 
 
 # The command line

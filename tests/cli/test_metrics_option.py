@@ -14,9 +14,9 @@ from choicewise.extensions.board.library import read_snapshot
 from choicewise.page.document import Content, document, inside_items
 from choicewise.page.study import read_study
 from choicewise.protocols.between import under_metrics
-from choicewise.report.tables import plain
 from choicewise.results.outcomes import read_together
 from choicewise.results.run import open_run
+from choicewise.util.text import plain
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.page_runs import Page

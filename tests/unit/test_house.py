@@ -17,7 +17,20 @@ from tests.paths import ROOT
 
 PACKAGE = ROOT / "src" / "choicewise"
 ROOMS = [
-    *("errors", "ports", "util", "records", "thoughts", "questions", "data", "protocols", "tokens", "scoring", "store"),
+    *(
+        "errors",
+        "ports",
+        "util",
+        "table",
+        "records",
+        "thoughts",
+        "questions",
+        "data",
+        "protocols",
+        "tokens",
+        "scoring",
+        "store",
+    ),
     *("requests", "engine", "models", "results", "running", "report", "page", "cli"),
 ]
 """The kernel, in the order of the way of the data: a room imports only itself and the rooms before it."""
@@ -143,7 +156,7 @@ MECHANISMS = {
     "child process": {"util/isolate.py"},
     "thread": {"util/background.py"},
     "JSON writer": {"util/jsonio.py"},
-    "table writer": {"util/tables.py"},
+    "table writer": {"util/tables.py", "table.py"},
     "HTTP client": {"extensions/endpoints/server/http.py"},
     "private name": set(),
 }
@@ -188,7 +201,6 @@ OTHERS: dict[str, dict[str, str]] = {
     },
     "table writer": {
         "extensions/interop/write/tables.py": "CSV by pyarrow, for millions of rows",
-        "page/study.py": "the only CSV of rows",
     },
 }
 """Where there is another one after all, and what for."""

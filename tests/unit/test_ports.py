@@ -2,12 +2,14 @@
 
 import inspect
 from textwrap import dedent
+from types import SimpleNamespace
 
 import pytest
 
 from choicewise import ports
 from choicewise.errors import UsageError
 from choicewise.ports import Extension, Port, all_of, built_in_extensions, find
+from choicewise.table import as_json
 
 PORTS = [port for _, port in inspect.getmembers(ports, inspect.isclass) if issubclass(port, Port) and port is not Port]
 
@@ -51,3 +53,11 @@ def test_a_name_that_two_packages_add_is_refused(monkeypatch: pytest.MonkeyPatch
 def test_built_in_names_are_given_once(port: type[Port]) -> None:
     names = [thing.name for extension in built_in_extensions() for thing in extension.adds if type(thing) is port]
     assert len(names) == len({*names})
+
+
+def test_an_analysis_answers_in_tables() -> None:
+    analysis = example(ports.Analysis)
+    assert isinstance(analysis, ports.Analysis)
+    run = SimpleNamespace(manifest=SimpleNamespace(model=SimpleNamespace(name="hash")), rows=[None, None])
+    (counts,) = analysis.tables([run])
+    assert as_json(counts)["rows"] == [{"model": "hash", "numbers": 2}]

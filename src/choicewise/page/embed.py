@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import UsageError, install_line
 from choicewise.page.charts.chart import Chart
-from choicewise.report.tables import plain
 from choicewise.util import text
 from choicewise.util.jsonio import page_json
-from choicewise.util.text import disarmed, percent, quoted, shown
+from choicewise.util.text import disarmed, percent, plain, quoted, shown
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -14,13 +14,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.page.study import MOST_RUNS, ShownRun, Study
-from choicewise.report.tables import plain, reasons_told
+from choicewise.report.tables import reasons_told
 from choicewise.results.explain import AskedPrompt, Explanation, ItemDecision, ScoredContinuation, explain_items
 from choicewise.results.rows import COUNTS, SERIOUS, WARNINGS, Row
 from choicewise.results.run import open_run
 from choicewise.results.tables import item_batches
 from choicewise.scoring.observed import Integers, Mask
-from choicewise.util.text import counted, disarmed, interval, listed, safe, sentence, shortened, shown, shown_line
+from choicewise.util.text import (
+    counted,
+    disarmed,
+    interval,
+    listed,
+    plain,
+    safe,
+    sentence,
+    shortened,
+    shown,
+    shown_line,
+)
 
 MEANINGS = {
     "missing": (

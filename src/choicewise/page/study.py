@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 from base64 import b64encode
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -51,8 +50,8 @@ from choicewise.scoring.significance import (
 )
 from choicewise.store.folder import is_sweep
 from choicewise.store.tables import Damage, damaged_blocks
+from choicewise.table import table_csv
 from choicewise.util.tables import write_parquet
-from choicewise.util.text import safe
 
 MOST_RUNS = 24
 """Runs of which a page holds the ladders, the answers to every item (a bit for every item and protocol) and every pair;
@@ -388,21 +387,6 @@ def downloads(study: Study) -> list[Download]:
     return [Download(*name, address) for name, address in zip(named, addresses, strict=True)]
 
 
-def table_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows (mappings) as CSV.  A text that a spreadsheet would compute begins with an apostrophe."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\r\n")
-    writer.writerow(columns)
-    writer.writerows([_field(row.get(name)) for name in columns] for row in rows)
-    return file.getvalue()
-
-
-def spreadsheet_text(value: str) -> str:
-    """``value`` on one line, after an apostrophe where a spreadsheet would compute it."""
-    text = safe(value)
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
-
-
 def rows_table(rows: Sequence[Row]) -> pa.Table:
     """The rows as a table: shares of 1 or in the unit of the metric, null for what is not known, flags in one text."""
     content = [each.as_json() for each in rows]
@@ -438,14 +422,6 @@ def file_address(text: str) -> str:
 
 def _address(kind: str, content: bytes) -> str:
     return f"data:{kind};base64,{b64encode(content).decode()}" if content else ""
-
-
-def _field(value: Any) -> str:
-    if value is None or value != value:
-        return ""
-    if isinstance(value, tuple | list):
-        value = " ".join(map(str, value))
-    return spreadsheet_text(value) if isinstance(value, str) else str(value)
 
 
 def _pair(study: Study, left: int, right: int, credits: _Credits) -> Pair:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.findings import gaps, guessing_sentences, lead_sentences
-from choicewise.report.tables import IN_SHORT, by_metric, described, letter_notes, plain, raised, shown_value
+from choicewise.report.tables import IN_SHORT, by_metric, described, letter_notes, raised, shown_value
 from choicewise.results.compare import published
 from choicewise.results.finding import Reversal, finding
 from choicewise.results.guessing import guessing
@@ -25,6 +25,7 @@ from choicewise.util.text import (
     counted,
     interval,
     percent,
+    plain,
     probability,
     ranks,
     safe,

@@ -11,7 +11,7 @@ from rich.console import Group
 
 from choicewise.bundled import PUBLISHED_MMLU
 from choicewise.protocols.metrics import METRICS
-from choicewise.report.tables import described, plain, rank_table, table, titled
+from choicewise.report.tables import described, rank_table, table, titled
 from choicewise.results.compare import VERDICTS, Comparison, PublishedComparison, PublishedNumber, Side
 from choicewise.results.ladder import EXACT, LEVEL, BothWays, Effect, Ladder, Spread, Step, Turn
 from choicewise.results.outcomes import Axis
@@ -23,6 +23,7 @@ from choicewise.util.text import (
     counted,
     error,
     percent,
+    plain,
     points,
     probability,
     safe,

@@ -24,7 +24,7 @@ from choicewise.results.rows import SERIOUS, WARNINGS, Row
 from choicewise.results.sweep import Average, PartValue
 from choicewise.scoring.intervals import FEWEST
 from choicewise.scoring.significance import Difference
-from choicewise.util.text import broken, counted, disarmed, interval, listed, percent, safe, wrapped
+from choicewise.util.text import broken, counted, disarmed, interval, listed, percent, plain, safe, wrapped
 
 LONG, _MANY = 20, 100
 """Rows that one table, and all tables together, have before they are shown in short."""
@@ -309,16 +309,6 @@ def nats(mean: Difference) -> str:
     """Return a mean in nats with its 95 % interval where it has one, in three digits: ``0.0123 [0.0101 – 0.0145]``."""
     known = "" if math.isnan(mean.se) else f" [{interval(mean.ci_low, mean.ci_high, _three_digits)}]"
     return f"{_three_digits(mean.value)}{known}"
-
-
-def plain(number: float) -> str:
-    """A number that is no share of 1: with three decimals, from 10 on with two, below 0.1 with four, or as a power."""
-    if math.isnan(number):
-        return "-"
-    size = abs(number := 0.0 if abs(number) < 1e-12 else number)  # which rounding leaves of 0
-    if number and not 1e-3 <= size < 1e6:
-        return f"{number:.3g}"
-    return f"{number:,.2f}" if size >= 10 else f"{number:.4f}" if 0 < size < 0.1 else f"{number:.3f}"
 
 
 def console() -> Console:

@@ -187,6 +187,22 @@ def percent(share: float) -> str:
     return "-" if math.isnan(share) else f"{100 * share:.1f}"
 
 
+def plain(number: float) -> str:
+    """Return a number that is no share of 1: three decimals, two from 10 on, four below 0.1, or as a power of 10."""
+    if math.isnan(number):
+        return "-"
+    if abs(number) < 1e-12:  # what rounding leaves of 0
+        number = 0.0
+    size = abs(number)
+    if number and not 1e-3 <= size < 1e6:
+        return f"{number:.3g}"
+    if size >= 10:
+        return f"{number:,.2f}"
+    if 0 < size < 0.1:
+        return f"{number:.4f}"
+    return f"{number:.3f}"
+
+
 def command_line(*words: str | Path) -> str:
     """``choicewise`` with these arguments, quoted so that a shell reads them as they are."""
     return " ".join(["choicewise", *map(quoted, words)])

@@ -36,13 +36,13 @@ from choicewise.extensions.board.records import (
     sorted_by,
 )
 from choicewise.extensions.board.runs import RunProcess
-from choicewise.page.study import table_csv
 from choicewise.protocols.metrics import METRICS
 from choicewise.records import MANIFEST, SUMMARY
 from choicewise.results.outcomes import OutcomeKeeper, Outcomes, bounded, ranked
 from choicewise.results.rows import Row
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
+from choicewise.table import table_csv
 from tests.helpers.board import PROTOCOLS, change, read_runs_here, rename, write_run
 from tests.helpers.processes import eventually
 

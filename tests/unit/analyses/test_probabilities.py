@@ -29,8 +29,8 @@ from choicewise.extensions.board.records import View, board_record, shown, sorte
 from choicewise.page.document import Content, document, inside_items
 from choicewise.page.study import Study, read_study
 from choicewise.protocols.metrics import CHAIN
-from choicewise.report.tables import plain
 from choicewise.results.run import open_run
+from choicewise.util.text import plain
 from tests.helpers.page_runs import Page, write_run
 
 pytest.importorskip("vl_convert", reason="pages need choicewise[page]")

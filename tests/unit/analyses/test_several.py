@@ -16,8 +16,8 @@ from choicewise.extensions.analyses.several_report import (
     signal_tables,
 )
 from choicewise.extensions.analyses.signal import Follows, Separation, Signal, SignalRow
-from choicewise.report.tables import plain
 from choicewise.scoring.sampling import Estimate
+from choicewise.util.text import plain
 from tests.helpers.printed import printed
 from tests.helpers.rows import made
 

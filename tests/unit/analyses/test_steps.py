@@ -17,9 +17,9 @@ from choicewise.page.charts.chart import MODELS, NARROW, Chart, Records
 from choicewise.page.charts.kinds import draw
 from choicewise.page.document import Content, document, inside_items
 from choicewise.page.study import Study, read_study
-from choicewise.report.tables import plain
 from choicewise.results.rows import Row
 from choicewise.store.folder import read_manifest, write_manifest
+from choicewise.util.text import plain
 from tests.helpers.chart_rows import HOSTILE, row
 from tests.helpers.page_runs import Page, write_run
 

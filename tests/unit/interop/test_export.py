@@ -26,11 +26,12 @@ from choicewise.extensions.interop.write.tables import SCORE_SCHEMA as SCHEMA
 from choicewise.extensions.interop.write.tables import row_schema, row_table
 from choicewise.extensions.interop.write.trackers import server_of
 from choicewise.models.fake import HashModel
-from choicewise.page.study import make_study, table_csv
+from choicewise.page.study import make_study
 from choicewise.results.rows import Row
 from choicewise.results.summary import summarize
 from choicewise.results.sweep import Average, PartValue, ScoredPart, Stratum
 from choicewise.store.folder import read_manifest, write_manifest
+from choicewise.table import table_csv
 from choicewise.util import files as atomic
 from tests.helpers.commands import choicewise as command
 from tests.helpers.export_runs import questions, quiz, strict

@@ -13,7 +13,6 @@ from markdown_it import MarkdownIt
 import choicewise
 from choicewise.errors import UsageError
 from choicewise.extensions.interop.export import TABLES, WRITERS, export, writer
-from choicewise.extensions.interop.write import paper
 from choicewise.extensions.interop.write.models_table import MOST, UNTESTED, models_tables
 from choicewise.extensions.interop.write.paper import NONE, Cell, Note, PaperTable, latex, markdown, paper_tables
 from choicewise.page.study import make_study
@@ -22,6 +21,7 @@ from choicewise.protocols.protocol import parse_signature
 from choicewise.results.headline import matrix
 from choicewise.results.outcomes import Summary
 from choicewise.results.summary import summarize
+from choicewise.util import markup
 from choicewise.util.text import percent, safe
 from tests.helpers.latex import NASTY, faults
 from tests.helpers.mmlu_data import write_mmlu
@@ -64,7 +64,7 @@ def shown(html_text: str) -> str:
 @example(NASTY)
 @example("a:smile:b https://x.y a@b.c #12 @me !")
 def test_markdown_shows_a_text_as_it_is(text: str) -> None:
-    assert shown(f"| a | b |\n| --- | --- |\n| x{paper.markdown_escape(text)}y | z |\n") == f"abx{safe(text)}yz"
+    assert shown(f"| a | b |\n| --- | --- |\n| x{markup.markdown_escape(text)}y | z |\n") == f"abx{safe(text)}yz"
 
 
 @given(TEXTS)
@@ -73,7 +73,7 @@ def test_markdown_shows_a_text_as_it_is(text: str) -> None:
 def test_markdown_shows_code_as_it_is(text: str) -> None:
     plain = safe(text)
     seen = plain if plain.strip(" ") else f" {plain} "  # a reader takes no blanks off code of blanks alone
-    assert shown(f"x {paper.markdown_code(text)}") == f"x {seen}"
+    assert shown(f"x {markup.markdown_code(text)}") == f"x {seen}"
 
 
 SPELLED = {r"\textbackslash{}": "\\", r"\textasciicircum{}": "^", r"\textasciitilde{}": "~", r"\textbar{}": "|"}
@@ -105,8 +105,8 @@ def set_text(text: str) -> str:
 @given(TEXTS)
 @example(NASTY)
 def test_latex_sets_a_text_as_it_is(text: str) -> None:
-    assert set_text(paper.latex_escape(text)) == safe(text)
-    typed = paper.latex_code(text)
+    assert set_text(markup.latex_escape(text)) == safe(text)
+    typed = markup.latex_code(text)
     assert typed.startswith(r"\texttt{")
     assert set_text(typed.removeprefix(r"\texttt{").removesuffix("}")) == safe(text)
     for pair in ("--", ",,", "<<", ">>"):
@@ -122,7 +122,7 @@ def test_no_name_breaks_a_table(folders: list[Path]) -> None:
 
 
 def test_code_keeps_the_number_of_its_spaces() -> None:
-    assert paper.latex_code("a b  c   d") == r"\texttt{a b \ c \ \ d}"
+    assert markup.latex_code("a b  c   d") == r"\texttt{a b \ c \ \ d}"
 
 
 def test_one_run_has_a_line_per_protocol(folders: list[Path]) -> None:

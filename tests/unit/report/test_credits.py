@@ -14,12 +14,12 @@ from choicewise.protocols.catalogue import one
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.report.findings import sentences
-from choicewise.report.tables import plain
 from choicewise.results.finding import finding
 from choicewise.results.outcomes import ranked
 from choicewise.scoring.decide import CREDITS, Decisions, guess, likelihood, mc1, mc2, mc2_split
 from choicewise.scoring.intervals import AGGREGATIONS, micro, number
 from choicewise.scoring.significance import sign_flip
+from choicewise.util.text import plain
 from tests.helpers.rows import made
 
 SCORES = st.sampled_from([-3.0, -2.5, -800.0, -1.0, -math.inf, math.nan])

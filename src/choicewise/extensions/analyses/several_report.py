@@ -14,10 +14,10 @@ from choicewise.extensions.analyses.sample import SampleEstimate
 from choicewise.extensions.analyses.signal import Signal, SignalRow
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.brief import WIDTH
-from choicewise.report.tables import plain, table, titled
+from choicewise.report.tables import table, titled
 from choicewise.results.headline import headline
 from choicewise.results.rows import Row
-from choicewise.util.text import counted, interval, listed, percent, safe, shortened, visible_line, wrapped
+from choicewise.util.text import counted, interval, listed, percent, plain, safe, shortened, visible_line, wrapped
 
 MOST = 20
 """Items, and protocols, that are shown unless all are asked for."""

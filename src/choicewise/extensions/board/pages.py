@@ -41,12 +41,12 @@ from choicewise.page.item_views import words
 from choicewise.page.reproduce import Recipe, recipe
 from choicewise.page.study import file_address
 from choicewise.protocols.protocol import parse_signature
-from choicewise.report.tables import plain, shown_value
+from choicewise.report.tables import shown_value
 from choicewise.results.compare import published
 from choicewise.results.guessing import guess
 from choicewise.results.rows import WARNINGS
 from choicewise.util.files import disk_errors, write_text
-from choicewise.util.text import disarmed, interval, percent, ranks, shown_line
+from choicewise.util.text import disarmed, interval, percent, plain, ranks, shown_line
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -25,7 +25,6 @@ from choicewise.extensions.board.model import (
     slug,
 )
 from choicewise.page.sections import Sheet, sheet
-from choicewise.page.study import table_csv
 from choicewise.protocols.catalogue import entries
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol, parse_signature, signature
@@ -35,6 +34,7 @@ from choicewise.results.explain import Explanation
 from choicewise.results.finding import finding
 from choicewise.results.outcomes import Outcome, Outcomes, bounded, ranked
 from choicewise.results.rows import WARNINGS
+from choicewise.table import table_csv
 from choicewise.util.jsonio import json_text
 from choicewise.util.text import json_safe, shown_line
 

@@ -31,7 +31,7 @@ from choicewise.page.charts import strip
 from choicewise.page.charts.chart import DARK, LIGHT, Chart, styles
 from choicewise.page.document import Content, document, inside_items, today
 from choicewise.page.embed import WIDE
-from choicewise.page.study import parquet_bytes, read_study, rows_table, table_csv
+from choicewise.page.study import parquet_bytes, read_study, rows_table
 from choicewise.protocols.panel import asks_changes
 from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.records import ITEM_FILE, ITEMS, SUMMARY, Manifest
@@ -43,6 +43,7 @@ from choicewise.results.summary import summarize
 from choicewise.results.tables import item_batches
 from choicewise.store.folder import read_manifest, version_of
 from choicewise.store.tables import check_items, read_listed, read_metadata
+from choicewise.table import table_csv
 from choicewise.util.isolate import BoundedProcess, Limits, Record, serve
 from choicewise.util.text import shortened
 

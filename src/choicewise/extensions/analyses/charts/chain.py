@@ -14,9 +14,8 @@ from choicewise.extensions.analyses.charts.probabilities import CHAIN_TITLES, Ch
 from choicewise.page.charts import chart
 from choicewise.page.charts.chart import Record, Records
 from choicewise.protocols.metrics import METRICS
-from choicewise.report.tables import plain
 from choicewise.results.rows import Row
-from choicewise.util.text import counted
+from choicewise.util.text import counted, plain
 
 CAPTION = (
     "Each step from the log-probability of the right answer to accuracy lets something else in, first the wrong "

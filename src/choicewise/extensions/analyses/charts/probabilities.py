@@ -18,13 +18,13 @@ from choicewise.protocols.between import under_metrics
 from choicewise.protocols.metrics import CHAIN, METRICS
 from choicewise.protocols.protocol import RENDERED, Protocol
 from choicewise.report.brief import LETTERS, TEXTS
-from choicewise.report.tables import letter_notes, plain, shown_value
+from choicewise.report.tables import letter_notes, shown_value
 from choicewise.results.headline import headline
 from choicewise.results.rows import Row
 from choicewise.results.run import Run, open_run
 from choicewise.scoring.probabilities import Bin
 from choicewise.util import text
-from choicewise.util.text import counted, percent, sentence
+from choicewise.util.text import counted, percent, plain, sentence
 
 
 @dataclass(frozen=True)

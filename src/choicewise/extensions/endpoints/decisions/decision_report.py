@@ -9,8 +9,8 @@ from rich.text import Text
 
 from choicewise.extensions.analyses.twins import ServedMinusOwn
 from choicewise.extensions.endpoints.decisions.boards import BOARDS, NUMBERS, BoardNumbers, BoardReport
-from choicewise.report.tables import nats, plain, table, titled
-from choicewise.util.text import counted, interval, percent, safe
+from choicewise.report.tables import nats, table, titled
+from choicewise.util.text import counted, interval, percent, plain, safe
 
 
 def board_tables(folder: str, reports: Sequence[BoardReport]) -> Iterator[Group]:

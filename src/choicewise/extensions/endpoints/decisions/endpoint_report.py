@@ -10,9 +10,9 @@ from rich.text import Text
 from choicewise.extensions.endpoints.decisions.exchange import Exchange
 from choicewise.extensions.endpoints.decisions.summary import EndpointSummary
 from choicewise.records import EndpointRecord
-from choicewise.report.tables import plain, table, titled
+from choicewise.report.tables import table, titled
 from choicewise.scoring.combine import LEAST
-from choicewise.util.text import counted, percent, safe, visible
+from choicewise.util.text import counted, percent, plain, safe, visible
 
 _MOST = 6  # kinds of a thing that are listed, the most common first
 

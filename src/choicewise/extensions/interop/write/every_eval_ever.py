@@ -36,11 +36,11 @@ from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.records import DatasetRecord
-from choicewise.report.tables import plain
 from choicewise.results.measurement import Measurement
 from choicewise.results.rows import Row
 from choicewise.results.run import Run
 from choicewise.util.jsonio import json_text
+from choicewise.util.text import plain
 
 SCHEMA = "0.3.0"
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from choicewise import __version__
 from choicewise.extensions.interop.export import Export, Writer, library
 from choicewise.extensions.interop.write.common import AnsweredItem, answered_items, last_written
-from choicewise.extensions.interop.write.paper import markdown_escape
 from choicewise.protocols.protocol import signature
 from choicewise.results.measurement import Measurement
 from choicewise.results.rows import Row
 from choicewise.results.run import Run
+from choicewise.util.markup import markdown_escape
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample, EvalScore, EvalSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -14,9 +14,10 @@ from choicewise.extensions.interop.export import Export, Writer, begins_with, on
 from choicewise.extensions.interop.write.common import shown_runs
 from choicewise.page.study import Study
 from choicewise.protocols.metrics import METRICS
-from choicewise.report.tables import AverageTable, average_tables, plain, shown_value
+from choicewise.report.tables import AverageTable, average_tables, shown_value
 from choicewise.results.rows import Row, chosen_part
-from choicewise.util.text import percent, safe
+from choicewise.util.markup import OTHER, latex_code, latex_escape, markdown_code, markdown_escape
+from choicewise.util.text import percent, plain, safe
 
 LATEX_FIRST = "% tables of `choicewise export`"
 """How the first line of every such file begins, which says whose it is."""
@@ -37,41 +38,9 @@ _WIDE, _WIDER = 90, 100
 HEAD, NAME = 12, 20
 """Characters of a head, and of a name that breaks, that stand on one line where there are places to break."""
 
-_LATEX_SPECIAL = {
-    **{char: f"\\{char}" for char in "{}$&#_%"},
-    **{"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "|": r"\textbar{}"},
-    **{"<": r"\textless{}", ">": r"\textgreater{}", "`": r"\textasciigrave{}", "'": r"\textquotesingle{}"},
-    **{'"': r"\char34{}", "\xa0": "~"},
-}
-"""What LaTeX would read as something else."""
-
-_LIGATURES = re.compile("(?<=-)-|(?<=,),|(?<=<)<|(?<=>)>")
-"""The second of two characters that fonts make one of."""
-
-_TYPED = {char: f"\\char{ord(char)}{{}}" for char in "\\{}^~`'\""} | {char: f"\\{char}" for char in "$&#_%"}
-"""The same for a typewriter face, where every character of ASCII has its own place."""
-
-_KNOWN = frozenset(map(chr, range(0xA1, 0x180))) - frozenset("«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ") | frozenset("–—‘’“”†‡•…‰€™")
-"""Characters beyond ASCII that pdfTeX sets without a further package (LaTeX of 2020 and later)."""
-
-OTHER = r"\choicewisechar"
-"""The command for all other characters, which takes the character and its name."""
-
 _HEAD = r"""%s: in the preamble, \usepackage{booktabs,longtable}
 \providecommand{%s}[2]{\ifdefined\Umathchar#1\else#2\fi}%% a character, or its name where pdfTeX does not have it
 """
-
-
-def latex_escape(text: str) -> str:
-    r"""``text`` as one line that LaTeX sets as it is; hidden characters and line ends as escapes (``\n``)."""
-    return _spelled(text, _LATEX_SPECIAL)
-
-
-def latex_code(text: str) -> str:
-    """``text`` in a typewriter face, which may go on in the next line after each bar, per cent sign and slash."""
-    shown = re.sub(r"\||\\%|/", r"\g<0>\\allowbreak{}", _spelled(text, _TYPED))
-    shown = re.sub("(?<= ) ", r"\\ ", shown)
-    return rf"\texttt{{{shown}}}"
 
 
 def latex(tables: Sequence[PaperTable]) -> str:
@@ -158,15 +127,6 @@ def _notes(notes: Sequence[Note]) -> str:
 def _latex_note(note: Note) -> str:
     mark = rf"\textsuperscript{{{note.mark}}}" if note.mark else ""
     return " ".join(filter(None, (mark, latex_escape(note.text), latex_code(note.code) if note.code else "")))
-
-
-def _spelled(text: str, special: Mapping[str, str]) -> str:
-    def char(each: str) -> str:
-        plain = each.isascii() or each in _KNOWN
-        return special.get(each) or (each if plain else f"{OTHER}{{{each}}}{{U+{ord(each):04X}}}")
-
-    separated = _LIGATURES.sub("\0\\g<0>", safe(text))
-    return "".join("{}" if each == "\0" else char(each) for each in separated)
 
 
 NONE = "–"
@@ -439,23 +399,7 @@ def signatures(rows: Sequence[Row]) -> list[Note]:
 MARKDOWN_FIRST = "<!-- tables of `choicewise export` -->"
 """The first line of every such file, which says whose it is; a reader doesn't see it."""
 
-_MARKDOWN_SPECIAL = re.compile(r"[\\`*_\[\]<>|~&$^@!]|#(?=\d)|:(?=//|\w+:)|(?<=\bwww)\.")
-"""What could begin markup within a line of text: emphasis, code, links, HTML, cells, mathematics, mentions."""
-
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-def markdown_escape(text: str) -> str:
-    r"""``text`` as one line that shows as it is; hidden characters and line ends as escapes (``\n``)."""
-    return _MARKDOWN_SPECIAL.sub(r"\\\g<0>", safe(text))
-
-
-def markdown_code(text: str) -> str:
-    """``text`` as code, whatever backticks it has."""
-    shown = safe(text)
-    fence = "`" * (max(map(len, re.findall("`+", shown)), default=0) + 1)
-    pad = " " if shown[:1] in ("`", " ", "") or shown[-1:] in ("`", " ") else ""
-    return f"{fence}{pad}{shown}{pad}{fence}"
 
 
 def markdown(tables: Sequence[PaperTable]) -> str:

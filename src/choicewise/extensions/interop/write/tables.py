@@ -19,13 +19,14 @@ import pyarrow as pa
 from choicewise.errors import UsageError
 from choicewise.extensions.interop.export import Export, Filled, Write, Writer, begins_with, one_file
 from choicewise.extensions.interop.write.common import AnsweredItem, answered_items, model_names, not_whole, shown_runs
-from choicewise.page.study import Study, spreadsheet_text, table_csv
+from choicewise.page.study import Study
 from choicewise.protocols.protocol import short_signature
 from choicewise.protocols.readings import READINGS
 from choicewise.results.measurement import Measurement
 from choicewise.results.rows import Row
 from choicewise.results.run import Run
 from choicewise.scoring.observed import row_of
+from choicewise.table import spreadsheet_text, table_csv
 from choicewise.util.tables import write_parquet
 
 ITEM_SCHEMA = pa.schema(

@@ -25,8 +25,9 @@ from choicewise.extensions.interop.export import Export, Filled, Write, Writer, 
 from choicewise.extensions.interop.write.common import shown_runs
 from choicewise.extensions.interop.write.tables import row_table
 from choicewise.page.embed import check_libraries
-from choicewise.page.study import ShownRun, Study, table_csv
+from choicewise.page.study import ShownRun, Study
 from choicewise.results.rows import Row, chosen_part, data_id, run_id
+from choicewise.table import table_csv
 
 NAME = "choicewise"
 """The project (W&B) or experiment (MLflow) that runs belong to, where the environment names no other."""

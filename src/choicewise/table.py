@@ -1,0 +1,354 @@
+"""A result as titled tables of typed columns, with one renderer for each medium.
+
+A table holds numbers and texts as they are computed. Only the renderers below format them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+from choicewise.util.jsonio import json_value
+from choicewise.util.markup import latex_escape, markdown_escape
+from choicewise.util.text import counted, disarmed, listed, percent, plain, points, safe, shortened, visible_line
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+
+class Share(float):
+    """A share of 1 in a column of other numbers. People read it in percent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of a table.
+
+    ``name``: its key in JSON and CSV. ``heading``: what people read above it, the name by default. ``kind``: a key of
+    :data:`KINDS`. ``meaning``: a sentence below the table. ``data``: only programs read it. ``optional``: people don't
+    see it if no row has a value. ``joined``: people see its value behind the value of the column before, after this
+    text, as in 5.0 ± 0.4; for programs it is a column of its own.
+    """
+
+    name: str
+    heading: str = ""
+    kind: str = "text"
+    meaning: str = ""
+    data: bool = False
+    optional: bool = False
+    joined: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A result.
+
+    ``name``: its key among the tables of one analysis. ``rows``: a value for each column, which is a number, a text,
+    several texts, or None if it is unknown. ``notes``: sentences below the table. ``facts``: what the table is about,
+    for programs, in plain values. ``data``: only programs read the table; people see other tables of the same values.
+    Raises ValueError if a row has too few or too many values, or a fact has a name that JSON uses otherwise.
+    """
+
+    name: str
+    title: str
+    columns: Sequence[Column] = ()
+    rows: Sequence[Sequence[Any]] = ()
+    notes: Sequence[str] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    data: bool = False
+
+    def __post_init__(self) -> None:
+        taken = {"table", "title", "rows", "notes"}.intersection(self.facts)
+        if taken:
+            raise ValueError(f"{self.name}: facts can't be called {listed(sorted(taken))}")
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"{self.name}: a row has {len(row)} values for {len(self.columns)} columns")
+
+
+MOST: Final = 20
+"""Rows of a table that a terminal shows unless the reader asks for all of them."""
+
+
+# Values as people read them
+
+
+def _names(names: Sequence[str]) -> str:
+    return safe(listed(names))
+
+
+def _excerpt(text: str) -> str:
+    """Write the beginning of a long text, such as a question or an answer."""
+    return visible_line(shortened(text, 90))
+
+
+def _count(number: float) -> str:
+    return f"{number:,}"
+
+
+def _tokens(number: float) -> str:
+    return f"{number:,.1f}".removesuffix(".0")
+
+
+def _points(share: float) -> str:
+    return points(share, "-")
+
+
+def _signed(number: float) -> str:
+    return f"{number:+.2f}"
+
+
+def _one_decimal(number: float) -> str:
+    return f"{number:.1f}"
+
+
+def _correlation(number: float) -> str:
+    return f"{number:.2f}".replace("-", "−")
+
+
+def _three_decimals(number: float) -> str:
+    return f"{number:.3f}"
+
+
+def _four_decimals(number: float) -> str:
+    return f"{number:.4f}"
+
+
+def _two_digits(number: float) -> str:
+    return f"{number:.2g}"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:.3g}"
+
+
+def _probability(p: float) -> str:
+    if p < 0.001:
+        return "<0.001"
+    return f"{p:.3f}"
+
+
+KINDS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "text": safe,
+    "excerpt": _excerpt,
+    "names": _names,
+    "count": _count,
+    "tokens": _tokens,
+    "share": percent,
+    "points": _points,
+    "number": plain,
+    "ratio": _one_decimal,
+    "signed": _signed,
+    "correlation": _correlation,
+    "probability": _three_decimals,
+    "distance": _four_decimals,
+    "size": _two_digits,
+    "nats": _three_digits,
+    "p": _probability,
+}
+"""Kind of a column → the function that writes a value for people. Shares are of 1, and read in percent."""
+
+_TEXTS: Final = ("text", "excerpt", "names")
+"""Kinds that are aligned to the left, and folded if there is no room."""
+
+
+def has_value(value: Any) -> bool:
+    """Tell if a cell holds a value: None and NaN are none."""
+    if isinstance(value, float):
+        return not math.isnan(value)
+    return value is not None
+
+
+def visible_columns(table: Table) -> list[Column]:
+    """Return the columns that people see, without those that are joined to the one before."""
+    columns = []
+    for index, column in enumerate(table.columns):
+        is_empty = not any(has_value(row[index]) for row in table.rows)
+        if column.data or column.joined or (column.optional and is_empty):
+            continue
+        columns.append(column)
+    return columns
+
+
+def cell_texts(table: Table, most: int | None = None) -> list[list[str]]:
+    """Return the cells of the first ``most`` rows as people read them, a text for each visible column."""
+    visible = visible_columns(table)
+    rows = []
+    for row in table.rows[:most]:
+        texts: list[str] = []
+        for column, value in zip(table.columns, row, strict=True):
+            if column.joined and has_value(value) and not column.data:
+                texts[-1] += column.joined + _written(column, value)
+            elif column in visible:
+                texts.append(_written(column, value))
+        rows.append(texts)
+    return rows
+
+
+def _written(column: Column, value: Any) -> str:
+    if not has_value(value):
+        return "-"
+    if isinstance(value, Share):
+        return percent(value)
+    return KINDS[column.kind](value)
+
+
+def heading(column: Column) -> str:
+    """Return what people read above a column."""
+    return column.heading or column.name
+
+
+def notes_below(table: Table) -> list[str]:
+    """Return the sentences below a table: its notes, then what its columns mean."""
+    lines = list(table.notes)
+    for column in table.columns:
+        if column.meaning:
+            lines.append(f"{heading(column)}: {column.meaning}")
+    return lines
+
+
+# Renderers
+
+
+def terminal(table: Table, most: int | None = MOST) -> Group:
+    """Draw a table for a terminal, with at most ``most`` rows. A table without columns is its title and notes."""
+    from rich.console import Group
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    parts: list[Grid | Text] = [Text(safe(table.title), style="italic")]
+    rows = cell_texts(table, most)
+    if rows:
+        grid = Grid(box=None, pad_edge=False, header_style="bold")
+        for column in visible_columns(table):
+            is_text = column.kind in _TEXTS
+            side = "left" if is_text else "right"
+            grid.add_column(safe(heading(column)), justify=side, overflow="fold", no_wrap=not is_text)  # type: ignore[arg-type]
+        for row in rows:
+            grid.add_row(*row)
+        parts.append(grid)
+    hidden = len(table.rows) - len(rows)
+    if hidden:
+        parts.append(Text(counted(hidden, "more row")))
+    for line in notes_below(table):
+        parts.append(Text(disarmed(line)))
+    return Group(*parts)
+
+
+def as_json(table: Table) -> dict[str, Any]:
+    """Return the values of all columns by name, with None for NaN and infinity, and facts and notes beside them."""
+    names = [column.name for column in table.columns]
+    rows = []
+    for row in table.rows:
+        rows.append(dict(zip(names, json_value(list(row)), strict=True)))
+    facts = json_value(dict(table.facts))
+    return {"table": table.name, "title": table.title, **facts, "rows": rows, "notes": list(table.notes)}
+
+
+def as_csv(table: Table) -> str:
+    """Return the values of all columns as CSV with a header."""
+    return csv_text([column.name for column in table.columns], table.rows)
+
+
+def table_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return the values of ``columns`` in ``rows`` as CSV with a header."""
+    return csv_text(columns, ([row.get(name) for name in columns] for row in rows))
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows as CSV with a header. A text that a spreadsheet would compute begins with an apostrophe."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\r\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([_field(value) for value in row])
+    return file.getvalue()
+
+
+def spreadsheet_text(value: str) -> str:
+    """Return ``value`` on one line, after an apostrophe if a spreadsheet would compute it."""
+    text = safe(value)
+    if text.startswith(("=", "+", "-", "@")):
+        return f"'{text}"
+    return text
+
+
+def _field(value: Any) -> str:
+    if not has_value(value):
+        return ""
+    if isinstance(value, list | tuple):
+        value = " ".join(map(str, value))
+    if isinstance(value, str):
+        return spreadsheet_text(value)
+    return str(value)
+
+
+def as_html(table: Table) -> str:
+    """Return a table element with its caption, and a paragraph for each sentence below."""
+    lines = [f"<table><caption>{_html(table.title)}</caption>"]
+    columns = visible_columns(table)
+    lines.append(_html_row("th", columns, [heading(column) for column in columns]))
+    for row in cell_texts(table):
+        lines.append(_html_row("td", columns, row))
+    lines.append("</table>")
+    for line in notes_below(table):
+        lines.append(f"<p>{_html(line)}</p>")
+    return "\n".join(lines)
+
+
+def _html_row(tag: str, columns: Sequence[Column], texts: Sequence[str]) -> str:
+    cells = []
+    for column, text in zip(columns, texts, strict=True):
+        kind = "" if column.kind in _TEXTS else ' class="number"'
+        cells.append(f"<{tag}{kind}>{_html(text)}</{tag}>")
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _html(text: str) -> str:
+    return escape(disarmed(text))
+
+
+def as_latex(table: Table) -> str:
+    r"""Return a tabular for the package booktabs, its title above and its notes below.
+
+    The preamble defines ``\choicewisechar``, as the files of ``choicewise export --to latex`` say.
+    """
+    columns = visible_columns(table)
+    sides = "".join("l" if column.kind in _TEXTS else "r" for column in columns)
+    lines = [latex_escape(table.title), "", rf"\begin{{tabular}}{{{sides}}}", r"\toprule"]
+    lines += [_latex_row([heading(column) for column in columns]), r"\midrule"]
+    for row in cell_texts(table):
+        lines.append(_latex_row(row))
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    for line in notes_below(table):
+        lines += ["", latex_escape(line)]
+    return "\n".join(lines)
+
+
+def _latex_row(texts: Sequence[str]) -> str:
+    line = " & ".join(latex_escape(text) for text in texts)
+    if line.startswith(("[", "*")):  # which the command before would take for its option
+        line = "{}" + line
+    return line + r" \\"
+
+
+def as_markdown(table: Table) -> str:
+    """Return a table of GitHub's Markdown, its title above and its notes below."""
+    columns = visible_columns(table)
+    rule = [":--" if column.kind in _TEXTS else "--:" for column in columns]
+    lines = [f"**{markdown_escape(table.title)}**", ""]
+    lines += [_markdown_row([heading(column) for column in columns]), f"| {' | '.join(rule)} |"]
+    for row in cell_texts(table):
+        lines.append(_markdown_row(row))
+    for line in notes_below(table):
+        lines += ["", markdown_escape(line)]
+    return "\n".join(lines)
+
+
+def _markdown_row(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(markdown_escape(text) for text in texts)} |"

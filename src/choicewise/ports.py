@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
     from choicewise.models.model import Model
     from choicewise.records import Manifest
+    from choicewise.results.compare import Comparison
+    from choicewise.results.measurement import Measurement
+    from choicewise.results.run import Run
     from choicewise.table import Table
 
 BUILT_IN: Final = (
@@ -200,6 +203,85 @@ class Analysis(Port):
         ``options``: the values that were given, by name. Raises UsageError, with the reason, if these runs can't
         answer the question.
         """
+        raise NotImplementedError
+
+
+# Two runs beside each other
+
+
+class PairStatistic(Port):
+    """A further figure of two measurements that ``choicewise compare A B`` prints below their difference.
+
+    JSON has it under its ``name``. It is measured where both runs were asked the same tokens under one protocol and the
+    answers were observed, else it is null.
+
+    Example::
+
+        class Agreement(PairStatistic):
+            name = "agreement"
+
+            def figures(self, runs, pairs):
+                from choicewise.results.measurement import paired_predictions
+
+                shares = []
+                for pair in pairs:
+                    left, right = paired_predictions(pair)
+                    shares.append(float((left == right).mean()))
+                return shares
+
+            def lines(self, comparison, figure):
+                yield f"the same choice is predicted for {100 * figure:.1f} % of the items"
+    """
+
+    def figures(self, runs: tuple[Run, Run], pairs: Sequence[tuple[Measurement, Measurement]]) -> Sequence[Any]:
+        """Return a figure for each of ``pairs``, measurements of ``runs``: plain data, or a dataclass of such."""
+        raise NotImplementedError
+
+    def lines(self, comparison: Comparison, figure: Any) -> Iterator[str]:
+        """Yield the lines that are printed below ``comparison``."""
+        raise NotImplementedError
+
+
+class PairAnalysis(Port):
+    """What is said of two runs of certain kinds in place of the difference of their numbers.
+
+    ``choicewise compare A B`` prints it, and ``choicewise ladder`` with ``--served`` after its last step. ``summary``:
+    what the two are, as messages say it: "a decision endpoint beside own computation".
+
+    Example::
+
+        class Windows(PairAnalysis):
+            name = "windows"
+            summary = "a model beside one with a longer window"
+
+            def sides(self, left, right):
+                windows = [run.manifest.model.window for run in (left, right)]
+                if windows[0] == windows[1]:
+                    return None
+                return (left, right) if windows[0] < windows[1] else (right, left)
+
+            def compare(self, first, second, protocols, items):
+                return [{"short": str(first.folder), "long": str(second.folder)}]
+
+            def tables(self, results):
+                for result in results:
+                    yield f"{result['short']} has the shorter window"
+    """
+
+    def sides(self, left: Run, right: Run) -> tuple[Run, Run] | None:
+        """Return the two runs in the order in which they are compared, None if they are not of these kinds."""
+        raise NotImplementedError
+
+    def compare(self, first: Run, second: Run, protocols: Sequence[str], items: bool) -> list[Any]:
+        """Return the results, which JSON has as they are: plain data, or dataclasses of such.
+
+        ``protocols``: only these, of either run, or all if there are none. ``items``: also of every item. Raises
+        UsageError, with the reason, if these two can't be compared.
+        """
+        raise NotImplementedError
+
+    def tables(self, results: Sequence[Any]) -> Iterator[Any]:
+        """Yield what a terminal shows of ``results``: texts, or what rich can print."""
         raise NotImplementedError
 
 

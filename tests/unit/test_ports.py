@@ -1,15 +1,20 @@
 """Ports: every example in ``ports.py`` runs, and names are unambiguous."""
 
 import inspect
+import json
+from pathlib import Path
 from textwrap import dedent
 from types import SimpleNamespace
 
 import pytest
 
-from choicewise import ports
+from choicewise import evaluate, ports
 from choicewise.errors import UsageError
-from choicewise.ports import Extension, Port, all_of, built_in_extensions, find
+from choicewise.models.fake import HashModel
+from choicewise.ports import Extension, PairAnalysis, PairStatistic, Port, all_of, built_in_extensions, find
 from choicewise.table import as_json
+from tests.helpers.commands import choicewise
+from tests.helpers.mmlu_data import write_mmlu
 
 PORTS = [port for _, port in inspect.getmembers(ports, inspect.isclass) if issubclass(port, Port) and port is not Port]
 
@@ -51,7 +56,7 @@ def test_a_name_that_two_packages_add_is_refused(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("port", PORTS)
 def test_built_in_names_are_given_once(port: type[Port]) -> None:
-    names = [thing.name for extension in built_in_extensions() for thing in extension.adds if type(thing) is port]
+    names = [thing.name for extension in built_in_extensions() for thing in extension.adds if isinstance(thing, port)]
     assert len(names) == len({*names})
 
 
@@ -61,3 +66,41 @@ def test_an_analysis_answers_in_tables() -> None:
     run = SimpleNamespace(manifest=SimpleNamespace(model=SimpleNamespace(name="hash")), rows=[None, None])
     (counts,) = analysis.tables([run])
     assert as_json(counts)["rows"] == [{"model": "hash", "numbers": 2}]
+
+
+class ShortHashModel(HashModel):
+    """The same with a window of its own."""
+
+    window = 1000
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two runs of six items under one protocol, of models with a long and a short window."""
+    data = write_mmlu(tmp_path_factory.mktemp("data"), ("one", "two"), questions=3)
+    models = {"long": HashModel(), "short": ShortHashModel(1)}
+    runs = tmp_path_factory.mktemp("runs")
+    for name, model in models.items():
+        evaluate(model=model, data=data, protocols=["mmlu/harness-v1"], out=runs / name)
+    return [runs / name for name in models]
+
+
+def test_a_statistic_of_a_pair_stands_below_its_comparison(folders: list[Path], stranger: list[Port]) -> None:
+    stranger.append(example(PairStatistic))
+    told = choicewise("compare", *folders, code=0).stdout
+    assert told.splitlines()[-1].startswith("the same choice is predicted for ")
+    (compared,) = json.loads(choicewise("compare", *folders, "--json", code=0).stdout)
+    assert 0 <= compared["agreement"] <= 1
+    assert compared["twins"]["flips"]["n"] == 6
+    again = json.loads(choicewise("compare", folders[0], folders[0], "--json", code=0).stdout)
+    assert again[0]["agreement"] == 1
+
+
+def test_an_analysis_of_a_pair_stands_in_place_of_its_comparison(folders: list[Path], stranger: list[Port]) -> None:
+    stranger.append(example(PairAnalysis))
+    long, short = map(str, folders)
+    assert choicewise("compare", long, short, code=0).stdout.strip() == f"{short} has the shorter window"
+    assert json.loads(choicewise("compare", long, short, "--json", code=0).stdout) == [{"short": short, "long": long}]
+    assert "same measurement" in choicewise("compare", long, long, code=0).stdout  # it is for other pairs
+    refused = choicewise("compare", long, short, "--metric", "brier", code=2).stderr
+    assert "a model beside one with a longer window has no use for --metric" in refused

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,7 +53,7 @@ def compare(
     if published is None:
         options.refuse_without_use("a comparison of runs has", value=value)
         pairs = [*_pairs(left, right)]
-        if _compared_with_endpoint(pairs, protocol or [], items, json, metric):
+        if _compared_by_kind(pairs, protocol or [], items, json, metric):
             return
         options.refuse_without_use("a comparison without a decision endpoint on one side has", items=items)
         if metric is not None:
@@ -112,38 +111,36 @@ def _pairs(left: Path, right: str | None) -> Iterator[tuple[Run, Run | None]]:
     yield from ((by_data[0][digest], by_data[1][digest]) for digest in shared)
 
 
-def _compared_with_endpoint(
+def _compared_by_kind(
     pairs: Sequence[tuple[Run, Run | None]], protocols: Sequence[str], items: bool, json: bool, metric: object
 ) -> bool:
-    """Whether one of two runs asked a decision endpoint and the other did not; prints what the layout leaves then."""
-    from choicewise.extensions.endpoints.decisions.summary import by_endpoint, served_minus_own
+    """Whether an extension compares runs of these kinds in a way of its own; prints what it says then."""
+    from choicewise.ports import PairAnalysis, all_of
 
-    sides = [by_endpoint(left, right) for left, right in pairs if right is not None]
-    known = [each for each in sides if each is not None]
-    if not known:
-        return False
-    options.refuse_without_use("a decision endpoint beside own computation has", metric=metric)
-    compared = [each for served, own in known for each in served_minus_own(served, own, protocols)]
-    if json:
-        print_json([each if items else replace(each, items=()) for each in compared])
-    else:
-        from choicewise.extensions.endpoints.decisions.decision_report import served_tables
-
-        print_parts(served_tables(compared, items))
-    return True
+    for analysis in all_of(PairAnalysis):
+        sides = [analysis.sides(left, right) for left, right in pairs if right is not None]
+        of_its_kinds = [both for both in sides if both is not None]
+        if not of_its_kinds:
+            continue
+        options.refuse_without_use(f"{analysis.summary} has", metric=metric)
+        results = [
+            result for first, second in of_its_kinds for result in analysis.compare(first, second, protocols, items)
+        ]
+        print_json(results) if json else print_parts(analysis.tables(results))
+        return True
+    return False
 
 
 def _compare_runs(pairs: list[tuple[Run, Run | None]], protocols: list[str], json: bool) -> None:
-    from choicewise.extensions.analyses.twins_report import twin_lines
     from choicewise.report.comparison import comparison_lines
     from choicewise.results.compare import comparisons
 
     compared = [each for left, right in pairs for each in comparisons(left, right, protocols)]
     if json:
-        print_json(compared)
+        print_json([comparison.as_json() for comparison in compared])
         return
     for number, comparison in enumerate(compared):
-        show(*([""] if number else []), *comparison_lines(comparison), *twin_lines(comparison))
+        show(*([""] if number else []), *comparison_lines(comparison))
 
 
 def _compare_published(run: Run, recipes: dict[str, Protocol], value: float | None, json: bool) -> None:

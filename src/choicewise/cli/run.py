@@ -28,8 +28,8 @@ from choicewise.running.progress import duration
 from choicewise.util.text import command_line, listed
 
 if TYPE_CHECKING:
-    from choicewise.extensions.analyses.twins import ServedMinusOwn
     from choicewise.models.model import Model
+    from choicewise.ports import PairAnalysis
     from choicewise.protocols.between import End
     from choicewise.protocols.protocol import Protocol
     from choicewise.records import Spent, Sweep
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from choicewise.results.run import Run
     from choicewise.running.job import Job, OpenedSource, Source
     from choicewise.running.plan import Plan
+
+    LastRung = tuple[PairAnalysis, list[Any]]
 
     Ready = Callable[[Model, OpenedSource, Mapping[str, Protocol]], None]
 
@@ -370,13 +372,15 @@ def _show_run(
     _print(run, first, last, metrics, json, lambda: line() if new else None, rung)
 
 
-def _last_rung(run: Run, end: End, served: Run) -> list[ServedMinusOwn]:
-    """From the ``end`` of a ladder to the endpoint that has its layout: what nothing in between explains."""
-    from choicewise.extensions.endpoints.decisions.summary import by_endpoint, served_minus_own
+def _last_rung(run: Run, last: End, served: Run) -> LastRung:
+    """From the end of a ladder to the endpoint that has its layout: what nothing in between explains."""
+    from choicewise.ports import PairAnalysis, all_of
 
-    if by_endpoint(served, run) != (served, run):
-        raise UsageError(f"{served.folder} is no run of a decision endpoint, or {run.folder} is one, too")
-    return served_minus_own(served, run.under({end.name: end.protocol}))
+    for analysis in all_of(PairAnalysis):
+        if analysis.sides(served, run) == (served, run):
+            results = analysis.compare(served, run.under({last.name: last.protocol}), [], items=False)
+            return analysis, results
+    raise UsageError(f"{served.folder} is no run of a decision endpoint, or {run.folder} is one, too")
 
 
 def _evaluate(start: str, end: str, table: Mapping[str, Any], out: Path, json: bool) -> None:
@@ -406,11 +410,11 @@ def _print(
     metrics: Sequence[str] | None,
     json: bool,
     line: Callable[[], str | None],
-    rung: Sequence[ServedMinusOwn] | None = None,
+    rung: LastRung | None = None,
 ) -> None:
     """The ladder, or that of each metric; where the run did not ask all between, with the ``line`` that does.
 
-    ``rung``: what is left from its end to a decision endpoint.
+    ``rung``: what is left from its end to the run that was named as served.
     """
     from choicewise.protocols.catalogue import names
     from choicewise.report.comparison import ladder_table
@@ -420,7 +424,7 @@ def _print(
     ladders = [both_ways(*each, names()) for each in asked]
     rest = line() if ladders[0].coarse else None
     if json:
-        last = {} if rung is None else {"served": [replace(each, items=()) for each in rung]}
+        last = {} if rung is None else {"served": rung[1]}
         told = [
             {"in_order": each.in_order, "in_reverse": each.in_reverse, "turns": each.turns, **last} for each in ladders
         ]
@@ -428,9 +432,8 @@ def _print(
         return
     print_parts(map(ladder_table, ladders))
     if rung is not None:
-        from choicewise.extensions.endpoints.decisions.decision_report import served_tables
-
-        print_parts(served_tables(rung, items=False))
+        analysis, results = rung
+        print_parts(analysis.tables(results))
     if metrics is None:
         _tell_example(run, ladders[0].in_order)
     if rest is not None:

@@ -10,6 +10,7 @@ from textwrap import wrap
 from rich.console import Group
 
 from choicewise.bundled import PUBLISHED_MMLU
+from choicewise.ports import PairStatistic, all_of
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.tables import described, rank_table, table, titled
 from choicewise.results.compare import VERDICTS, Comparison, PublishedComparison, PublishedNumber, Side
@@ -56,6 +57,10 @@ def comparison_lines(compared: Comparison) -> Iterator[str]:
     if compared.flips.shared:
         yield from _difference(compared)
         yield from _flips(compared)
+    for statistic in all_of(PairStatistic):
+        figure = compared.figures.get(statistic.name)
+        if figure is not None:
+            yield from statistic.lines(compared, figure)
 
 
 def comparison_sentence(compared: Comparison) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from itertools import combinations, pairwise, zip_longest
 from typing import Any
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from choicewise.bundled import PUBLISHED_MMLU
 from choicewise.errors import UsageError
-from choicewise.extensions.analyses.twins import Twins, read_likelihoods, twins
+from choicewise.ports import PairStatistic, all_of
 from choicewise.protocols.between import differing
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import NEUTRAL, Protocol, axis_differences, short_signature
@@ -133,7 +133,7 @@ class Comparison:
     the shared items of which any score differs.
     ``cut``: how many of the shared items have an answer in text that was cut, left and right; they are in no test, and
     ``low`` and ``high`` bound the difference over all shared items, whatever stands behind them; NaN where none was.
-    ``twins``: how far the models part, where both were asked the same tokens under one protocol; else None.
+    ``figures``: those of every :class:`~.PairStatistic` by name, None but where both are :attr:`alike`.
     """
 
     verdict: str
@@ -151,7 +151,7 @@ class Comparison:
     cut: tuple[int, int] = (0, 0)
     low: float = math.nan
     high: float = math.nan
-    twins: Twins | None = None
+    figures: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def alike(self) -> bool:
@@ -163,6 +163,12 @@ class Comparison:
     def open(self) -> bool:
         """Whether answers that were cut could turn the difference round, so that no side is shown to be better."""
         return self.low <= 0 <= self.high
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON knows it, each figure under its name."""
+        content = asdict(self)
+        figures = content.pop("figures")
+        return {**content, **figures}
 
 
 def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[Comparison]:
@@ -351,13 +357,14 @@ def _compared_rows(left: Run, right: Run, pairs: Sequence[tuple[Measurement, Mea
     for run, measured in zip((left, right), zip(*pairs, strict=True), strict=True):
         read_texts(run.evidence, (each.protocol.prompt_digest for each in measured))
     compared = [_compare(left, one, right, other) for one, other in pairs]
-    alike = [place for place, each in enumerate(compared) if each.alike]
-    runs = left.evidence, right.evidence
-    for side, evidence in enumerate(runs):
-        read_likelihoods(evidence, (pairs[place][side] for place in alike))
-    for place in alike:
-        compared[place] = replace(compared[place], twins=twins(runs, pairs[place]))
-    return compared
+    alike = [place for place, comparison in enumerate(compared) if comparison.alike]
+    figures: list[dict[str, Any]] = [{} for _ in pairs]
+    for statistic in all_of(PairStatistic):
+        of_alike = statistic.figures((left, right), [pairs[place] for place in alike])
+        by_place = dict(zip(alike, of_alike, strict=True))
+        for place, of_pair in enumerate(figures):
+            of_pair[statistic.name] = by_place.get(place)
+    return [replace(comparison, figures=of_pair) for comparison, of_pair in zip(compared, figures, strict=True)]
 
 
 def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: Measurement) -> Comparison:

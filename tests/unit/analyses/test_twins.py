@@ -128,7 +128,7 @@ def stored(run: Run, protocol: str) -> dict[tuple[str, int], np.ndarray]:
 @pytest.mark.parametrize("protocol", SCORES)
 def test_a_comparison_has_what_loops_over_the_folder_have(protocol: str, run: Run, evaluated: Evaluate) -> None:
     other = evaluated(HashModel(1), protocols=SCORES)
-    apart = one(run, other, protocol).twins
+    apart = one(run, other, protocol).figures["twins"]
     assert apart is not None
     sides = [stored(each, protocol) for each in (run, other)]
     measured = [each.measurements[protocol] for each in (run, other)]
@@ -167,20 +167,20 @@ def test_a_comparison_has_what_loops_over_the_folder_have(protocol: str, run: Ru
 def test_what_is_not_defined_is_not_said(run: Run, evaluated: Evaluate) -> None:
     other = evaluated(HashModel(1), protocols=NAMES[2:])
     written = one(run, other, NAMES[2])
-    assert written.twins is not None
-    assert (written.twins.divergence, written.twins.lost_right, written.twins.lost_all) == (None, None, None)
-    assert [line[:9] for line in twin_lines(written)] in ([], ["as twins:"], ["as twins:", "  flips  "])
-    assert one(run, evaluated(MergingModel(b" th"), protocols=SCORES), SCORES[0]).twins is None  # other tokens
+    apart = written.figures["twins"]
+    assert (apart.divergence, apart.lost_right, apart.lost_all) == (None, None, None)
+    assert [line[:9] for line in twin_lines(written, apart)] in ([], ["as twins:"], ["as twins:", "  flips  "])
+    in_other_tokens = evaluated(MergingModel(b" th"), protocols=SCORES)
+    assert one(run, in_other_tokens, SCORES[0]).figures["twins"] is None
     again = one(run, evaluated(HashModel(), protocols=SCORES), SCORES[0])
-    assert again.twins is not None
-    assert again.twins.divergence is not None
-    assert (again.twins.divergence.value, again.twins.divergence.n, list(twin_lines(again))) == (0, 60, [])
+    same = again.figures["twins"]
+    assert (same.divergence.value, same.divergence.n, list(twin_lines(again, same))) == (0, 60, [])
 
 
 @pytest.mark.costly("runs are evaluated and compared")
 def test_items_without_an_answer_are_missing_and_counted(run: Run, evaluated: Evaluate) -> None:
     partly = evaluated(Failing(third), protocols=SCORES[:1])
-    apart = one(run, partly, SCORES[0]).twins
+    apart = one(run, partly, SCORES[0]).figures["twins"]
     assert apart is not None
     (scores,) = (each.scores for each in partly.measurements.values())
     assert scores is not None

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import wrap
 
-from choicewise.extensions.analyses.twins import Changed
+from choicewise.extensions.analyses.twins import Changed, Twins
 from choicewise.report.tables import nats
 from choicewise.results.compare import Comparison
 from choicewise.util.text import counted, interval, percent
 
 
-def twin_lines(compared: Comparison) -> Iterator[str]:
+def twin_lines(compared: Comparison, apart: Twins) -> Iterator[str]:
     """Flips, divergence of the choices and log-probability lost per token; nothing where both sides are one model."""
-    apart = compared.twins
-    if apart is None or compared.verdict == "same measurement":
+    if compared.verdict == "same measurement":
         return
     yield "as twins: both were asked the same tokens"
     if apart.flips is not None:

@@ -26,8 +26,8 @@ def board_tables(folder: str, reports: Sequence[BoardReport]) -> Iterator[Group]
     yield Group(*(Text(line) for line in _LEGEND))
 
 
-def served_tables(compared: Sequence[ServedMinusOwn], items: bool) -> Iterator[Group]:
-    """What each layout leaves of an endpoint's answers, a table per kind of question; with every one of the ``items``.
+def served_tables(compared: Sequence[ServedMinusOwn]) -> Iterator[Group]:
+    """Yield what each layout leaves of an endpoint's answers, a table per kind of question, and of the items listed.
 
     Layouts of one kind stand in one table, under the kind's noise.
     """
@@ -39,8 +39,7 @@ def served_tables(compared: Sequence[ServedMinusOwn], items: bool) -> Iterator[G
             numbers = each.mean, each.most, each.tv.value, each.kl.value
             shown.add_row(safe(each.own), f"{each.n:,}", flips, *map(_small, numbers), each.verdict)
         yield titled(f"{own[0].served} minus own computation", shown, *_noise(own[0]), *map(_intervals, own))
-        if items:
-            yield from (_item_table(each) for each in own)
+        yield from (_item_table(each) for each in own if each.items)
 
 
 def _noise(each: ServedMinusOwn) -> Iterator[str]:

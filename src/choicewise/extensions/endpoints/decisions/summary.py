@@ -129,11 +129,12 @@ def by_endpoint(left: Run, right: Run) -> tuple[Run, Run] | None:
     return None if asked[0] == asked[1] else (left, right) if asked[0] else (right, left)
 
 
-def served_minus_own(served: Run, own: Run, protocols: Sequence[str] = ()) -> list[ServedMinusOwn]:
+def served_minus_own(served: Run, own: Run, protocols: Sequence[str] = (), items: bool = True) -> list[ServedMinusOwn]:
     """The endpoint's answers under every protocol against each of ``own`` that asks the same kind of question.
 
-    ``protocols``: only these, of either run.  Raises UsageError where the runs are on other data, or where no two of
-    them ask the same kind.
+    ``protocols``: only these, of either run.  ``items``: whether every item is listed.
+
+    Raises UsageError where the runs are on other data, or where no two of them ask the same kind.
     """
     if served.manifest.dataset.digest != own.manifest.dataset.digest:
         raise UsageError(
@@ -161,7 +162,8 @@ def served_minus_own(served: Run, own: Run, protocols: Sequence[str] = ()) -> li
             f"{own.folder} computes no layout for a kind of question that {served.folder} asked; run one there, such "
             "as decision/transformers-5.23"
         )
-    return [minus_own_computation(pair, record, own.noise) for pair in pairs]
+    compared = [minus_own_computation(pair, record, own.noise) for pair in pairs]
+    return compared if items else [replace(each, items=()) for each in compared]
 
 
 def _entry(measured: Measurement) -> str:

@@ -30,6 +30,8 @@ is searched at start. Other packages are searched only if no built-in extension 
 
 from __future__ import annotations
 
+import hashlib
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from choicewise.results.measurement import Measurement
     from choicewise.results.run import Run
     from choicewise.table import Table
+    from choicewise.scoring.observed import Continuations, Floats
 
 BUILT_IN: Final = (
     "choicewise.extensions.endpoints",
@@ -282,6 +285,30 @@ class PairAnalysis(Port):
 
     def tables(self, results: Sequence[Any]) -> Iterator[Any]:
         """Yield what a terminal shows of ``results``: texts, or what rich can print."""
+
+
+# Scores
+
+
+class Score(Port):
+    """A number for every choice from the log-probabilities of its tokens: ``--protocol NAME@score=strongest``.
+
+    Readings that look at tokens one by one have it. Stored runs have it as well: no model is called.
+
+    Example::
+
+        class Strongest(Score):
+            name = "strongest"
+            summary = "max log P(token), in nats: the strongest link of the continuation"
+
+            def values(self, observed):
+                import numpy as np
+
+                return observed.reduce(np.maximum, observed.logprobs)
+    """
+
+    def values(self, observed: Continuations) -> Floats:
+        """Return one number per row of ``observed``, float64 [rows]: greater is better, NaN is missing."""
         raise NotImplementedError
 
 
@@ -355,6 +382,13 @@ def all_of(port: type[P]) -> list[P]:
             if isinstance(addition, port):
                 additions.append(addition)
     return additions
+
+
+def source_digest(addition: Port) -> str:
+    """Return the sha256 (64 hex) of the file that defines an addition: what is stored of its numbers depends on it."""
+    file = sys.modules[type(addition).__module__].__file__
+    content = b"" if file is None else Path(file).read_bytes()
+    return hashlib.sha256(content).hexdigest()
 
 
 def find(port: type[P], name: str) -> P | None:

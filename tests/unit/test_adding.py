@@ -166,14 +166,52 @@ def test_a_kind_of_model_is_one_class(monkeypatch: pytest.MonkeyPatch, tmp_path:
         evaluate(model=Recorded({}), data=QUIZ, protocols=["options/embedding"], out=tmp_path / "other")
 
 
+PAGE = (ROOT / "docs" / "design" / "adding.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> dict[str, str]:
+    """An environment with every example of the page, ``# NAME.py``, installed as pip would install it."""
+    site = tmp_path / "site"
+    info = site / "stranger-1.dist-info"
+    info.mkdir(parents=True)
+    points = ["[choicewise.extensions]"]
+    for code in re.findall(r"```python\n(# \w+\.py\n.*?)```", PAGE, re.DOTALL):
+        assert len(code.splitlines()) <= 40
+        name = code.split("\n")[0].removeprefix("# ").removesuffix(".py")
+        (site / f"{name}.py").write_text(code, encoding="utf-8")
+        points.append(f"{name} = {name}:EXTENSION")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("\n".join(points))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), str(site)])}
+
+
+def ran(environment: dict[str, str], folder: Path, *arguments: str) -> str:
+    """Return what a command prints in a folder."""
+    line = [sys.executable, "-m", "choicewise", *arguments]
+    ended = subprocess.run(line, env=environment, cwd=folder, capture_output=True, encoding="utf-8", check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.costly("a command in another process")
+def test_the_score_of_the_page_is_asked_by_name(stranger: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "quiz.csv").write_text("question,A,B,answer\nWhere?,in a tree,in the sea,A\n", encoding="utf-8")
+    protocols = ["--protocol", "options/cloze:sum@score=strongest", "--protocol", "options/cloze:sum"]
+    line = ["run", "--model", "fake:hash", "--data", "quiz.csv", *protocols, "--out", "run", "--json"]
+    rows = json.loads(ran(stranger, tmp_path, *line))
+    assert [row["protocol"] for row in rows] == ["options/cloze:sum@score=strongest", "options/cloze:sum"]
+    again = ran(stranger, tmp_path, "report", "run", "--json")
+    assert [row["value"] for row in json.loads(again)] == [row["value"] for row in rows]
+
+
 @pytest.mark.costly("commands of a changed copy of the package")
 def test_the_changes_that_the_page_shows_work_together(tmp_path: Path) -> None:
-    """The score, reading, data format and kind of model of the page, put into a copy of the package as they stand."""
+    """The reading, data format and kind of model of the page, put into a copy of the package as they stand."""
     if shutil.which("git") is None:
         pytest.skip("git applies the changes")
-    page = (ROOT / "docs" / "design" / "adding.md").read_text(encoding="utf-8")
-    shown = re.findall(r"```diff\n(.*?)```", page, re.DOTALL)
-    assert len(shown) == 4
+    shown = re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL)
+    assert len(shown) == 3
     run = partial(subprocess.run, cwd=tmp_path, capture_output=True, encoding="utf-8")
     unneeded = shutil.ignore_patterns("__pycache__", "*.safetensors")
     shutil.copytree(PACKAGE, tmp_path / "src" / "choicewise", ignore=unneeded)
@@ -183,7 +221,7 @@ def test_the_changes_that_the_page_shows_work_together(tmp_path: Path) -> None:
     (tmp_path / "quiz.tsv").write_text("question\tA\tB\tanswer\nWhere?\tin a tree\tin the sea\tA\n", encoding="utf-8")
 
     def values(model: str) -> dict[str, float]:
-        names = ("sum", "sum@score=likeliest", "sum@reading=contrary")
+        names = ("sum", "sum@reading=contrary")
         asked = [word for name in names for word in ("--protocol", f"options/cloze:{name}")]
         line = ["run", "--model", model, "--data", "quiz.tsv", *asked, "--out", model.replace(":", "-"), "--json"]
         environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src")}
@@ -192,6 +230,6 @@ def test_the_changes_that_the_page_shows_work_together(tmp_path: Path) -> None:
         return {row["protocol"]: row["value"] for row in json.loads(ended.stdout)}
 
     hashed = values("fake:hash")
-    assert len(hashed) == 3
+    assert len(hashed) == 2
     assert hashed["options/cloze:sum"] == 1 - hashed["options/cloze:sum@reading=contrary"]
-    assert [*values("fake:uniform").values()] == [1.0, 0.5, 0.0]  # the shorter one, both, the longer one
+    assert [*values("fake:uniform").values()] == [1.0, 0.0]  # the shorter one, the longer one

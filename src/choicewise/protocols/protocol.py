@@ -16,11 +16,11 @@ from urllib.parse import quote, unquote
 
 from choicewise.data.decisions import KINDS
 from choicewise.errors import ProtocolError, did_you_mean
+from choicewise.ports import Score, find
 from choicewise.protocols.metrics import ABSTAINING, METRICS
 from choicewise.protocols.preparations import NAMES as PREPARATIONS
 from choicewise.protocols.preparations import abstains, more_options, moves_labels
 from choicewise.protocols.readings import (
-    ALONG,
     CALIBRATIONS,
     CHOOSING,
     CONDITIONAL,
@@ -28,12 +28,9 @@ from choicewise.protocols.readings import (
     EXTRACTIONS,
     MOST,
     NUMBERS,
-    OVER_CHAINS,
-    OVER_SPELLINGS,
     PERMUTED,
     READINGS,
-    SCORES,
-    SELECT,
+    SCORE_NAMES,
     STREAMS,
     VIEWS,
     Reading,
@@ -140,7 +137,7 @@ class Protocol:
     new_tokens: int | None = _axis(None, _REQUEST)
     stop: str | None = _axis(None, _REQUEST)
     chains: int | None = _axis(None, _REQUEST)
-    score: str = _axis("sum", _SCORE, *dict.fromkeys([*SCORES, *SELECT, *OVER_CHAINS, *OVER_SPELLINGS, *ALONG, "none"]))
+    score: str = _axis("sum", _SCORE, *SCORE_NAMES)
     null: str | None = _axis(None, _SCORE)
     outside: str = _axis("keep", _SCORE, "keep", "top100=-100")
     calibration: str = _axis("none", _SCORE, *CALIBRATIONS)
@@ -199,8 +196,16 @@ AXES: Mapping[str, str] = {axis.name: str(axis.type) for axis in fields(Protocol
 def axis_problems(values: Mapping[str, object]) -> list[str]:
     """What is wrong with single axes among ``values`` (by name): a wrong type, or a value that is not allowed."""
     axes = [axis for axis in fields(Protocol) if axis.name in values]
-    checked = ((axis.name, _problem(str(axis.type), axis.metadata["allowed"], values[axis.name])) for axis in axes)
-    return [f"protocol axis {name} {problem}" for name, problem in checked if problem is not None]
+    problems = []
+    for axis in axes:
+        value = values[axis.name]
+        problem = _problem(str(axis.type), axis.metadata["allowed"], value)
+        if problem is None:
+            continue
+        if axis.name == "score" and isinstance(value, str) and find(Score, value) is not None:
+            continue  # an extension adds it
+        problems.append(f"protocol axis {axis.name} {problem}")
+    return problems
 
 
 def stop_texts(stop: str | None) -> tuple[str, ...]:
@@ -393,7 +398,7 @@ def _asked(protocol: Protocol, reading: Reading) -> Iterator[str]:
             f"score {protocol.score} with null {protocol.null!r}: the scores {', '.join(CONDITIONAL)} need the axis "
             "null (the unconditional context, '' allowed), and only they have one"
         )
-    if protocol.score not in reading.scores:
+    if not reading.has_score(protocol.score):
         yield f"reading {name} has no score {protocol.score}; it has {', '.join(reading.scores)}"
     if protocol.described is not None and "options" not in holes(protocol.header + protocol.question):
         yield f"axis described is {protocol.described!r}, but question has no {{options}}, whose lines it is one of"

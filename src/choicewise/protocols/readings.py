@@ -15,6 +15,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from choicewise.errors import ProtocolError
+from choicewise.ports import Score, find
 from choicewise.questions import (
     Blanks,
     Cosine,
@@ -79,6 +80,10 @@ class Reading:
     along: bool = False
     family: str = ""
 
+    def has_score(self, name: str) -> bool:
+        """Return whether it has a score of that name; scores of extensions look at tokens one by one."""
+        return name in self.scores or (TOKENWISE[0] in self.scores and find(Score, name) is not None)
+
     @property
     def several(self) -> bool:
         """Whether a choice has several continuations."""
@@ -114,6 +119,9 @@ ACROSS = ("first_divergent", "constrained_greedy", "locally_renormalised")
 
 SCORES = (*SUMS, *TOKENWISE, *ACROSS, *CONDITIONAL)
 """Every score by name; :mod:`choicewise.scoring.scores` finds its function by this name."""
+
+SCORE_NAMES = tuple(dict.fromkeys([*SCORES, *SELECT, *OVER_CHAINS, *OVER_SPELLINGS, *ALONG, "none"]))
+"""What the axis ``score`` may be without an extension."""
 
 _labels = partial(Reading, scores=("sum",), takes=_CORRECTED)  # a reading whose lines are the labels of one choice
 

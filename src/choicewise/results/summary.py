@@ -24,7 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from choicewise.errors import StoreError
+from choicewise.ports import Score, find, source_digest
 from choicewise.protocols.between import apply_metrics
+from choicewise.protocols.readings import SCORE_NAMES
 from choicewise.records import ITEM_FILE, ITEMS, SUMMARY, BlockRecord, FileRecord, Manifest
 from choicewise.results.evidence import RunEvidence
 from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, Summary, small_choices, small_codes
@@ -138,7 +140,8 @@ def state(manifest: Manifest) -> str:
     )
     content = replace(renamed, engine=replace(manifest.engine, spent=None)).stored()
     content["protocols"] = list(manifest.protocols.items())
-    return hashlib.sha256(f"{_code()}{json.dumps(content, sort_keys=True)}".encode()).hexdigest()
+    code = _code() + _code_of_extensions(manifest)
+    return hashlib.sha256(f"{code}{json.dumps(content, sort_keys=True)}".encode()).hexdigest()
 
 
 def read_summary(folder: Path, manifest: Manifest) -> list[_Stored] | None:
@@ -396,6 +399,19 @@ def _changed(file: Path) -> int:
     """When the file, or what is known of it, changed last, in nanoseconds."""
     stat = file.stat()
     return max(stat.st_mtime_ns, stat.st_ctime_ns)
+
+
+def _code_of_extensions(manifest: Manifest) -> str:
+    """Return the digests of the scores that extensions add to the protocols of a run."""
+    digests = []
+    for signature in manifest.protocols.values():
+        score = signature.partition("|score:")[2].partition("|")[0]
+        if score in SCORE_NAMES:
+            continue
+        addition = find(Score, score)
+        if addition is not None:
+            digests.append(source_digest(addition))
+    return "".join(digests)
 
 
 @cache

@@ -30,7 +30,7 @@ from choicewise.scoring.observed import (
     reduce_rows,
     row_of,
 )
-from choicewise.scoring.scores import SCORES, per
+from choicewise.scoring.scores import per, score_named
 
 
 class Observed(Protocol):
@@ -427,7 +427,7 @@ def _generate_decisions(protocol: Recipe, observed: Observed) -> tuple[Floats | 
         decisions = letter_match(texts, observed.options(), observed.gold, protocol.labels)
     elif rule == "option-match":
         said = _generate_options(observed)
-        scores, decisions = SCORES[protocol.score](said), option_match(said, observed.right)
+        scores, decisions = score_named(protocol.score)(said), option_match(said, observed.right)
     elif rule in NUMBERS:
         verdicts = _verdicts(rule, texts, observed.options())
         return None, *judged(protocol, written, verdicts >= 0, _compared(verdicts))
@@ -510,7 +510,7 @@ COMBINERS: dict[str, Combiner] = {
     "embedding": Combiner(lambda protocol, observed: observed.values()),
     "encoder-decoder": _LOGLIKELIHOOD,
     "generate": Combiner(
-        lambda protocol, observed: SCORES[protocol.score](_generate_options(observed)),
+        lambda protocol, observed: score_named(protocol.score)(_generate_options(observed)),
         _generate_retrieved,
         _generate_decisions,
     ),
@@ -534,7 +534,7 @@ COMBINERS: dict[str, Combiner] = {
     ),
     "surprisal": _LOGLIKELIHOOD,
     "surprisal-package": Combiner(
-        lambda protocol, observed: SCORES[protocol.score](without_end(observed.parts())),
+        lambda protocol, observed: score_named(protocol.score)(without_end(observed.parts())),
         lambda protocol, observed: without_end(observed.parts()),
     ),
     "yes-no": Combiner(

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from choicewise import ports
 from choicewise.errors import UsageError
 from choicewise.protocols.readings import ACROSS, CONDITIONAL, SUMS, TOKENWISE
 from choicewise.questions import UNKNOWN
@@ -435,3 +436,13 @@ dc_pmi = pmi
 """PMI with a domain premise as the null context: S(context) - S(domain premise) (Holtzman et al. 2021, DC-PMI)."""
 
 SCORES = {name: _score(name) for name in (*SUMS, *TOKENWISE, *ACROSS, *CONDITIONAL)}
+
+
+def score_named(name: str) -> Score:
+    """Return the score of that name: one of ours, or one that an extension adds.  Raises UsageError."""
+    if name in SCORES:
+        return SCORES[name]
+    addition = ports.find(ports.Score, name)
+    if addition is None:
+        raise UsageError(f"no extension here adds the score {name}; install the one that does")
+    return Score(name, addition.values, conditional=False)

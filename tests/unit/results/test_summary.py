@@ -186,11 +186,11 @@ def test_a_summary_of_another_run_is_ignored_and_its_items_are_shared(run: Run, 
 
 @pytest.mark.costly("imports in a process of its own")
 def test_the_code_that_counts_is_all_that_a_summary_imports() -> None:
-    """What a summary needs must lie in the rooms whose source makes the key; errors are raised, not computed with."""
+    """What a summary needs must lie in the rooms whose source makes the key; errors and ports compute nothing."""
     code = "import sys, choicewise.results.summary; print(*sys.modules)"
     names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     rooms = {name.split(".")[1] for name in names if name.startswith("choicewise.")}
-    assert rooms <= {*(part.removesuffix(".py") for part in summary.SOURCES), "errors"}
+    assert rooms <= {*(part.removesuffix(".py") for part in summary.SOURCES), "errors", "ports"}
 
 
 def test_what_decides_the_numbers_and_other_code_decide_the_state(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from choicewise.results.compare import Comparison
     from choicewise.results.measurement import Measurement
     from choicewise.results.run import Run
-    from choicewise.table import Table
     from choicewise.scoring.observed import Continuations, Floats
+    from choicewise.table import Table
 
 BUILT_IN: Final = (
     "choicewise.extensions.endpoints",
@@ -285,6 +285,7 @@ class PairAnalysis(Port):
 
     def tables(self, results: Sequence[Any]) -> Iterator[Any]:
         """Yield what a terminal shows of ``results``: texts, or what rich can print."""
+        raise NotImplementedError
 
 
 # Scores

@@ -276,7 +276,8 @@ class _Sweep:
             command=self.command,
             say=lambda line: self.audience.say(f"{about}{line}"),
         )
-        if run.manifest.shard is None or run.manifest.shard.whole:
+        whole = run.manifest.shard is None or run.manifest.shard.whole
+        if whole and not self.alone:  # who asked for one run reads it next, and keeps its summary then
             keep_summary(run)
 
     @contextmanager

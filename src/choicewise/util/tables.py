@@ -130,7 +130,7 @@ def _tail(file: BinaryIO) -> tuple[bytes, int]:
 def _row_groups(footer: bytes) -> Iterator[list[_Chunk]]:
     """The columns of every row group, read here: where one lacks what it must have, Arrow ends the process."""
     try:
-        content, _ = _structure(footer, 0, 0)
+        content, _ = _structure(footer, 0)
         lengths = [element.get(2, 0) for element in content[2] if not element.get(5)]
         for group in content[4]:
             chunks = []
@@ -250,7 +250,7 @@ def _head(file: BinaryIO, place: int) -> tuple[dict[int, Any], int]:
         try:
             file.seek(place)
             content = file.read(most)
-            return _structure(content, 0, 0)
+            return _structure(content, 0)
         except IndexError:
             continue
         except ValueError as error:
@@ -264,52 +264,72 @@ def _damaged(place: int) -> Refused:
 
 # Thrift's compact protocol, in which heads of pages are written: as much as it takes to read or skip any value
 
-
-def _structure(content: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """The fields by number, and where what follows begins.  IndexError where it goes on beyond ``content``."""
-    fields, number = dict[int, Any](), 0
-    if depth > 16:
-        raise ValueError("too deep")
-    while head := content[at]:
-        at += 1
-        number += head >> 4
-        if not head >> 4:
-            number, at = _number(content, at)
-        fields[number], at = _value(content, at, head & 15, depth)
-    return fields, at + 1
+_DEEPEST = 16  # structures and lists inside each other
 
 
-def _value(content: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    match kind:
-        case 1 | 2:
-            return kind == 1, at
-        case 3:
-            return content[at], at + 1
-        case 4 | 5 | 6:
-            return _number(content, at)
-        case 7:
-            return None, at + 8
-        case 8:
-            length, at = _varint(content, at)
-            return content[at : at + length], at + length
-        case 9 | 10:
-            size, inner = content[at] >> 4, content[at] & 15
+def _structure(content: bytes, at: int) -> tuple[dict[int, Any], int]:
+    """The fields by number, and where what follows begins.  IndexError where it goes on beyond ``content``.
+
+    Structures and lists inside are read by the same loop, as footers have thousands: ``outer`` has those that go on
+    when ``inside`` ends, each with the number of its field, the kind of its next value and how many values are left.
+    """
+    root = dict[int, Any]()
+    inside: dict[int, Any] | list[Any] = root
+    number = kind = left = 0
+    outer = list[tuple[dict[int, Any] | list[Any], int, int, int]]()
+    while True:
+        if isinstance(inside, list):
+            ended = left == 0
+            left -= 1
+        else:
+            head = content[at]
             at += 1
-            if size == 15:
-                size, at = _varint(content, at)
-            values = []
-            for _ in range(size):
-                value, at = (content[at], at + 1) if inner in (1, 2) else _value(content, at, inner, depth + 1)
-                values.append(value)
-            return values, at
-        case 12:
-            return _structure(content, at, depth + 1)
-    raise ValueError("no head of a page")
-
-
-def _number(content: bytes, at: int) -> tuple[int, int]:
-    value, at = _varint(content, at)
-    return (value >> 1) ^ -(value & 1), at
+            ended = head == 0
+            kind = head & 15
+            number += head >> 4
+            if 0 < head < 16:
+                number, at = _varint(content, at)
+                number >>= 1  # its lowest bit is the sign
+        if ended:
+            if not outer:
+                return root, at
+            inside, number, kind, left = outer.pop()
+            continue
+        value: Any = None
+        size = inner = 0
+        match kind:
+            case 1 | 2 if isinstance(inside, dict):
+                value = kind == 1
+            case 1 | 2 | 3:
+                value, at = content[at], at + 1
+            case 4 | 5 | 6 | 8:
+                value, at = content[at], at + 1
+                if value > 127:
+                    value, at = _varint(content, at - 1)
+                if kind == 8:
+                    value, at = content[at : at + value], at + value
+                else:
+                    value = (value >> 1) ^ -(value & 1)
+            case 7:
+                value, at = content[at + 7], at + 8
+            case 9 | 10:
+                size, inner, at = content[at] >> 4, content[at] & 15, at + 1
+                if size == 15:
+                    size, at = _varint(content, at)
+                value = []
+            case 12:
+                value = {}
+            case _:
+                raise ValueError("no head of a page")
+        if isinstance(inside, list):
+            inside.append(value)
+        else:
+            inside[number] = value
+        if isinstance(value, list | dict):
+            outer.append((inside, number, kind, left))
+            inside, number, kind, left = value, 0, inner, size
+            if len(outer) > _DEEPEST:
+                raise ValueError("too deep")
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:

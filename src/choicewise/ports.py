@@ -35,7 +35,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
@@ -45,11 +45,15 @@ from choicewise.errors import UsageError
 if TYPE_CHECKING:
     import typer
 
+    from choicewise.data.items import Item
     from choicewise.models.model import Model
+    from choicewise.protocols import readings
     from choicewise.records import Manifest
+    from choicewise.requests.request import Asker
     from choicewise.results.compare import Comparison
     from choicewise.results.measurement import Measurement
     from choicewise.results.run import Run
+    from choicewise.scoring.combine import Combiner
     from choicewise.scoring.observed import Continuations, Floats
     from choicewise.table import Table
 
@@ -288,7 +292,83 @@ class PairAnalysis(Port):
         raise NotImplementedError
 
 
-# Scores
+# How an item is prepared, asked, scored and decided
+
+
+class Preparation(Port):
+    """A change of an item's texts before templates show them: ``--protocol NAME@prepare=shouted``.
+
+    Example::
+
+        class Shouted(Preparation):
+            name = "shouted"
+            summary = "the question in capital letters"
+
+            def change(self, item):
+                from dataclasses import replace
+
+                return replace(item, question=item.question.upper())
+    """
+
+    def change(self, item: Item) -> Item:
+        """Return the item that templates show.  Raises DataError for an item that lacks what it needs."""
+        raise NotImplementedError
+
+
+class Reading(Port):
+    """A way to ask a model and to make one number per choice of its answers: ``--protocol NAME@reading=contrary``.
+
+    Example::
+
+        class Contrary(Reading):
+            name = "contrary"
+            summary = "minus log P(continuation | context)"
+
+            def declaration(self):
+                from choicewise.protocols.readings import Reading
+
+                return Reading(self.summary, ("sum",), one_likelihood=True)
+
+            def asker(self):
+                from choicewise.requests.ask import ChoiceAsker
+
+                return ChoiceAsker()
+
+            def combiner(self):
+                from choicewise.scoring.combine import Combiner
+
+                return Combiner(lambda protocol, observed: -observed.scores(protocol.score))
+    """
+
+    def declaration(self) -> readings.Reading:
+        """Return what it needs of a model, which scores it has, and which axes it takes."""
+        raise NotImplementedError
+
+    def asker(self) -> Asker:
+        """Return what makes the questions for a model of an item's prompt."""
+        raise NotImplementedError
+
+    def combiner(self) -> Combiner:
+        """Return what makes one number per choice of the observations."""
+        raise NotImplementedError
+
+
+class Extraction(Port):
+    """A rule that finds an option's letter in generated text: ``--protocol NAME@decision=last-capital``.
+
+    Example::
+
+        class LastCapital(Extraction):
+            name = "last-capital"
+            summary = "the last capital letter of an option"
+
+            def letter(self, text, letters):
+                return max(letters, key=text.rfind) if any(letter in text for letter in letters) else None
+    """
+
+    def letter(self, text: str, letters: str) -> str | None:
+        """Return the letter among ``letters`` that ``text`` decides for, None if it decides for none."""
+        raise NotImplementedError
 
 
 class Score(Port):
@@ -339,6 +419,27 @@ class Command(Port):
 
 
 # Extensions
+
+
+V = TypeVar("V")
+
+
+class OpenTable(dict[str, V]):
+    """A table of the kernel; a row that it lacks is looked up among what extensions add to ``port``.
+
+    ``row`` makes a row of the table from what an extension adds.
+    """
+
+    def __init__(self, rows: Mapping[str, V], port: type[P], row: Callable[[P], V]) -> None:
+        super().__init__(rows)
+        self._find = partial(find, port)
+        self._row = row
+
+    def __missing__(self, name: str) -> V:
+        addition = self._find(name)
+        if addition is None:
+            raise KeyError(name)
+        return self._row(addition)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import pytest
 
 from choicewise import evaluate
@@ -25,39 +23,16 @@ from choicewise.data.items import Item
 from choicewise.data.open import open_dataset
 from choicewise.errors import ModelError
 from choicewise.models.fake import HashModel
-from choicewise.protocols import protocol, readings
-from choicewise.protocols import protocol as consistency
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.readings import READINGS, Reading
+from choicewise.protocols.readings import READINGS
 from choicewise.questions import Question, Span, TokenScores
-from choicewise.requests.ask import ASKERS, ChoiceAsker
-from choicewise.scoring.combine import COMBINERS, Combiner
+from choicewise.requests.ask import ASKERS
+from choicewise.scoring.combine import COMBINERS
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.paths import GOLDENS, ROOT
 
 PACKAGE = ROOT / "src" / "choicewise"
 QUIZ = Dataset("quiz", {"test": (Item("1", "Where do birds live?", ("in a tree", "in the sea"), (0,)),)})
-
-
-def test_a_reading_is_one_row_in_each_of_three_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A reading that prefers the less likely choice: declared, asked and combined."""
-    declared = {**READINGS, "contrary": Reading("minus the log-likelihood", ("sum",))}
-    for module in (readings, consistency, protocol):
-        monkeypatch.setattr(module, "READINGS", MappingProxyType(declared))
-    allowed = next(field for field in protocol.fields(protocol.Protocol) if field.name == "reading")
-    monkeypatch.setattr(allowed, "metadata", {**allowed.metadata, "allowed": tuple(declared)})
-    for module in list(sys.modules.values()):
-        if module.__name__.startswith("choicewise.") and getattr(module, "READINGS", None) is READINGS:
-            monkeypatch.setattr(module, "READINGS", MappingProxyType(declared))
-    monkeypatch.setitem(ASKERS, "contrary", ChoiceAsker())
-    monkeypatch.setitem(COMBINERS, "contrary", Combiner(lambda protocol, observed: -observed.scores("sum")))
-
-    plain = resolve("options/cloze")["options/cloze:sum"]
-    both = {"plain": plain, "contrary": replace(plain, reading="contrary")}
-    run = evaluate(model=HashModel(), data=QUIZ, protocols=both, out=tmp_path)
-    scores = {name: [row["score"] for row in run.scores().to_pylist() if row["protocol"] == name] for name in both}
-    np.testing.assert_allclose(scores["contrary"], [-score for score in scores["plain"]])
-    assert [row.value for row in run.rows()] in ([0.0, 1.0], [1.0, 0.0])
 
 
 @cache
@@ -195,23 +170,26 @@ def ran(environment: dict[str, str], folder: Path, *arguments: str) -> str:
 
 
 @pytest.mark.costly("a command in another process")
-def test_the_score_of_the_page_is_asked_by_name(stranger: dict[str, str], tmp_path: Path) -> None:
+def test_the_score_and_the_reading_of_the_page_are_asked_by_name(stranger: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "quiz.csv").write_text("question,A,B,answer\nWhere?,in a tree,in the sea,A\n", encoding="utf-8")
-    protocols = ["--protocol", "options/cloze:sum@score=strongest", "--protocol", "options/cloze:sum"]
-    line = ["run", "--model", "fake:hash", "--data", "quiz.csv", *protocols, "--out", "run", "--json"]
+    changes = ["", "@score=strongest", "@reading=contrary"]
+    line = ["run", "--model", "fake:hash", "--data", "quiz.csv", "--out", "run", "--json"]
+    for change in changes:
+        line += ["--protocol", f"options/cloze:sum{change}"]
     rows = json.loads(ran(stranger, tmp_path, *line))
-    assert [row["protocol"] for row in rows] == ["options/cloze:sum@score=strongest", "options/cloze:sum"]
+    assert [row["protocol"] for row in rows] == [f"options/cloze:sum{change}" for change in changes]
+    assert rows[2]["value"] == 1 - rows[0]["value"]
     again = ran(stranger, tmp_path, "report", "run", "--json")
     assert [row["value"] for row in json.loads(again)] == [row["value"] for row in rows]
 
 
 @pytest.mark.costly("commands of a changed copy of the package")
 def test_the_changes_that_the_page_shows_work_together(tmp_path: Path) -> None:
-    """The reading, data format and kind of model of the page, put into a copy of the package as they stand."""
+    """The data format and kind of model of the page, put into a copy of the package as they stand."""
     if shutil.which("git") is None:
         pytest.skip("git applies the changes")
     shown = re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL)
-    assert len(shown) == 3
+    assert len(shown) == 2
     run = partial(subprocess.run, cwd=tmp_path, capture_output=True, encoding="utf-8")
     unneeded = shutil.ignore_patterns("__pycache__", "*.safetensors")
     shutil.copytree(PACKAGE, tmp_path / "src" / "choicewise", ignore=unneeded)
@@ -221,15 +199,22 @@ def test_the_changes_that_the_page_shows_work_together(tmp_path: Path) -> None:
     (tmp_path / "quiz.tsv").write_text("question\tA\tB\tanswer\nWhere?\tin a tree\tin the sea\tA\n", encoding="utf-8")
 
     def values(model: str) -> dict[str, float]:
-        names = ("sum", "sum@reading=contrary")
-        asked = [word for name in names for word in ("--protocol", f"options/cloze:{name}")]
-        line = ["run", "--model", model, "--data", "quiz.tsv", *asked, "--out", model.replace(":", "-"), "--json"]
+        line = [
+            "run",
+            "--model",
+            model,
+            "--data",
+            "quiz.tsv",
+            "--protocol",
+            "options/cloze:sum",
+            "--out",
+            model.replace(":", "-"),
+            "--json",
+        ]
         environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src")}
         ended = run([sys.executable, "-m", "choicewise", *line], env=environment)
         assert ended.returncode == 0, ended.stderr
         return {row["protocol"]: row["value"] for row in json.loads(ended.stdout)}
 
-    hashed = values("fake:hash")
-    assert len(hashed) == 2
-    assert hashed["options/cloze:sum"] == 1 - hashed["options/cloze:sum@reading=contrary"]
-    assert [*values("fake:uniform").values()] == [1.0, 0.0]  # the shorter one, the longer one
+    assert len(values("fake:hash")) == 1
+    assert [*values("fake:uniform").values()] == [1.0]  # the shorter one

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from types import SimpleNamespace
@@ -9,12 +10,20 @@ from types import SimpleNamespace
 import pytest
 
 from choicewise import evaluate, ports
-from choicewise.errors import UsageError
+from choicewise.data.dataset import Dataset
+from choicewise.data.items import Item
+from choicewise.errors import ProtocolError, UsageError
 from choicewise.models.fake import HashModel
 from choicewise.ports import Extension, PairAnalysis, PairStatistic, Port, all_of, built_in_extensions, find
+from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.preparations import prepare
+from choicewise.results.summary import state
+from choicewise.scoring.extract import RULES
 from choicewise.table import as_json
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
+
+QUIZ = Dataset("quiz", {"test": (Item("1", "Where do birds live?", ("in a tree", "in the sea"), (0,)),)})
 
 PORTS = [port for _, port in inspect.getmembers(ports, inspect.isclass) if issubclass(port, Port) and port is not Port]
 
@@ -104,3 +113,30 @@ def test_an_analysis_of_a_pair_stands_in_place_of_its_comparison(folders: list[P
     assert "same measurement" in choicewise("compare", long, long, code=0).stdout  # it is for other pairs
     refused = choicewise("compare", long, short, "--metric", "brier", code=2).stderr
     assert "a model beside one with a longer window has no use for --metric" in refused
+
+
+def test_what_an_extension_adds_to_axes_is_asked_by_name(stranger: list[Port], tmp_path: Path) -> None:
+    additions = [example(port) for port in (ports.Preparation, ports.Reading, ports.Score)]
+    stranger.extend(additions)
+    axes = ["prepare=shouted", "prepare=shouted+dont-know", "reading=contrary", "score=strongest"]
+    protocols = [f"options/cloze:sum@{axis}" for axis in axes]
+    run = evaluate(model="fake:hash", data=QUIZ, protocols=["options/cloze:sum", *protocols], out=tmp_path / "run")
+    values = {row.protocol: row.value for row in run.rows()}
+    assert [*values] == ["options/cloze:sum", *protocols]
+    assert values["options/cloze:sum@reading=contrary"] == 1 - values["options/cloze:sum"]
+    (item,) = QUIZ.splits["test"]
+    assert prepare("shouted", item).question == item.question.upper()
+    state_before = state(run.manifest)
+    stranger.remove(additions[2])
+    assert state(run.manifest) != state_before
+    with pytest.raises(ProtocolError, match="score is 'strongest'"):
+        replace(run.protocols["options/cloze:sum"], score="strongest")
+
+
+def test_an_extraction_of_an_extension_decides(stranger: list[Port]) -> None:
+    stranger.append(example(ports.Extraction))
+    assert RULES["last-capital"]("A or B? B.", "ABCD") == "B"
+    protocol = resolve("mmlu/helm")["mmlu/helm"]
+    assert replace(protocol, decision="last-capital").decision == "last-capital"
+    with pytest.raises(ProtocolError, match="decision is 'first-capital'"):
+        replace(protocol, decision="first-capital")

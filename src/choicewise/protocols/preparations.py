@@ -20,6 +20,7 @@ from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
+from choicewise import ports
 from choicewise.data.decisions import DESCRIPTIONS, NOUL, STATE, kind_of
 from choicewise.data.files import read_list
 from choicewise.data.items import Item, draw_hash
@@ -227,64 +228,73 @@ def _decision_d1(item: Item) -> Item:
 Preparation = Callable[[Item], Item]
 """From an item to the item that templates show.  Raises DataError for an item that lacks what it needs."""
 
-PREPARATIONS: Mapping[str, Preparation] = {
-    "none": lambda item: item,
-    "gap": gap,
-    # a full stop before WikiHow's [title] is not doubled: olmo_eval/tasks/olmes_v0_1/hellaswag_std.py@d7f75fb
-    "hellaswag-olmes": partial(
-        _hellaswag, question=partial(_stripped, title=_TITLE), ending=partial(_stripped, title=_TITLE)
-    ),
-    # the prompt with its listed endings is cleaned as one text: so the context keeps a space at its end, an ending has
-    # none at its beginning, and the full stop and space of its label take part: hellaswag_std.py, likewise
-    "hellaswag-olmes-listed": partial(
-        _hellaswag,
-        question=lambda text: _cleaned(text.lstrip(), _TITLE),
-        ending=lambda text: _cleaned(f". {text}", _TITLE).removeprefix(". "),
-    ),
-    # EleutherAI/lm-evaluation-harness@4e7e0d4, lm_eval/tasks/hellaswag/utils.py; the same in 2023
-    "hellaswag": partial(_hellaswag, question=_stripped, ending=_stripped),
-    # nothing is stripped, the question ends with a space: lighteval@8d9ecd6, src/lighteval/tasks/default_prompts.py
-    "hellaswag-lighteval": partial(_hellaswag, question=lambda text: _cleaned(f"{text} "), ending=_cleaned, alone=" "),
-    # nothing is cleaned: lighteval@7c1cd62, src/lighteval/tasks/tasks/hellaswag.py
-    "hellaswag-raw": partial(_hellaswag, question=str, ending=str),
-    # one letter in upper case, the rest as it is: stanford-crfm/helm@cab5d89, scenarios/commonsense_scenario.py
-    "hellaswag-helm": partial(_hellaswag, question=str, ending=str, second=lambda text: text[:1].upper() + text[1:]),
-    "copa": copa,
-    # the passage without white space at its start; a line that is there even when the item has no passage:
-    # EleutherAI/lm-evaluation-harness@4e7e0d4, lm_eval/tasks/sciq/sciq.yaml
-    "sciq": partial(_with_passage, passage=lambda support: support.lstrip() + "\n"),
-    # no line where the item has no passage, the whole prompt is stripped: @b281b09, lm_eval/tasks/sciq.py; lighteval
-    "sciq-v0": partial(_with_passage, passage=lambda support: (support + "\n").lstrip()),
-    # of ``  _  .`` one space stays: @4e7e0d4, lm_eval/tasks/race/preprocess_race.py
-    "race": partial(_after_article, kept=slice(None, -len(_BLANK) + 1)),
-    # only the blank itself stays, `` _  .``: an error of @b281b09, lm_eval/tasks/race.py, and lighteval@8d9ecd6
-    "race-v0": partial(_after_article, kept=slice(-len(_BLANK) + 1, None)),
-    **{
-        f"{exam}-subjects": partial(
-            _named_subject, field="chinese_subject", table="chinese_subjects", section=exam, of=exam
-        )
-        for exam in ("cmmlu", "ceval")
+PREPARATIONS: Mapping[str, Preparation] = ports.OpenTable(
+    {
+        "none": lambda item: item,
+        "gap": gap,
+        # a full stop before WikiHow's [title] is not doubled: olmo_eval/tasks/olmes_v0_1/hellaswag_std.py@d7f75fb
+        "hellaswag-olmes": partial(
+            _hellaswag, question=partial(_stripped, title=_TITLE), ending=partial(_stripped, title=_TITLE)
+        ),
+        # the prompt with its listed endings is cleaned as one text: so the context keeps a space at its end, an ending
+        # has none at its beginning, and the full stop and space of its label take part: hellaswag_std.py, likewise
+        "hellaswag-olmes-listed": partial(
+            _hellaswag,
+            question=lambda text: _cleaned(text.lstrip(), _TITLE),
+            ending=lambda text: _cleaned(f". {text}", _TITLE).removeprefix(". "),
+        ),
+        # EleutherAI/lm-evaluation-harness@4e7e0d4, lm_eval/tasks/hellaswag/utils.py; the same in 2023
+        "hellaswag": partial(_hellaswag, question=_stripped, ending=_stripped),
+        # nothing is stripped, the question ends with a space: lighteval@8d9ecd6, src/lighteval/tasks/default_prompts.py
+        "hellaswag-lighteval": partial(
+            _hellaswag, question=lambda text: _cleaned(f"{text} "), ending=_cleaned, alone=" "
+        ),
+        # nothing is cleaned: lighteval@7c1cd62, src/lighteval/tasks/tasks/hellaswag.py
+        "hellaswag-raw": partial(_hellaswag, question=str, ending=str),
+        # one letter in upper case, the rest as it is: stanford-crfm/helm@cab5d89, scenarios/commonsense_scenario.py
+        "hellaswag-helm": partial(
+            _hellaswag, question=str, ending=str, second=lambda text: text[:1].upper() + text[1:]
+        ),
+        "copa": copa,
+        # the passage without white space at its start; a line that is there even when the item has no passage:
+        # EleutherAI/lm-evaluation-harness@4e7e0d4, lm_eval/tasks/sciq/sciq.yaml
+        "sciq": partial(_with_passage, passage=lambda support: support.lstrip() + "\n"),
+        # no line where the item has no passage, the whole prompt is stripped: @b281b09, lm_eval/tasks/sciq.py;
+        # lighteval
+        "sciq-v0": partial(_with_passage, passage=lambda support: (support + "\n").lstrip()),
+        # of ``  _  .`` one space stays: @4e7e0d4, lm_eval/tasks/race/preprocess_race.py
+        "race": partial(_after_article, kept=slice(None, -len(_BLANK) + 1)),
+        # only the blank itself stays, `` _  .``: an error of @b281b09, lm_eval/tasks/race.py, and lighteval@8d9ecd6
+        "race-v0": partial(_after_article, kept=slice(-len(_BLANK) + 1, None)),
+        **{
+            f"{exam}-subjects": partial(
+                _named_subject, field="chinese_subject", table="chinese_subjects", section=exam, of=exam
+            )
+            for exam in ("cmmlu", "ceval")
+        },
+        "redux-ok": _redux_ok,
+        # lm_eval/tasks/gpqa/zeroshot/utils.py@4e7e0d4; the leaderboard's removes everything in brackets, formulae too:
+        # lm_eval/tasks/leaderboard/gpqa/utils.py@4e7e0d4
+        "gpqa": partial(_with_choices, brackets=True),
+        "gpqa-leaderboard": partial(_with_choices, brackets=False),
+        # texts of lm_eval/tasks/leaderboard/bbh_mc/*.yaml@4e7e0d4
+        "bbh": partial(_named_subject, field="description", table="bbh", section="descriptions"),
+        # transformers 5.23.0, decision/template_utils.py: nested values as JSON
+        "decision": _decision,
+        # vLLM 0.32.0, structured_decisions/strategies.py: a description that is no text through Python's str
+        "decision-str": partial(_decision, described=str),
+        # vLLM at c59eeb6c, structured_decisions/prompts.py: the state as ASCII, a description without space around it
+        "decision-ascii": partial(_decision, state=json.dumps, described=str, trim=str.strip),
+        # d1 of Liquid AI as vLLM 0.32.0 asks it (LiquidAI/d1-3b, prompt.py)
+        "decision-d1": _decision_d1,
+        # SGLang 0.5.23, prompt_format_version 1: JSON without spaces
+        "decision-compact": partial(_decision, state=compact_json, described=compact_json),
+        # for reading decision, which sends JSON
+        "decision-endpoint": _decision_endpoint,
     },
-    "redux-ok": _redux_ok,
-    # lm_eval/tasks/gpqa/zeroshot/utils.py@4e7e0d4; the leaderboard's removes everything in brackets, formulae too:
-    # lm_eval/tasks/leaderboard/gpqa/utils.py@4e7e0d4
-    "gpqa": partial(_with_choices, brackets=True),
-    "gpqa-leaderboard": partial(_with_choices, brackets=False),
-    # texts of lm_eval/tasks/leaderboard/bbh_mc/*.yaml@4e7e0d4
-    "bbh": partial(_named_subject, field="description", table="bbh", section="descriptions"),
-    # transformers 5.23.0, decision/template_utils.py: nested values as JSON
-    "decision": _decision,
-    # vLLM 0.32.0, structured_decisions/strategies.py: a description that is no text through Python's str
-    "decision-str": partial(_decision, described=str),
-    # vLLM at c59eeb6c, structured_decisions/prompts.py: the state as ASCII, a description without space around it
-    "decision-ascii": partial(_decision, state=json.dumps, described=str, trim=str.strip),
-    # d1 of Liquid AI as vLLM 0.32.0 asks it (LiquidAI/d1-3b, prompt.py)
-    "decision-d1": _decision_d1,
-    # SGLang 0.5.23, prompt_format_version 1: JSON without spaces
-    "decision-compact": partial(_decision, state=compact_json, described=compact_json),
-    # for reading decision, which sends JSON
-    "decision-endpoint": _decision_endpoint,
-}
+    ports.Preparation,
+    lambda addition: addition.change,
+)
 """Every preparation; a preparation whose source changes gets a second name."""
 
 DONT_KNOW = "I don't know"
@@ -414,6 +424,11 @@ def moves_labels(name: str) -> bool:
     """Whether the label of another place counts for a choice."""
     change = change_of(name)
     return change in CHANGES and CHANGES[change].order is not None
+
+
+def preparation_of(name: str) -> str:
+    """Return the preparation that is part of the axis ``prepare``, without a change of the options."""
+    return _parts(name)[0]
 
 
 def change_of(name: str) -> str:

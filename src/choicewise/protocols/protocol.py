@@ -14,12 +14,12 @@ from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
 
+from choicewise import ports
 from choicewise.data.decisions import KINDS
 from choicewise.errors import ProtocolError, did_you_mean
-from choicewise.ports import Score, find
 from choicewise.protocols.metrics import ABSTAINING, METRICS
 from choicewise.protocols.preparations import NAMES as PREPARATIONS
-from choicewise.protocols.preparations import abstains, more_options, moves_labels
+from choicewise.protocols.preparations import abstains, more_options, moves_labels, preparation_of
 from choicewise.protocols.readings import (
     CALIBRATIONS,
     CHOOSING,
@@ -189,8 +189,28 @@ class Protocol:
         return json_digest(axes)
 
 
+_ALLOWED: Mapping[str, tuple[str, ...]] = {axis.name: axis.metadata["allowed"] for axis in fields(Protocol)}
+
 AXES: Mapping[str, str] = {axis.name: str(axis.type) for axis in fields(Protocol)}
 """Every axis and its type, in the order of the signature: what is asked before what is made of the answers."""
+
+
+OPEN_AXES: Mapping[str, type[ports.Port]] = {
+    "prepare": ports.Preparation,
+    "reading": ports.Reading,
+    "score": ports.Score,
+    "decision": ports.Extraction,
+}
+"""Axes whose values extensions add to, and their ports."""
+
+
+def addition_of(axis: str, value: str) -> ports.Port | None:
+    """Return what an extension adds under a value of one of :data:`OPEN_AXES`, None for the kernel's values."""
+    if axis == "prepare":
+        value = preparation_of(value)
+    if value in _ALLOWED[axis]:
+        return None
+    return ports.find(OPEN_AXES[axis], value)
 
 
 def axis_problems(values: Mapping[str, object]) -> list[str]:
@@ -202,8 +222,8 @@ def axis_problems(values: Mapping[str, object]) -> list[str]:
         problem = _problem(str(axis.type), axis.metadata["allowed"], value)
         if problem is None:
             continue
-        if axis.name == "score" and isinstance(value, str) and find(Score, value) is not None:
-            continue  # an extension adds it
+        if axis.name in OPEN_AXES and isinstance(value, str) and addition_of(axis.name, value) is not None:
+            continue
         problems.append(f"protocol axis {axis.name} {problem}")
     return problems
 

@@ -14,8 +14,8 @@ from itertools import permutations
 from math import isfinite
 from typing import Any, NamedTuple
 
+from choicewise import ports
 from choicewise.errors import ProtocolError
-from choicewise.ports import Score, find
 from choicewise.questions import (
     Blanks,
     Cosine,
@@ -82,7 +82,7 @@ class Reading:
 
     def has_score(self, name: str) -> bool:
         """Return whether it has a score of that name; scores of extensions look at tokens one by one."""
-        return name in self.scores or (TOKENWISE[0] in self.scores and find(Score, name) is not None)
+        return name in self.scores or (TOKENWISE[0] in self.scores and ports.find(ports.Score, name) is not None)
 
     @property
     def several(self) -> bool:
@@ -136,115 +136,129 @@ _pseudo = partial(
 )
 """A reading for masked models, which look at a whole text from both sides."""
 
-READINGS: Mapping[str, Reading] = {
-    "loglikelihood": Reading(
-        "log P(continuation | context), token by token, in one forward pass",
-        SCORES,
-        takes=_CORRECTED | {"outside", "views"},
-        one_likelihood=True,
-    ),
-    "masked": Reading(
-        "the model's own loss with the labels outside the option at -100",
-        (*SUMS, *CONDITIONAL),
-        needs=(MaskedLoss,),
-        one_likelihood=True,
-    ),
-    "generate": Reading(
-        "greedy text after the context, and its tokens' scores",
-        (*SUMS, *TOKENWISE, "none"),
-        needs=(Generation,),
-        takes=frozenset({"shots", "new_tokens", "thought_tokens"}),
-        text=True,
-        family="generated answers",
-    ),
-    "surprisal": Reading(
-        "log P of every token that holds a byte of the continuation, the two texts encoded as one",
-        SCORES,
-        one_likelihood=True,
-    ),
-    "surprisal-package": Reading(
-        "the same as the package surprisal counts it: a BOS before the tokenizer's own, P(EOS) := 0",
-        SUMS,
-        renormalised=True,
-    ),
-    "select": Reading(
-        "log P of the tokens that SGLang's select scores, its token healing included",
-        SELECT,
-        fits=("drop-last-shot", "drop-last-shot-then-cut-end", "refuse"),
-    ),
-    "spellings": _labels(
-        "log of the summed P of several spellings of the option's label", scores=("sum", *OVER_SPELLINGS), lines=(1, 20)
-    ),
-    "yes-no": _labels(
-        "log P(first line | context, option) - log P(second line | ·)", lines=(2, 2), proposal=True, family="yes or no"
-    ),
-    "rating": _labels(
-        "expected rating, the lines being its labels from the lowest up", lines=(2, 20), proposal=True, family="ratings"
-    ),
-    "noisy-channel": Reading(
-        "log P(question | proposal of the option)",
-        (*SUMS, *TOKENWISE),
-        takes=frozenset({"correction"}),
-        proposal=True,
-        one_likelihood=True,
-        family="noisy channel",
-    ),
-    "chain-of-thought": Reading(
-        "P(continuation | context, chain, proposal) over sampled chains",
-        OVER_CHAINS,
-        needs=(Generation, Sampling, Span),
-        takes=frozenset({"shots", "new_tokens", "chains"}),
-        fits=("drop-last-shot", "refuse"),
-        family="chains of thought",
-    ),
-    "along-thought": Reading(
-        "log P(continuation | context, a share of the model's own thought, its closing, proposal)",
-        tuple(ALONG),
-        needs=(Generation, Span),
-        takes=frozenset({"shots", "new_tokens", "thought_tokens"}),
-        fits=("drop-last-shot", "refuse"),
-        boundaries=("joint", "separate", "count", "lcp"),
-        along=True,
-        family="along a thought",
-    ),
-    "pseudo-loglikelihood": _pseudo("log P of every token of the continuation with it alone hidden, the rest visible"),
-    "pseudo-loglikelihood-within-word": _pseudo("the same with the later tokens of its word hidden as well"),
-    "encoder-decoder": Reading(
-        "log P(continuation | context), the context read by the encoder, the continuation written by the decoder",
-        SCORES,
-        needs=(Rendition,),
-        fits=("drop-last-shot", "cut-start", "refuse"),
-        boundaries=("separate",),
-        enclosed=True,
-        one_likelihood=True,
-    ),
-    "set-based": Reading(
-        "log P(continuation | context), the listed options read without each other and from one position on",
-        (*SUMS, *TOKENWISE),
-        needs=(SetSpan,),
-        fits=("drop-last-shot", "refuse"),
-        boundaries=("separate",),
-        one_likelihood=True,
-        unordered=True,
-    ),
-    "embedding": Reading(
-        "cosine of the last token's last hidden states of context and continuation",
-        ("none",),
-        needs=(Cosine,),
-        family="embeddings",
-    ),
-    "decision": Reading(
-        "log of the probability that a decision endpoint gives to the option; continuation is what the option is "
-        "called, proposal describes it, question is the instructions",
-        ("sum",),
-        needs=(Decision,),
-        takes=frozenset(),
-        fits=("refuse",),
-        boundaries=("joint",),
-        one_likelihood=True,
-        family="decisions",
-    ),
-}
+READINGS: Mapping[str, Reading] = ports.OpenTable(
+    {
+        "loglikelihood": Reading(
+            "log P(continuation | context), token by token, in one forward pass",
+            SCORES,
+            takes=_CORRECTED | {"outside", "views"},
+            one_likelihood=True,
+        ),
+        "masked": Reading(
+            "the model's own loss with the labels outside the option at -100",
+            (*SUMS, *CONDITIONAL),
+            needs=(MaskedLoss,),
+            one_likelihood=True,
+        ),
+        "generate": Reading(
+            "greedy text after the context, and its tokens' scores",
+            (*SUMS, *TOKENWISE, "none"),
+            needs=(Generation,),
+            takes=frozenset({"shots", "new_tokens", "thought_tokens"}),
+            text=True,
+            family="generated answers",
+        ),
+        "surprisal": Reading(
+            "log P of every token that holds a byte of the continuation, the two texts encoded as one",
+            SCORES,
+            one_likelihood=True,
+        ),
+        "surprisal-package": Reading(
+            "the same as the package surprisal counts it: a BOS before the tokenizer's own, P(EOS) := 0",
+            SUMS,
+            renormalised=True,
+        ),
+        "select": Reading(
+            "log P of the tokens that SGLang's select scores, its token healing included",
+            SELECT,
+            fits=("drop-last-shot", "drop-last-shot-then-cut-end", "refuse"),
+        ),
+        "spellings": _labels(
+            "log of the summed P of several spellings of the option's label",
+            scores=("sum", *OVER_SPELLINGS),
+            lines=(1, 20),
+        ),
+        "yes-no": _labels(
+            "log P(first line | context, option) - log P(second line | ·)",
+            lines=(2, 2),
+            proposal=True,
+            family="yes or no",
+        ),
+        "rating": _labels(
+            "expected rating, the lines being its labels from the lowest up",
+            lines=(2, 20),
+            proposal=True,
+            family="ratings",
+        ),
+        "noisy-channel": Reading(
+            "log P(question | proposal of the option)",
+            (*SUMS, *TOKENWISE),
+            takes=frozenset({"correction"}),
+            proposal=True,
+            one_likelihood=True,
+            family="noisy channel",
+        ),
+        "chain-of-thought": Reading(
+            "P(continuation | context, chain, proposal) over sampled chains",
+            OVER_CHAINS,
+            needs=(Generation, Sampling, Span),
+            takes=frozenset({"shots", "new_tokens", "chains"}),
+            fits=("drop-last-shot", "refuse"),
+            family="chains of thought",
+        ),
+        "along-thought": Reading(
+            "log P(continuation | context, a share of the model's own thought, its closing, proposal)",
+            tuple(ALONG),
+            needs=(Generation, Span),
+            takes=frozenset({"shots", "new_tokens", "thought_tokens"}),
+            fits=("drop-last-shot", "refuse"),
+            boundaries=("joint", "separate", "count", "lcp"),
+            along=True,
+            family="along a thought",
+        ),
+        "pseudo-loglikelihood": _pseudo(
+            "log P of every token of the continuation with it alone hidden, the rest visible"
+        ),
+        "pseudo-loglikelihood-within-word": _pseudo("the same with the later tokens of its word hidden as well"),
+        "encoder-decoder": Reading(
+            "log P(continuation | context), the context read by the encoder, the continuation written by the decoder",
+            SCORES,
+            needs=(Rendition,),
+            fits=("drop-last-shot", "cut-start", "refuse"),
+            boundaries=("separate",),
+            enclosed=True,
+            one_likelihood=True,
+        ),
+        "set-based": Reading(
+            "log P(continuation | context), the listed options read without each other and from one position on",
+            (*SUMS, *TOKENWISE),
+            needs=(SetSpan,),
+            fits=("drop-last-shot", "refuse"),
+            boundaries=("separate",),
+            one_likelihood=True,
+            unordered=True,
+        ),
+        "embedding": Reading(
+            "cosine of the last token's last hidden states of context and continuation",
+            ("none",),
+            needs=(Cosine,),
+            family="embeddings",
+        ),
+        "decision": Reading(
+            "log of the probability that a decision endpoint gives to the option; continuation is what the option is "
+            "called, proposal describes it, question is the instructions",
+            ("sum",),
+            needs=(Decision,),
+            takes=frozenset(),
+            fits=("refuse",),
+            boundaries=("joint",),
+            one_likelihood=True,
+            family="decisions",
+        ),
+    },
+    ports.Reading,
+    lambda addition: addition.declaration(),
+)
 """Every reading by the name it has on the axis ``reading``."""
 
 

@@ -13,6 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
+from choicewise import ports
 from choicewise.data.decisions import DESCRIPTIONS, kind_of, read_typed, typed_beside, typed_text
 from choicewise.errors import DataError, ModelError, ProtocolError, UnusableRow
 from choicewise.protocols.protocol import COUNTING, Protocol
@@ -429,31 +430,36 @@ def _before_set(request: Request, context: str) -> str:
     return context[: len(context) - len(request.after) - sum(map(len, request.listed))]
 
 
-ASKERS: dict[str, Asker] = {
-    "along-thought": AlongAsker(),
-    "chain-of-thought": ChainOfThoughtAsker(),
-    "decision": _DecisionAsker(),
-    "embedding": _EmbeddingAsker(),
-    "encoder-decoder": ChoiceAsker(form=_RenditionForm(lambda encodings, _: len(encodings.suffix), _rendition)),
-    "generate": GenerateAsker(),
-    "loglikelihood": ChoiceAsker(),
-    "masked": ChoiceAsker(form=Form(lambda _, tokens: tokens, lambda span, *_: MaskedLoss(span))),
-    "noisy-channel": _NoisyChannelAsker(groups=_noisy_channel_groups),
-    "pseudo-loglikelihood": ChoiceAsker(form=_BLANKS[False]),
-    "pseudo-loglikelihood-within-word": ChoiceAsker(form=_BLANKS[True]),
-    "rating": ChoiceAsker(
-        groups=partial(_own_contexts, preferred=lambda labels, right: (labels - 1,) if right else (0,)),
-        check=_refuse_overlap,
-    ),
-    "select": ChoiceAsker(locate=select_spans, parts=_select_parts),
-    "set-based": _SetAsker(),
-    "spellings": ChoiceAsker(),
-    "surprisal": ChoiceAsker(locate=char_spans),
-    "surprisal-package": ChoiceAsker(locate=package_spans, parts=_package_parts),
-    "yes-no": ChoiceAsker(
-        groups=partial(_own_contexts, preferred=lambda answers, right: (0,) if right else (1,)), check=_refuse_overlap
-    ),
-}
+ASKERS: dict[str, Asker] = ports.OpenTable(
+    {
+        "along-thought": AlongAsker(),
+        "chain-of-thought": ChainOfThoughtAsker(),
+        "decision": _DecisionAsker(),
+        "embedding": _EmbeddingAsker(),
+        "encoder-decoder": ChoiceAsker(form=_RenditionForm(lambda encodings, _: len(encodings.suffix), _rendition)),
+        "generate": GenerateAsker(),
+        "loglikelihood": ChoiceAsker(),
+        "masked": ChoiceAsker(form=Form(lambda _, tokens: tokens, lambda span, *_: MaskedLoss(span))),
+        "noisy-channel": _NoisyChannelAsker(groups=_noisy_channel_groups),
+        "pseudo-loglikelihood": ChoiceAsker(form=_BLANKS[False]),
+        "pseudo-loglikelihood-within-word": ChoiceAsker(form=_BLANKS[True]),
+        "rating": ChoiceAsker(
+            groups=partial(_own_contexts, preferred=lambda labels, right: (labels - 1,) if right else (0,)),
+            check=_refuse_overlap,
+        ),
+        "select": ChoiceAsker(locate=select_spans, parts=_select_parts),
+        "set-based": _SetAsker(),
+        "spellings": ChoiceAsker(),
+        "surprisal": ChoiceAsker(locate=char_spans),
+        "surprisal-package": ChoiceAsker(locate=package_spans, parts=_package_parts),
+        "yes-no": ChoiceAsker(
+            groups=partial(_own_contexts, preferred=lambda answers, right: (0,) if right else (1,)),
+            check=_refuse_overlap,
+        ),
+    },
+    ports.Reading,
+    lambda addition: addition.asker(),
+)
 """How each reading of :data:`choicewise.protocols.readings.READINGS` asks."""
 
 

@@ -20,7 +20,7 @@ from choicewise.scoring import scores
 from choicewise.scoring.answers import Written
 from choicewise.scoring.decide import OUTSIDE, gold_rows, option_mass
 from choicewise.scoring.observed import Continuations, Floats, Integers, Mask, Range, reduce_rows, row_of
-from choicewise.scoring.scores import lacking, score_named, score_range, sensitivity
+from choicewise.scoring.scores import SCORES, lacking, score_range, sensitivity
 from choicewise.scoring.significance import HALF
 
 
@@ -114,18 +114,18 @@ class ObservedPortion:
         key = (name, null, outside)
         if key not in self._scores:
             observed = OUTSIDE[outside](self.continuations())
-            self._scores[key] = score_named(name)(observed, None if null is None else self.continuations(null))
+            self._scores[key] = SCORES[name](observed, None if null is None else self.continuations(null))
         return self._scores[key]
 
     def score_range(self, name: str, null: str | None = None, outside: str = "keep") -> Range:
         """The lowest and the highest that the score of that name may be, float64 [rows] each."""
         after_null = None if null is None else self.continuations(null)
-        return score_range(score_named(name), OUTSIDE[outside](self.continuations()), after_null)
+        return score_range(SCORES[name], OUTSIDE[outside](self.continuations()), after_null)
 
     def sensitivity(self, name: str, null: str | None = None, outside: str = "keep") -> Floats:
         """Units of the score per nat of numeric noise in a likelihood, float64 [rows]; NaN where not known."""
         after_null = None if null is None else self.continuations(null)
-        return sensitivity(name, score_named(name), OUTSIDE[outside](self.continuations()), after_null)
+        return sensitivity(name, SCORES[name], OUTSIDE[outside](self.continuations()), after_null)
 
     def generated(self) -> list[str | None]:
         """The generated text of every item; None where there is none."""
@@ -182,7 +182,7 @@ class ObservedPortion:
 
     def lacks(self, name: str, null: str | None) -> npt.NDArray[np.int8]:
         """What each item lacks for the score of that name, where its log has no more: places in ``LACKS``, [items]."""
-        rows = lacking(score_named(name), self.continuations(), None if null is None else self.continuations(null))
+        rows = lacking(SCORES[name], self.continuations(), None if null is None else self.continuations(null))
         return np.nan_to_num(reduce_rows(np.maximum, rows, self.item_offsets)).astype(np.int8)
 
     @cached_property

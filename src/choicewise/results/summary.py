@@ -24,9 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from choicewise.errors import StoreError
-from choicewise.ports import Score, find, source_digest
+from choicewise.ports import source_digest
 from choicewise.protocols.between import apply_metrics
-from choicewise.protocols.readings import SCORE_NAMES
+from choicewise.protocols.protocol import OPEN_AXES, addition_of
 from choicewise.records import ITEM_FILE, ITEMS, SUMMARY, BlockRecord, FileRecord, Manifest
 from choicewise.results.evidence import RunEvidence
 from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, Summary, small_choices, small_codes
@@ -402,15 +402,14 @@ def _changed(file: Path) -> int:
 
 
 def _code_of_extensions(manifest: Manifest) -> str:
-    """Return the digests of the scores that extensions add to the protocols of a run."""
+    """Return the digests of what extensions add to the protocols of a run."""
     digests = []
     for signature in manifest.protocols.values():
-        score = signature.partition("|score:")[2].partition("|")[0]
-        if score in SCORE_NAMES:
-            continue
-        addition = find(Score, score)
-        if addition is not None:
-            digests.append(source_digest(addition))
+        for axis in OPEN_AXES:
+            value = signature.partition(f"|{axis}:")[2].partition("|")[0]
+            addition = addition_of(axis, value)
+            if addition is not None:
+                digests.append(source_digest(addition))
     return "".join(digests)
 
 

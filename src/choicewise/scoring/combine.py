@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from choicewise import ports
 from choicewise.protocols.protocol import Protocol as Recipe
 from choicewise.protocols.readings import ALONG
 from choicewise.scoring.answers import Statuses, Written, judged
@@ -30,7 +31,7 @@ from choicewise.scoring.observed import (
     reduce_rows,
     row_of,
 )
-from choicewise.scoring.scores import per, score_named
+from choicewise.scoring.scores import SCORES, per
 
 
 class Observed(Protocol):
@@ -427,7 +428,7 @@ def _generate_decisions(protocol: Recipe, observed: Observed) -> tuple[Floats | 
         decisions = letter_match(texts, observed.options(), observed.gold, protocol.labels)
     elif rule == "option-match":
         said = _generate_options(observed)
-        scores, decisions = score_named(protocol.score)(said), option_match(said, observed.right)
+        scores, decisions = SCORES[protocol.score](said), option_match(said, observed.right)
     elif rule in NUMBERS:
         verdicts = _verdicts(rule, texts, observed.options())
         return None, *judged(protocol, written, verdicts >= 0, _compared(verdicts))
@@ -497,49 +498,53 @@ SELECT: dict[str, Callable[[Parts], Floats]] = {
 }
 """By the name of the score, which is SGLang's name of the method."""
 
-COMBINERS: dict[str, Combiner] = {
-    "along-thought": Combiner(lambda protocol, observed: along(observed.parts(), protocol.score)),
-    "chain-of-thought": Combiner(
-        lambda protocol, observed: OVER_CHAINS[protocol.score](observed.parts()),
-        ranges=lambda protocol, observed: RANGES[protocol.score](observed.parts()),
-    ),
-    "decision": Combiner(
-        lambda protocol, observed: floored(observed.scores(protocol.score)),
-        lambda protocol, observed: observed.continuations(),
-    ),
-    "embedding": Combiner(lambda protocol, observed: observed.values()),
-    "encoder-decoder": _LOGLIKELIHOOD,
-    "generate": Combiner(
-        lambda protocol, observed: score_named(protocol.score)(_generate_options(observed)),
-        _generate_retrieved,
-        _generate_decisions,
-    ),
-    "loglikelihood": _LOGLIKELIHOOD,
-    "masked": _LOGLIKELIHOOD,
-    "noisy-channel": Combiner(_loglikelihood_scores, ranges=_loglikelihood_range),
-    "pseudo-loglikelihood": _LOGLIKELIHOOD,
-    "pseudo-loglikelihood-within-word": _LOGLIKELIHOOD,
-    "rating": Combiner(
-        lambda protocol, observed: expected_rating(observed.parts()),
-        ranges=lambda protocol, observed: rating_range(observed.parts()),
-    ),
-    "select": Combiner(lambda protocol, observed: SELECT[protocol.score](observed.parts())),
-    "set-based": _LOGLIKELIHOOD,
-    "spellings": Combiner(
-        lambda protocol, observed: OVER_SPELLINGS[protocol.score](observed.parts()),
-        ranges=lambda protocol, observed: (
-            OVER_SPELLINGS[protocol.score]([part.lowest() for part in observed.parts()]),
-            OVER_SPELLINGS[protocol.score](observed.parts()),
+COMBINERS: dict[str, Combiner] = ports.OpenTable(
+    {
+        "along-thought": Combiner(lambda protocol, observed: along(observed.parts(), protocol.score)),
+        "chain-of-thought": Combiner(
+            lambda protocol, observed: OVER_CHAINS[protocol.score](observed.parts()),
+            ranges=lambda protocol, observed: RANGES[protocol.score](observed.parts()),
         ),
-    ),
-    "surprisal": _LOGLIKELIHOOD,
-    "surprisal-package": Combiner(
-        lambda protocol, observed: score_named(protocol.score)(without_end(observed.parts())),
-        lambda protocol, observed: without_end(observed.parts()),
-    ),
-    "yes-no": Combiner(
-        lambda protocol, observed: difference(observed.parts()),
-        ranges=lambda protocol, observed: difference_range(observed.parts()),
-    ),
-}
+        "decision": Combiner(
+            lambda protocol, observed: floored(observed.scores(protocol.score)),
+            lambda protocol, observed: observed.continuations(),
+        ),
+        "embedding": Combiner(lambda protocol, observed: observed.values()),
+        "encoder-decoder": _LOGLIKELIHOOD,
+        "generate": Combiner(
+            lambda protocol, observed: SCORES[protocol.score](_generate_options(observed)),
+            _generate_retrieved,
+            _generate_decisions,
+        ),
+        "loglikelihood": _LOGLIKELIHOOD,
+        "masked": _LOGLIKELIHOOD,
+        "noisy-channel": Combiner(_loglikelihood_scores, ranges=_loglikelihood_range),
+        "pseudo-loglikelihood": _LOGLIKELIHOOD,
+        "pseudo-loglikelihood-within-word": _LOGLIKELIHOOD,
+        "rating": Combiner(
+            lambda protocol, observed: expected_rating(observed.parts()),
+            ranges=lambda protocol, observed: rating_range(observed.parts()),
+        ),
+        "select": Combiner(lambda protocol, observed: SELECT[protocol.score](observed.parts())),
+        "set-based": _LOGLIKELIHOOD,
+        "spellings": Combiner(
+            lambda protocol, observed: OVER_SPELLINGS[protocol.score](observed.parts()),
+            ranges=lambda protocol, observed: (
+                OVER_SPELLINGS[protocol.score]([part.lowest() for part in observed.parts()]),
+                OVER_SPELLINGS[protocol.score](observed.parts()),
+            ),
+        ),
+        "surprisal": _LOGLIKELIHOOD,
+        "surprisal-package": Combiner(
+            lambda protocol, observed: SCORES[protocol.score](without_end(observed.parts())),
+            lambda protocol, observed: without_end(observed.parts()),
+        ),
+        "yes-no": Combiner(
+            lambda protocol, observed: difference(observed.parts()),
+            ranges=lambda protocol, observed: difference_range(observed.parts()),
+        ),
+    },
+    ports.Reading,
+    lambda addition: addition.combiner(),
+)
 """How the observations of each reading of :data:`choicewise.protocols.readings.READINGS` are combined."""

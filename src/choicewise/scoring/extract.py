@@ -30,6 +30,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
 
+from choicewise import ports
+
 _PATTERNS = (
     *(r"答案是?\s*([@])", r"答案是?\s*：\s*([@])", r"答案是?\s*:\s*([@])", r"答案应该?是\s*([@])"),
     *(r"答案应该?选\s*([@])", r"答案为\s*([@])", r"答案选\s*([@])", r"选择?\s*([@])"),
@@ -362,24 +364,28 @@ def _bare(text: str) -> str:
 Rule = Callable[[str, str], str | None]
 """From a text and the letters of an item's options to a letter, or None where the rule finds none."""
 
-RULES: Mapping[str, Rule] = {
-    "simple-evals@f517a91": simple_evals_first_answer,
-    "simple-evals-multilingual@f517a91": first_answer_in_any_language,
-    "opencompass@14ca958": first_option,
-    "harness-letter@4e7e0d4": _first_letter,
-    "inspect@0.3.42": _any_letters,
-    "inspect@0.3.121": _inspect_first_answer,
-    "inspect@0.3.221": _last_answer,
-    "inspect@0.3.264": _last_answer_unwrapped,
-    "inspect@499e615": _last_answer_with_comma,
-    "mmlu-pro@f418b11": _mmlu_pro,
-    "harness-answer-is@4e7e0d4": _answer_is,
-    "helm-gpqa@63754d0": _helm_gpqa,
-    "evalscope@1.14.1": _evalscope,
-    "olmo-eval-gpqa@e8b88f1": _olmo_eval_gpqa,
-    "lighteval-indices@3fd1526": _lighteval_indices,
-    "opencompass@a5acc4b": _first_option_2026,
-}
+RULES: Mapping[str, Rule] = ports.OpenTable(
+    {
+        "simple-evals@f517a91": simple_evals_first_answer,
+        "simple-evals-multilingual@f517a91": first_answer_in_any_language,
+        "opencompass@14ca958": first_option,
+        "harness-letter@4e7e0d4": _first_letter,
+        "inspect@0.3.42": _any_letters,
+        "inspect@0.3.121": _inspect_first_answer,
+        "inspect@0.3.221": _last_answer,
+        "inspect@0.3.264": _last_answer_unwrapped,
+        "inspect@499e615": _last_answer_with_comma,
+        "mmlu-pro@f418b11": _mmlu_pro,
+        "harness-answer-is@4e7e0d4": _answer_is,
+        "helm-gpqa@63754d0": _helm_gpqa,
+        "evalscope@1.14.1": _evalscope,
+        "olmo-eval-gpqa@e8b88f1": _olmo_eval_gpqa,
+        "lighteval-indices@3fd1526": _lighteval_indices,
+        "opencompass@a5acc4b": _first_option_2026,
+    },
+    ports.Extraction,
+    lambda addition: addition.letter,
+)
 """Rules for letters.
 
 A rule whose source changes gets a second name; the name that numbers were published with stays.

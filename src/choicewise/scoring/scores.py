@@ -435,14 +435,8 @@ _Given = tuple[Continuations, Continuations | None]
 dc_pmi = pmi
 """PMI with a domain premise as the null context: S(context) - S(domain premise) (Holtzman et al. 2021, DC-PMI)."""
 
-SCORES = {name: _score(name) for name in (*SUMS, *TOKENWISE, *ACROSS, *CONDITIONAL)}
-
-
-def score_named(name: str) -> Score:
-    """Return the score of that name: one of ours, or one that an extension adds.  Raises UsageError."""
-    if name in SCORES:
-        return SCORES[name]
-    addition = ports.find(ports.Score, name)
-    if addition is None:
-        raise UsageError(f"no extension here adds the score {name}; install the one that does")
-    return Score(name, addition.values, conditional=False)
+SCORES: dict[str, Score] = ports.OpenTable(
+    {name: _score(name) for name in (*SUMS, *TOKENWISE, *ACROSS, *CONDITIONAL)},
+    ports.Score,
+    lambda addition: Score(addition.name, addition.values, conditional=False),
+)

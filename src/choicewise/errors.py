@@ -102,6 +102,10 @@ class ModelError(ChoicewiseError):
     exit_code = 5
 
 
+class MachinesLost(ModelError):
+    """The machines are the reason that nothing is answered, or the model is too much for them."""
+
+
 class StoreError(ChoicewiseError):
     """A run folder is foreign, damaged, newer than this version or can't be written."""
 

@@ -33,7 +33,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from choicewise.results.compare import Comparison
     from choicewise.results.measurement import Measurement
     from choicewise.results.run import Run
+    from choicewise.running.answer import Pool
     from choicewise.scoring.combine import Combiner
     from choicewise.scoring.observed import Continuations, Floats
     from choicewise.table import Table
@@ -393,6 +394,76 @@ class Score(Port):
         raise NotImplementedError
 
 
+# Where models compute
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharing:
+    """What a model shares an executor with.
+
+    ``models``: so many models of a sweep are evaluated at once, this one among them. ``others``: the pools of those
+    that have begun. ``memory``: bytes that a copy of the model needs, None if nobody said so. ``safe_point`` is called
+    while answers are waited for; it raises to end the run.
+    """
+
+    models: int = 1
+    others: Collection[Pool] = ()
+    memory: int | None = None
+    safe_point: Callable[[], None] = lambda: None
+
+
+class Executor(Port):
+    """A way to compute the questions of a run: ``--executor NAME``, with ``--workers N`` copies of the model.
+
+    Without one this process computes everything.
+
+    Example::
+
+        class Alone(Executor):
+            name = "alone"
+
+            def pool(self, workers, sharing):
+                from choicewise.running.answer import OneProcess
+
+                return OneProcess()
+    """
+
+    def loading(self, device: str | None) -> dict[str, Any]:
+        """Return the options with which this process loads the model: it prepares what others compute."""
+        return {"device": device}
+
+    def at_once(self, models: int, say: Callable[[str], None]) -> int:
+        """Return how many of a sweep's ``models`` are opened at once, each in a thread; ``say`` gets lines."""
+        return 1
+
+    def pool(self, workers: int | None, sharing: Sharing) -> Pool:
+        """Return what answers the runs of one model. Processes are started at the first question, not here.
+
+        ``workers``: copies of the model, None for as many as there is room for.
+        """
+        raise NotImplementedError
+
+
+class TaskArray(Port):
+    """A system that numbers the tasks of an array: ``--shard NAME`` asks the part of a run that this task has.
+
+    Example::
+
+        class Indexed(TaskArray):
+            name = "indexed"
+
+            def part(self, environment):
+                return int(environment["JOB_COMPLETION_INDEX"]) + 1, int(environment["JOBS"])
+    """
+
+    def part(self, environment: Mapping[str, str]) -> tuple[int, int]:
+        """Return the number of this task, from 1 on, and how many tasks there are.
+
+        Raises ValueError if ``environment`` does not say so; the message completes "shard must be".
+        """
+        raise NotImplementedError
+
+
 # The command line
 
 
@@ -478,8 +549,17 @@ def other_extensions() -> tuple[Extension, ...]:
 
 def all_of(port: type[P]) -> list[P]:
     """Return everything of a port: of the built-in extensions first, then of other packages."""
+    return _additions(port, (*built_in_extensions(), *other_extensions()))
+
+
+def built_in(port: type[P]) -> list[P]:
+    """Return everything of a port that the built-in extensions add; other packages are not searched."""
+    return _additions(port, built_in_extensions())
+
+
+def _additions(port: type[P], extensions: Sequence[Extension]) -> list[P]:
     additions: list[P] = []
-    for extension in (*built_in_extensions(), *other_extensions()):
+    for extension in extensions:
         for addition in extension.adds:
             if isinstance(addition, port):
                 additions.append(addition)

@@ -20,7 +20,6 @@ from choicewise.engine import SERVER
 from choicewise.errors import ModelError, StoreError, UsageError
 from choicewise.extensions.cluster import ray as ray_cluster
 from choicewise.extensions.cluster.replica import ReplicaDied
-from choicewise.extensions.cluster.workers import Pool
 from choicewise.extensions.endpoints.server.address import ServerAddress
 from choicewise.extensions.endpoints.server.faults import ServerFailed
 from choicewise.extensions.endpoints.server.http import Client
@@ -354,8 +353,8 @@ class World:
     def load(self, name: str, **options: Any) -> Any:
         return self.loading.get(name, lambda: Named(name))()
 
-    def replicas(self, pool: Any, model: Any) -> Any:
-        if pool._memory is not None and pool._memory > 10**9:
+    def replicas(self, model: Any, memory: int | None) -> Any:
+        if memory is not None and memory > 10**9:
             raise UsageError(f"no node of the cluster has room for {model.name}")
         self.started.append(model.name)
         self.inside.add(model.name)
@@ -371,7 +370,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(job_module, "load_model", made.load)
     monkeypatch.setattr(ray_cluster, "nodes_of_cluster", lambda: [{"CPU": 2.0}])
     monkeypatch.setattr(ray_cluster, "cluster_device", lambda: "cpu")
-    monkeypatch.setattr(Pool, "replicas_of", lambda pool, model: all_of(made.replicas(pool, model)))
+    monkeypatch.setattr(
+        ray_cluster, "ray_replicas", lambda model, workers, models, memory: all_of(made.replicas(model, memory))
+    )
     yield made
     assert active_count() == before  # no thread is left
 
@@ -423,13 +424,13 @@ def test_one_that_is_not_there_keeps_nobody_waiting(world: World, data: Path, tm
 def test_dead_replicas_are_recorded(world: World, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replicas = world.replicas
 
-    def mortal(pool: Any, model: Any) -> Any:
-        made = replicas(pool, model)
+    def mortal(model: Any, workers: int | None, models: int, memory: int | None) -> Any:
+        made = replicas(model, memory)
         if model.name == "b":
             made.fate = lambda replica, number: None if number is None else ReplicaDied("out of memory")
-        return made
+        return all_of(made)
 
-    monkeypatch.setattr(Pool, "replicas_of", lambda pool, model: all_of(mortal(pool, model)))
+    monkeypatch.setattr(ray_cluster, "ray_replicas", mortal)
     said: list[str] = []
     (cell,) = sweep(asked(data, *NAMES), tmp_path / "out", Audience(say=said.append)).missing
     assert cell.model == "b"

@@ -41,7 +41,7 @@ EXTENSIONS = {
     "cluster": set[str](),
     "training": set[str](),
     "interop": set[str](),
-    "board": {"analyses", "cluster"},
+    "board": {"analyses"},
 }
 """Which extensions an extension imports, beside the kernel."""
 
@@ -105,7 +105,6 @@ TO_CUT = frozenset(
         "cli/serve.py -> extensions/board/server.py",
         "cli/serve.py -> extensions/board/submission.py",
         "cli/serve.py -> extensions/board/worker.py",
-        "cli/serve.py -> extensions/cluster/workers.py",
         "models/load.py -> extensions/endpoints/decisions/decision_model.py",
         "models/load.py -> extensions/endpoints/decisions/endpoint_name.py",
         "models/load.py -> extensions/endpoints/server/address.py",
@@ -127,14 +126,9 @@ TO_CUT = frozenset(
         "page/sections.py -> extensions/analyses/invariance_report.py",
         "report/explain.py -> extensions/endpoints/decisions/endpoint_report.py",
         "results/explain.py -> extensions/endpoints/decisions/exchange.py",
-        "running/evaluate.py -> extensions/cluster/shards.py",
-        "running/evaluate.py -> extensions/cluster/workers.py",
-        "running/job.py -> extensions/cluster/shards.py",
         "running/job.py -> extensions/endpoints/decisions/endpoint_name.py",
         "running/job.py -> extensions/endpoints/server/address.py",
         "running/job.py -> extensions/endpoints/vllm/engine_name.py",
-        "running/sweep.py -> extensions/cluster/ray.py",
-        "running/sweep.py -> extensions/cluster/workers.py",
         "running/work.py -> extensions/endpoints/decisions/summary.py",
         "running/work.py -> extensions/endpoints/server/server_model.py",
     }

@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from choicewise import evaluate, ports
+from choicewise.bundled import BENCHMARK
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import ProtocolError, UsageError
@@ -18,6 +20,9 @@ from choicewise.ports import Extension, PairAnalysis, PairStatistic, Port, all_o
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.preparations import prepare
 from choicewise.results.summary import state
+from choicewise.running.answer import executor_of
+from choicewise.running.job import job_of
+from choicewise.running.shards import Share, share_of
 from choicewise.scoring.extract import RULES
 from choicewise.table import as_json
 from tests.helpers.commands import choicewise
@@ -61,6 +66,32 @@ def test_a_name_that_two_packages_add_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(ports, "other_extensions", lambda: both)
     with pytest.raises(UsageError, match="first and second"):
         find(ports.Command, "hello")
+
+
+def test_an_executor_of_another_package_computes_a_run(stranger: list[Port], tmp_path: Path) -> None:
+    stranger.append(example(ports.Executor))
+    asked: dict[str, Any] = {"model": "fake:hash", "data": BENCHMARK, "protocols": ["mmlu/original"], "limit": 1}
+    alone = evaluate(**asked, out=tmp_path / "alone", executor="alone")
+    assert alone.rows() == evaluate(**asked, out=tmp_path / "here").rows()
+    job = job_of(
+        {"models": ["fake:hash"], "protocols": ["mmlu/original"], "data": [str(BENCHMARK)], "executor": "alone"}
+    )
+    assert executor_of(job.executor, None) is stranger[0]
+
+
+def test_an_executor_that_nobody_adds_is_refused(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"model": "fake:hash", "data": BENCHMARK, "protocols": ["mmlu/original"]}
+    with pytest.raises(UsageError, match="executor is 'nowhere'; it must be one of local, ray"):
+        evaluate(**asked, out=tmp_path, executor="nowhere")
+    with pytest.raises(UsageError, match="executor is 'nowhere'; it must be one of local, ray"):
+        job_of({"models": ["fake:hash"], "protocols": ["mmlu/original"], "executor": "nowhere"})
+
+
+def test_a_task_array_of_another_package_says_the_shard(stranger: list[Port]) -> None:
+    stranger.append(example(ports.TaskArray))
+    assert share_of("indexed", {"JOB_COMPLETION_INDEX": "1", "JOBS": "4"}) == Share(2, 4)
+    with pytest.raises(ValueError, match="as in 2/4; or slurm or indexed"):
+        share_of("nowhere", {})
 
 
 @pytest.mark.parametrize("port", PORTS)

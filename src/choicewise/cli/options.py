@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from choicewise import ports
 from choicewise.cli.terminal import show_download, tell
 from choicewise.errors import UsageError
 from choicewise.extensions.interop.harness_tasks.files import split_tasks
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from choicewise.protocols.protocol import Protocol
     from choicewise.records import Manifest, Selection
     from choicewise.running.job import Job, Source
+
+
+BUILT_IN_EXECUTORS = [executor.name for executor in ports.built_in(ports.Executor)]
+"""What the help names; other packages may add more."""
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -57,9 +62,6 @@ ChatForm = StrEnum("ChatForm", ["turns", "message"])
 
 Dtype = StrEnum("Dtype", ["float32", "bfloat16", "float16"])
 """Arithmetic of a local model; log-softmax is float32 in every case."""
-
-Kind = StrEnum("Kind", ["local", "ray"])
-"""Where the work of a run is done."""
 
 
 def shots_of(given: str | None) -> int | str | None:
@@ -140,7 +142,7 @@ class Tasks(_Group):
 class Spread(_Group):
     """Where the model computes."""
 
-    executor: Executor = Kind.local
+    executor: Executor = "local"
     workers: Workers = None
     shard: Shard = None
 
@@ -384,9 +386,10 @@ BatchTokens = Annotated[
 ]
 
 Executor = Annotated[
-    Kind,
+    str,
     typer.Option(
         "--executor",
+        metavar=f"<{'|'.join(BUILT_IN_EXECUTORS)}>",
         help="Where the model computes: on this machine, or on the Ray cluster that RAY_ADDRESS names (else one that is"
         " started on this machine).",
     ),

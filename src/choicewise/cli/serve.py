@@ -217,7 +217,7 @@ def work(
     ] = None,
     device: options.Device = None,
     batch_tokens: options.BatchTokens = None,
-    executor: options.Executor = options.Kind.local,
+    executor: options.Executor = "local",
     workers: options.Workers = None,
     once: Annotated[bool, typer.Option("--once", help="End when nothing waits, instead of waiting for more.")] = False,
 ) -> None:
@@ -231,7 +231,6 @@ def work(
 
     from choicewise.extensions.board.queue import QUEUE_FOLDER, SubmissionService
     from choicewise.extensions.board.worker import Worker, Workplace
-    from choicewise.extensions.cluster.workers import Parallel
 
     if folder.parts and folder.parts[0] in ("http:", "https:"):
         raise UsageError(f"{folder} is an address: name the folder of the board, as the worker runs beside it")
@@ -239,7 +238,8 @@ def work(
     given: dict[str, Any] = {"device": device, "batch_tokens": batch_tokens}
     place = Workplace(
         here={name: value for name, value in given.items() if value is not None},
-        parallel=Parallel(str(executor), workers),
+        executor=executor,
+        workers=workers,
         say=tell,
         shown=progress,
         download=show_download(),

@@ -7,12 +7,12 @@ import platform
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, count
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -23,10 +23,9 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.data.open import open_dataset
 from choicewise.errors import UsageError
-from choicewise.extensions.cluster.shards import Assignment, share_of
-from choicewise.extensions.cluster.workers import BlockResult, Executor, Parallel, Pool, Preparation, rows_of
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
+from choicewise.ports import Sharing
 from choicewise.protocols.between import MARK, change_axes
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol, signature
@@ -47,9 +46,11 @@ from choicewise.requests.blocks import Section, has_shots, without_examples
 from choicewise.requests.render import RenderedRequests
 from choicewise.results.run import Run, open_run
 from choicewise.results.tables import Subject, places_of, read_item_table
+from choicewise.running.answer import BlockResult, Pool, Preparation, Respondent, executor_of, rows_of
 from choicewise.running.examples import asked_selectors, checked_shots, ways_without_examples, without_shots
 from choicewise.running.job import Job, job_of
 from choicewise.running.progress import PeriodicReport, Progress, ProgressReport
+from choicewise.running.shards import Assignment, share_of
 from choicewise.running.work import Stretch, Work, note_change, server_record
 from choicewise.store.folder import BlockWriter, RunFolder, SpentMeter, check_folder, open_folder
 from choicewise.store.tables import block_file, read_columns
@@ -95,7 +96,7 @@ def evaluate(
     words. ``executor="local"`` computes here, with
     ``workers`` above 1
     in so many processes, each with a copy of the model (on a GPU of its own where there are several); ``"ray"`` on
-    a Ray cluster (``extensions/cluster``). The numbers are the same: to the bit where the same kind of
+    a Ray cluster. The numbers are the same: to the bit where the same kind of
     device computes with as many threads. Questions that a model behind a server gave no answer to in earlier calls
     are asked once more. ``say`` gets a line about how many of them have an answer now, and about workers that die,
     are refused or are waited for. ``shard="2/4"``: this process asks the second of four parts, in a folder of its own,
@@ -141,10 +142,16 @@ def evaluate(
         recipes = without_examples(data, recipes)
         if line := without_shots(data.name, typed, published, recipes):
             warnings.warn(f'{line}; shots="error" stops here', stacklevel=2)
-    given = isinstance(executor, Pool)
-    pool = executor if isinstance(executor, Pool) else Pool(Parallel(executor, workers))
+    loading: dict[str, Any] = {}
+    ended_here: AbstractContextManager[object] = nullcontext()
+    if isinstance(executor, str):
+        chosen = executor_of(executor, workers)
+        loading = chosen.loading(None)
+        pool = ended_here = chosen.pool(workers, Sharing())
+    else:
+        pool = executor  # its owner ends it
     if isinstance(model, str | Path):
-        model = load_model(model, **pool.parallel.loading(None))
+        model = load_model(model, **loading)
     work = Work.of(model, data, recipes, selection, rendered, skip_bad_items)
     try:
         share = None if shard is None else share_of(shard)
@@ -170,7 +177,6 @@ def evaluate(
         progress = ProgressReport(model.name, computed=tokens) if progress else lambda done, total: None
     if new := not (Path(out) / MANIFEST).exists():  # a bad item is refused before anything is written
         work.check(list(work.stretches()))
-    ended_here = nullcontext() if given else pool
     with open_folder(Path(out), wanted, item_rows(work.sections)) as folder, ended_here:
         unanswered, stretches = folder.unanswered(), list(work.stretches(folder))
         if share is not None and not folder.manifest.complete:  # whose part is known when all is prepared
@@ -179,7 +185,7 @@ def evaluate(
         if stretches and not new:
             work.check(stretches)
         if stretches or unanswered:
-            with pool.executor(Preparation(model, data, rendered, skip_bad_items), say or _silent) as answering:
+            with pool.respondent(Preparation(model, data, rendered, skip_bad_items), say or _silent) as answering:
                 if stretches:
                     _observe(folder, answering, work, stretches, progress, assignment)
                     give_memory_back()
@@ -236,7 +242,7 @@ def _versions(model: Model) -> dict[str, str]:
     return versions
 
 
-def _describe(folder: RunFolder, executor: Executor) -> None:
+def _describe(folder: RunFolder, executor: Respondent) -> None:
     """Say how the answers were computed."""
     if (check := executor.selfcheck) is not None:
         own = check.rung, check.cost, check.difference, check.floor, check.noise, check.depth
@@ -249,7 +255,7 @@ def _silent(line: str) -> None:
 
 def _observe(
     folder: RunFolder,
-    executor: Executor,
+    executor: Respondent,
     work: Work,
     stretches: Sequence[Stretch],
     progress: Progress,
@@ -291,7 +297,7 @@ class Tracker:
     where ``executor`` counts them: a shard is planned when it is asked, and one question may be long.
     """
 
-    def __init__(self, executor: Executor, done: int) -> None:
+    def __init__(self, executor: Respondent, done: int) -> None:
         self._executor = executor
         self._finished = done
         self._result: BlockResult | None = None
@@ -326,7 +332,7 @@ class Tracker:
 
 
 def _ask_unanswered(
-    folder: RunFolder, executor: Executor, work: Work, unanswered: Mapping[str, str], progress: Progress
+    folder: RunFolder, executor: Respondent, work: Work, unanswered: Mapping[str, str], progress: Progress
 ) -> str:
     """Ask the questions ``unanswered`` (:meth:`RunFolder.unanswered`) that ``work`` names once more; says what came.
 
@@ -353,7 +359,7 @@ def _ask_unanswered(
 class _Answers:
     """Answers on their way into the ``blocks`` that lack them, by key; ``count``: how many there were."""
 
-    def __init__(self, folder: RunFolder, executor: Executor, blocks: Mapping[str, str]) -> None:
+    def __init__(self, folder: RunFolder, executor: Respondent, blocks: Mapping[str, str]) -> None:
         self.count = 0
         self._folder, self._blocks, self._meter = folder, blocks, SpentMeter(executor)
         self._waiting: dict[str, ObservationRow] = {}

@@ -28,7 +28,6 @@ from choicewise.data.files import read_toml
 from choicewise.data.hub import DATASET, MODEL, Download, commit_of, hub_name
 from choicewise.data.open import dataset_name, open_dataset
 from choicewise.errors import DataError, MissingData, UsageError, did_you_mean
-from choicewise.extensions.cluster.shards import share_of
 from choicewise.extensions.endpoints.decisions.endpoint_name import PREFIX as ENDPOINT
 from choicewise.extensions.endpoints.decisions.endpoint_name import EndpointName
 from choicewise.extensions.endpoints.server.address import PREFIX as SERVED
@@ -44,7 +43,9 @@ from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import Selection
 from choicewise.requests.blocks import has_shots, list_sections, misfit, with_split, without_examples
 from choicewise.requests.render import RenderedRequests
+from choicewise.running.answer import checked_executor
 from choicewise.running.examples import asked_selectors, checked_shots, ways_without_examples, without_shots
+from choicewise.running.shards import share_of
 from choicewise.running.work import Work
 from choicewise.util.files import SETTINGS, folder_name, read_text
 from choicewise.util.text import bytes_of, check_name
@@ -204,7 +205,7 @@ class Job(Loading):
     on_bad_item: Literal["error", "skip"] = "error"
     include_path: Annotated[tuple[_Text, ...], Strict(False)] = ()
     allow_task_code: bool = False
-    executor: Literal["local", "ray"] = "local"
+    executor: Annotated[str, AfterValidator(checked_executor)] = "local"
     workers: _Count | None = None
     shard: Annotated[str, AfterValidator(lambda text: str(share_of(text)))] | None = None
     without_missing: bool = False

@@ -18,12 +18,13 @@ from choicewise import __version__
 from choicewise.data.hub import Download
 from choicewise.engine import SERVER
 from choicewise.errors import ChoicewiseError, MissingData, StoreError
-from choicewise.extensions.cluster.workers import ONE_PROCESS, Parallel, Pool
 from choicewise.models.model import Model
+from choicewise.ports import Sharing
 from choicewise.protocols.catalogue import Suite, suite, suite_names
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import MANIFEST, SWEEP, CellRecord, PartRecord, SuiteRecord, Sweep
 from choicewise.results.summary import keep_summary
+from choicewise.running.answer import OneProcess, Pool, executor_of
 from choicewise.running.evaluate import evaluate
 from choicewise.running.examples import asked_selectors
 from choicewise.running.job import (
@@ -124,7 +125,7 @@ class _Sweep:
 
     def __post_init__(self) -> None:
         self._writing = Lock()
-        self._parallel = Parallel(self.job.executor, self.job.workers)
+        self._executor = executor_of(self.job.executor, self.job.workers)
 
     @property
     def own(self) -> list[CellRecord]:
@@ -143,11 +144,12 @@ class _Sweep:
         turns = [(model, [cell for cell in ready if cell.model == model.label]) for model in self.models]
         turns = [(model, cells) for model, cells in turns if cells]
         shown = SweepProgress(self.audience.progress, sum(opened[cell.dataset].work for cell in ready))
-        if self._parallel.kind == "ray" and turns:
-            self._together(turns, opened, shown)
+        threads = self._executor.at_once(len(turns), self.audience.say) if turns else 1
+        if threads > 1:
+            self._together(turns, threads, opened, shown)
         else:
             for model, cells in turns:
-                with Pool(self._parallel) as pool:
+                with self._executor.pool(self.job.workers, Sharing()) as pool:
                     self._ask(model, self._load(model), cells, opened, shown, pool)
                 if not self.alone:  # the process ends, or the caller has the model still
                     give_model_back()
@@ -161,29 +163,24 @@ class _Sweep:
             if write and not self.alone:
                 write_sweep(self.folder, self.record)
 
-    def _together(self, turns: Sequence[Turn], opened: Mapping[str, OpenedSource], shown: SweepProgress) -> None:
-        """Several models at once, each evaluated by a thread; Ray places their replicas as resources become free."""
-        from choicewise.extensions.cluster.ray import in_words, nodes_of_cluster, slots_of
-
-        nodes = nodes_of_cluster()
-        if len(turns) > 1:
-            self.audience.say(f"{len(turns)} models share a cluster with {in_words(nodes)}")
-
+    def _together(
+        self, turns: Sequence[Turn], threads: int, opened: Mapping[str, OpenedSource], shown: SweepProgress
+    ) -> None:
+        """Several models at once, each evaluated by a thread; the executor computes as resources become free."""
         pools: list[Pool] = []
 
         def evaluate_one(turn: int, ending: Ending) -> None:
             model, cells = turns[turn]
             ending.safe_point()
             loaded, failure = self._load(model)
-            served = loaded is not None and loaded.device == SERVER
-            parallel = ONE_PROCESS if served else self._parallel
             memory = bytes_of(model.memory or "") or None
-            with Pool(parallel, len(turns), pools, memory, ending.safe_point) as pool:
+            sharing = Sharing(models=len(turns), others=pools, memory=memory, safe_point=ending.safe_point)
+            served = loaded is not None and loaded.device == SERVER
+            with OneProcess() if served else self._executor.pool(self.job.workers, sharing) as pool:
                 pools.append(pool)
                 self._ask(model, (loaded, failure), cells, opened, shown, pool, ending.safe_point)
             give_model_back()
 
-        threads = slots_of(nodes) + 1  # one is loaded while the others compute
         in_threads(len(turns), threads, evaluate_one, shown.tick)
 
     def _open(self, waiting: Sequence[CellRecord]) -> dict[str, OpenedSource]:
@@ -213,7 +210,7 @@ class _Sweep:
         """The model, or why it is not there."""
         loaded: Model | None = None
         with self._caught() as problems:
-            where = self._parallel.loading(model.device)
+            where = self._executor.loading(model.device)
             fresh = model.load(self.audience.download, self.audience.say, **where)
             for line in how_asked(fresh):
                 self.audience.say(line)

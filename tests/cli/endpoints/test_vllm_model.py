@@ -7,7 +7,7 @@ import pytest
 from choicewise.bundled import MODELS
 from choicewise.cli.run import token_savings
 from choicewise.errors import ChoicewiseError, ModelError, UsageError
-from choicewise.extensions.cluster.workers import Parallel, Pool
+from choicewise.extensions.cluster.workers import copied
 from choicewise.extensions.endpoints.vllm.engine_model import EngineModel
 from choicewise.running.evaluate import evaluate
 from tests.helpers.commands import choicewise
@@ -48,4 +48,4 @@ def test_a_run_says_what_was_computed_beside_what_is_unique(tmp_path: Path) -> N
 
 def test_workers_are_vllms_own() -> None:
     with pytest.raises(UsageError, match="tensor_parallel_size=2"):
-        Pool(Parallel(workers=2)).replicas_of(EngineModel(FOLDER, engine=FakeEngine))
+        copied(EngineModel(FOLDER, engine=FakeEngine))

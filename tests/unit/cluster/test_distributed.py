@@ -3,7 +3,6 @@
 import pickle
 import random
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -29,14 +28,15 @@ from choicewise.errors import ModelError, UsageError
 from choicewise.extensions.cluster import ray
 from choicewise.extensions.cluster import workers as replicas
 from choicewise.extensions.cluster.ray import Needs, RayReplica, in_words, needs_of, slots_of
-from choicewise.extensions.cluster.replica import Answered, Identity, LoadedModel, Replica, ReplicaDied, outcome
-from choicewise.extensions.cluster.workers import ONE_PROCESS, Parallel, Pool
+from choicewise.extensions.cluster.replica import Answered, Identity, LoadedModel, ReplicaDied, outcome
+from choicewise.extensions.cluster.workers import ReplicaPool
 from choicewise.models.fake import HashModel
 from choicewise.models.local.devices import Footprint
-from choicewise.models.model import Model, Recipe
+from choicewise.models.model import Recipe
 from choicewise.questions import Conclusion, Cosine, Generation, MaskedLoss, Mass, Span, TokenSet
 from choicewise.records import OBSERVATIONS
 from choicewise.requests.request import BlockQuestion
+from choicewise.running.answer import OneProcess, Pool
 from choicewise.running.doctor import examine
 from choicewise.running.observe import observe
 from choicewise.running.plan import unique_tokens
@@ -49,15 +49,9 @@ from tests.helpers.replicas import DEAD, ReplicasHere, done
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:pmi-answer", "arc-easy/harness"]
 
 
-class Into(Pool):
+def into(them: ReplicasHere) -> ReplicaPool:
     """A pool of replicas that a test made."""
-
-    def __init__(self, them: ReplicasHere) -> None:
-        super().__init__(Parallel("local", 2))
-        self.them = them
-
-    def replicas_of(self, model: Model) -> tuple[list[Replica], Callable[[], str | None]]:
-        return [*self.them.all], self.them.lacking
+    return ReplicaPool(lambda model: (them.all, them.lacking))
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +66,7 @@ def short_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(data: Dataset, out: Path, executor: Pool | None = None, said: list[str] | None = None) -> Run:
     say, chosen = (said if said is not None else []).append, {"data": data, "protocols": PROTOCOLS, "limit": 8}
-    with executor or Pool(ONE_PROCESS) as pool:
+    with executor or OneProcess() as pool:
         return evaluate(model=HashModel(), out=out, executor=pool, say=say, **chosen)  # type: ignore[arg-type]
 
 
@@ -93,7 +87,7 @@ def undisturbed(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> pa.T
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_any_number_of_replicas_is_the_same(data: Dataset, undisturbed: pa.Table, tmp_path: Path, size: int) -> None:
     them = ReplicasHere(HashModel(), size)
-    result = run(data, tmp_path / "run", Into(them))
+    result = run(data, tmp_path / "run", into(them))
     assert table(result).equals(undisturbed)
     assert sorted(them.answers) == list(range(len(them.answers)))
     assert len(them.answers) > 10
@@ -101,7 +95,7 @@ def test_any_number_of_replicas_is_the_same(data: Dataset, undisturbed: pa.Table
     assert result.manifest.engine.spent is not None
     assert result.manifest.engine.spent.tokens_computed == 10 * undisturbed.num_rows
     later = ReplicasHere(HashModel(), size)
-    assert table(run(data, tmp_path / "run", Into(later))).equals(undisturbed)
+    assert table(run(data, tmp_path / "run", into(later))).equals(undisturbed)
     assert later.loads == []
 
 
@@ -119,7 +113,7 @@ def test_replicas_that_die_at_random_lose_and_double_nothing(
         return DEAD if dies else None
 
     them = ReplicasHere(HashModel(), size, fate)
-    assert table(run(data, tmp_path_factory.mktemp("run") / "run", Into(them), said)).equals(undisturbed)
+    assert table(run(data, tmp_path_factory.mktemp("run") / "run", into(them), said)).equals(undisturbed)
     assert len([line for line in said if "a replica died" in line]) == len(deaths)
     assert len(them.loads) == size + len(deaths)
 
@@ -134,7 +128,7 @@ def test_a_dead_driver_resumes(
         them = ReplicasHere(HashModel(), 2)
         them.fate = MagicMock(side_effect=[None] * (most + 2) + [KeyboardInterrupt])  # two load
         with suppress(KeyboardInterrupt):
-            run(data, out, Into(them))
+            run(data, out, into(them))
         asked.append(len(them.answers))
     assert table(open_run(out)).equals(undisturbed)
     assert asked[-1] > 0
@@ -157,14 +151,14 @@ ENDS: list[tuple[Any, str, int]] = [
 def test_what_ends_replicas_ends_the_run(data: Dataset, tmp_path: Path, fate: Any, reason: str, lines: int) -> None:
     them, said = ReplicasHere(HashModel(), 2, fate), list[str]()
     with pytest.raises(ModelError, match=reason):
-        run(data, tmp_path / "run", Into(them), said)
+        run(data, tmp_path / "run", into(them), said)
     assert (len(said), them.ended) == (lines, {0, 1})
 
 
 def test_a_replica_that_cant_be_loaded_is_gone_on_without(data: Dataset, undisturbed: pa.Table, tmp_path: Path) -> None:
     fate = lambda replica, number: OTHER_MODEL if replica == 1 and number is None else None  # noqa: E731
     them, said = ReplicasHere(HashModel(), 2, fate), list[str]()
-    assert table(run(data, tmp_path / "run", Into(them), said)).equals(undisturbed)
+    assert table(run(data, tmp_path / "run", into(them), said)).equals(undisturbed)
     assert said == ["the replica on node-2 has another model; the run goes on without it"]
     assert sorted(them.loads) == [0, 1]
 
@@ -186,7 +180,7 @@ def test_without_room_it_says_so_and_ends(data: Dataset, tmp_path: Path, monkeyp
     them, said = ReplicasHere(HashModel(), 1), list[str]()
     them.short = "a replica needs 1 GPUs where 0 GPUs are free"
     with pytest.raises(ModelError, match="no replica could start within 0 s: a replica needs 1 GPUs where 0 GPUs"):
-        run(data, tmp_path / "run", Into(them), said)
+        run(data, tmp_path / "run", into(them), said)
     assert said[0] == "waiting for the first replica: a replica needs 1 GPUs where 0 GPUs are free"
 
 
@@ -268,11 +262,11 @@ def test_what_a_replica_died_of_says_where(capfd: pytest.CaptureFixture[str]) ->
     assert "Traceback" in capfd.readouterr().err
 
 
-def begun_pool(size: int) -> tuple[Pool, ReplicasHere, list[str]]:
+def begun_pool(size: int) -> tuple[ReplicaPool, ReplicasHere, list[str]]:
     """A pool under way, its replicas, and the lines that it says."""
     them, said = ReplicasHere(HashModel(), size), list[str]()
-    pool = Into(them)
-    with pool.executor(SimpleNamespace(model=them.model), said.append):  # type: ignore[arg-type]
+    pool = into(them)
+    with pool.respondent(SimpleNamespace(model=them.model), said.append):  # type: ignore[arg-type]
         return pool, them, said
 
 

@@ -17,15 +17,16 @@ from choicewise import Run, engine, evaluate, open_dataset, open_run
 from choicewise.bundled import BENCHMARK
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
 from choicewise.extensions.cluster.merge import MissingShards, merge, merge_all
-from choicewise.extensions.cluster.replica import Replica
-from choicewise.extensions.cluster.shards import Assignment, Share, share_of
-from choicewise.extensions.cluster.workers import ONE_PROCESS, Parallel, Pool
+from choicewise.extensions.cluster.slurm import part_of_array
+from choicewise.extensions.cluster.workers import ReplicaPool, Started
 from choicewise.models.fake import HashModel
 from choicewise.models.model import Model
 from choicewise.questions import Question, TokenScores
 from choicewise.records import MANIFEST, OBSERVATIONS, EngineRecord, Manifest, SelfCheckRecord, ShardRecord, Spent
+from choicewise.running.answer import OneProcess
 from choicewise.running.doctor import examine
 from choicewise.running.job import job_of
+from choicewise.running.shards import Assignment, Share, share_of
 from choicewise.running.sweep import sweep
 from choicewise.store import tables
 from choicewise.store.folder import read_manifest, read_sweep, write_manifest
@@ -45,7 +46,7 @@ def short_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(out: Path, shard: str | None = None, **chosen: Any) -> Run:
     asked: dict[str, Any] = {"model": HashModel(), "data": open_dataset(BENCHMARK), "protocols": PROTOCOLS, "limit": 3}
-    with chosen.pop("pool", None) or Pool(ONE_PROCESS) as pool:
+    with chosen.pop("pool", None) or OneProcess() as pool:
         return evaluate(**{**asked, **chosen}, out=out, shard=shard, executor=pool)
 
 
@@ -149,12 +150,13 @@ def test_a_merged_run_is_a_run_and_names_its_parts(runs: Path, tmp_path: Path) -
 
 @pytest.mark.costly("shards of three replicas")
 def test_replicas_answer_a_shard_in_its_order(runs: Path, tmp_path: Path) -> None:
-    class Into(Pool):
-        def replicas_of(self, model: Model) -> tuple[list[Replica], Callable[[], str | None]]:
-            them = ReplicasHere(model, 3)
-            return [*reversed(them.all)], them.lacking
+    def reversed_replicas(model: Model) -> Started:
+        them = ReplicasHere(model, 3)
+        return [*reversed(them.all)], them.lacking
 
-    parts = [run(tmp_path / str(number), f"{number}/2", pool=Into(Parallel("local", 3))).folder for number in (1, 2)]
+    parts = [
+        run(tmp_path / str(number), f"{number}/2", pool=ReplicaPool(reversed_replicas)).folder for number in (1, 2)
+    ]
     assert files(together(tmp_path / "run", *parts)) == files(runs / "whole")
 
 
@@ -393,6 +395,10 @@ def test_which_part_a_text_or_a_task_of_an_array_names(name: str) -> None:
     else:
         with pytest.raises(ValueError, match=expected):
             share_of(text, environment)
+
+
+def test_a_task_has_a_number_and_a_count() -> None:
+    assert part_of_array(array(2, 4)) == (2, 4)
 
 
 def test_a_manifest_without_shards_is_written_as_ever(runs: Path) -> None:

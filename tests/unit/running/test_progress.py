@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import choicewise
 from choicewise.cli.terminal import progress
-from choicewise.extensions.cluster.workers import BlockResult
 from choicewise.requests.blocks import Block
 from choicewise.running import progress as running_progress
+from choicewise.running.answer import BlockResult
 from choicewise.running.evaluate import Tracker
 from choicewise.running.progress import PeriodicReport, ProgressReport, TimeLeft
 from tests.helpers.study import Study

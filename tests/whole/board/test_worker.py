@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 
 import choicewise
-from choicewise.errors import ChoicewiseError, DataError, ModelError, StoreError
+from choicewise.errors import ChoicewiseError, DataError, MachinesLost, ModelError, StoreError
 from choicewise.extensions.board import worker as module
 from choicewise.extensions.board.queue import ATTEMPTS, PAUSES, SECONDS, Asked, Queue, SubmissionService
 from choicewise.extensions.board.submission import Policy, State, Wanted
 from choicewise.extensions.board.worker import MOST, End, Worker, Workplace, is_of_model
-from choicewise.extensions.cluster.workers import ReplicasLost
 from choicewise.models.fake import HashModel
 from choicewise.questions import Answers, Question
 from choicewise.records import MANIFEST
@@ -287,7 +286,7 @@ def test_broken_models_end_no_worker(service: SubmissionService, clock: Clock, m
     """Whoever may submit could else end all workers by three broken models."""
     error = ModelError("the weights do not fit its config.json")
     assert is_of_model(error)
-    assert not is_of_model(ReplicasLost("2 replicas died one after the other"))
+    assert not is_of_model(MachinesLost("2 replicas died one after the other"))
     failing_while(monkeypatch, lambda: any(state(service, name) == "leased" for name in bad), error)
     bad = [submit(service, number=number) for number in range(1, MOST + 2)]
     good = submit(service)

@@ -18,15 +18,23 @@ from pydantic import Field
 
 from choicewise.bundled import MODELS, PREFIX, bundled_folder
 from choicewise.data.hub import MODEL, Download, HubName, OutOfReach, Snapshot, hub_name, open_snapshot
-from choicewise.errors import ChoicewiseError, DataError, ModelError, ProtocolError, StoreError, UsageError
+from choicewise.errors import (
+    ChoicewiseError,
+    DataError,
+    MachinesLost,
+    ModelError,
+    ProtocolError,
+    StoreError,
+    UsageError,
+)
 from choicewise.extensions.board.queue import SECONDS, Lease, SubmissionService
 from choicewise.extensions.board.submission import Busy, LeaseLost, Policy, Wanted, refusal
-from choicewise.extensions.cluster.workers import ONE_PROCESS, Parallel, ReplicasLost
 from choicewise.models.load import FAKES, INDEX, load_model, open_hub_model
 from choicewise.models.local.files import read_config, readable, weight_files
 from choicewise.models.model import Model
 from choicewise.protocols.catalogue import resolve
 from choicewise.records import SWEEP
+from choicewise.running.answer import executor_of
 from choicewise.running.examples import without_shots
 from choicewise.running.job import ModelChoice, OpenedSource, job_of
 from choicewise.running.progress import Progress
@@ -69,18 +77,22 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Workplace:
-    """How a worker evaluates.
+    """How a worker evaluates.  UsageError for an executor that there is not.
 
-    ``here``: further arguments of :func:`choicewise.load_model`, such as the device.  ``parallel``: how the work is
-    spread, as of a sweep.  ``say`` gets a line now and then; ``shown`` takes a title and gives what
+    ``here``: further arguments of :func:`choicewise.load_model`, such as the device.  ``executor``
+    and ``workers``: as of a job.  ``say`` gets a line now and then; ``shown`` takes a title and gives what
     hears of (done, total); ``download`` hears of downloads.
     """
 
     here: Mapping[str, Any] = field(default_factory=dict)
-    parallel: Parallel = ONE_PROCESS
+    executor: str = "local"
+    workers: int | None = None
     say: Callable[[str], None] = lambda line: None
     shown: Callable[[str], AbstractContextManager[Progress]] = lambda title: nullcontext(lambda done, total: None)
     download: Download | None = None
+
+    def __post_init__(self) -> None:
+        executor_of(self.executor, self.workers)  # a wrong one is said before anything is taken
 
 
 class Worker:
@@ -220,7 +232,8 @@ class _Job:
         wanted, place = self._lease.submission.wanted, self._place
         pinned = check_model(wanted, self._service.asked.policy)
         options: dict[str, Any] = {"dtype": wanted.dtype} if wanted.dtype else {}
-        here = {**place.here, **place.parallel.loading(place.here.get("device"))}
+        executor = executor_of(place.executor, place.workers)
+        here = {**place.here, **executor.loading(place.here.get("device"))}
         opened = load_model(pinned, progress=self._download, say=place.say, **{**here, **options})
         self.opened = True
         if wanted.revision:  # else the board would call all revisions of a model the same
@@ -249,8 +262,8 @@ class _Job:
         return "; ".join(dict.fromkeys(filter(None, lines)))
 
     def _sweep(self, model: _CheckedModel, folder: Path) -> None:
-        place, spread = self._place, self._place.parallel
-        own = {"models": (model,), "executor": spread.kind, "workers": spread.workers}
+        place = self._place
+        own = {"models": (model,), "executor": place.executor, "workers": place.workers}
         job = job_of(self._service.asked.plan()).model_copy(update=own)
 
         def opened(source: OpenedSource) -> None:
@@ -418,7 +431,7 @@ def is_of_model(error: BaseException) -> bool:
     causes = [*_causes(error)]
     if any(isinstance(each, of_model) for each in causes):
         return True
-    return not any(isinstance(each, (*of_machine, ReplicasLost)) for each in causes)
+    return not any(isinstance(each, (*of_machine, MachinesLost)) for each in causes)
 
 
 def _is_panic(error: BaseException) -> bool:

@@ -14,7 +14,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from choicewise.errors import StoreError, UsageError
-from choicewise.extensions.cluster.shards import PlanDigest, owner
 from choicewise.records import (
     ITEM_FILE,
     MANIFEST,
@@ -31,6 +30,7 @@ from choicewise.records import (
 from choicewise.results.spans import row_bytes
 from choicewise.results.sweep import run_folders
 from choicewise.results.tables import places_of, read_item_table
+from choicewise.running.shards import PlanDigest, owner
 from choicewise.store.folder import (
     differences,
     is_sweep,

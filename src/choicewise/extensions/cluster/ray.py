@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -32,28 +32,42 @@ from choicewise.extensions.cluster.replica import (
     Answered,
     Identity,
     LoadedModel,
-    Replica,
     ReplicaDied,
     loaded_here,
     outcome,
 )
+from choicewise.extensions.cluster.workers import ReplicaPool, Started, copied
 from choicewise.models.local.devices import AUTO, Footprint, devices_of
 from choicewise.models.local.folder_model import footprint_of
 from choicewise.models.model import Model, Recipe
+from choicewise.ports import Sharing
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 _asking = Lock()
 
 
-def ray_replicas(
-    model: Model, recipe: Recipe, driver: Identity, workers: int | None, models: int = 1, memory: int | None = None
-) -> tuple[list[Replica], Callable[[], str | None]]:
+def ray_pool(workers: int | None, sharing: Sharing) -> ReplicaPool:
+    """So many replicas on a cluster, or as many as a model's part of it has room for."""
+    start = partial(ray_replicas, workers=workers, models=sharing.models, memory=sharing.memory)
+    return ReplicaPool(start, sharing.others, sharing.safe_point)
+
+
+def models_at_once(models: int, say: Callable[[str], None]) -> int:
+    """How many of so many models are opened at once: one is loaded while the others compute."""
+    nodes = nodes_of_cluster()
+    if models > 1:
+        say(f"{models} models share a cluster with {in_words(nodes)}")
+    return slots_of(nodes) + 1
+
+
+def ray_replicas(model: Model, workers: int | None, models: int = 1, memory: int | None = None) -> Started:
     """``workers`` replicas, or as many as one of so many ``models`` can have at once; Ray finds the nodes for them.
 
     And what tells which resources the first of them waits for, in words; None where one loads its model.  UsageError
     where no node could hold one, even if nothing else ran on it, and for a device of one machine.
     """
+    recipe, driver = copied(model)
     needs = cluster_needs(model, workers, memory)
     share = sum(needs.times(node) for node in nodes_of_cluster()) // models
     ray = connect()

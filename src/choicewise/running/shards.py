@@ -13,16 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from choicewise.ports import TaskArray, all_of, find
 from choicewise.records import ShardRecord
 from choicewise.requests.blocks import Block
 from choicewise.requests.request import BlockQuestion
 from choicewise.store.tables import Keys
 
-SLURM = "slurm"
-"""Stands for the part that the task of a Slurm array has by its number."""
-
-_WANTED = "I/N, the I-th of N parts, I from 1 to N, N at most 9999"
-_VARIABLES = "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN"
+WANTED = "I/N, the I-th of N parts, I from 1 to N, N at most 9999"
+"""What a shard must be, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,40 +44,19 @@ def owner(shard: int, of: int) -> int:
 
 
 def share_of(text: str, environment: Mapping[str, str] = os.environ) -> Share:
-    """The part that ``text`` says: ``2/4``, or ``slurm`` for that of this task of an array.
+    """The part that ``text`` says: ``2/4``, or that of this task where ``text`` names a :class:`TaskArray`.
 
     Raises ValueError, whose message says what it must be.
     """
-    if text == SLURM:
-        return _of_array(environment)
-    match = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text)
-    if match is None:
-        raise ValueError(f"{_WANTED}, as in 2/4; or {SLURM}")
-    share = Share(int(match[1]), int(match[2]))
-    if not 1 <= share.number <= share.of:
-        raise ValueError(_WANTED + (f": 1/{share.of} to {share.of}/{share.of}" if share.of else ""))
-    return share
-
-
-def _of_array(environment: Mapping[str, str]) -> Share:
-    lacking = [name for name in _VARIABLES if not environment.get(name, "").isdecimal()]
-    if lacking:
-        raise ValueError(f"{_WANTED}: {lacking[0]} is not set, so this is no task of an array (sbatch --array=1-N)")
-    task, count, least = (int(environment[name]) for name in _VARIABLES)
-    step, most = (
-        int(text) if (text := environment.get(f"SLURM_ARRAY_TASK_{name}", "")).isdecimal() else default
-        for name, default in (("STEP", 1), ("MAX", least + count - 1))
-    )
-    step = step or 1
-    if count < 1 or (count == 1 and least > 1) or most != least + (count - 1) * step or (task - least) % step:
-        raise ValueError(
-            f"{_WANTED}: the array of this task (--array from {least} to {most}, {count} in all) is a part of another,"
-            " so it does not say how many there are"
-        )
-    share = Share((task - least) // step + 1, count)
-    if not 1 <= share.number <= share.of:
-        raise ValueError(f"{_WANTED}: SLURM_ARRAY_TASK_ID is {task}, and the array goes from {least} to {most}")
-    return share
+    if match := re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text):
+        share = Share(int(match[1]), int(match[2]))
+        if not 1 <= share.number <= share.of:
+            raise ValueError(WANTED + (f": 1/{share.of} to {share.of}/{share.of}" if share.of else ""))
+        return share
+    if (array := find(TaskArray, text)) is None:
+        names = " or ".join(each.name for each in all_of(TaskArray))
+        raise ValueError(f"{WANTED}, as in 2/4; or {names}")
+    return Share(*array.part(environment))
 
 
 class Assigned(NamedTuple):

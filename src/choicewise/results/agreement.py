@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
-from choicewise.results.evidence import Reductions, RunEvidence
+from choicewise.results.evidence import Column, RunEvidence
 from choicewise.results.measurement import Measurement, paired_predictions, shared_items
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion
@@ -116,16 +116,18 @@ class Retrieval:
 
 def retrievals(run: Run) -> dict[str, Retrieval]:
     """By protocol, what was retrieved; those that retrieve no likelihood of an option are left out."""
-    wanted: dict[str, Reductions] = {}
+    wanted: dict[str, list[Column[object]]] = {}
     for protocol in run.protocols.values():
-        digest = protocol.prompt_digest
-        wanted[digest] = {**wanted.get(digest, {}), ("retrieved", protocol): partial(_retrieved, protocol), **_PLACED}
+        columns = [_retrieved_column(protocol), _MERGED_ROWS, _CONTEXT_TOKENS]
+        wanted.setdefault(protocol.prompt_digest, []).extend(columns)
     observed = run.evidence.gather(wanted)
-    columns = {
-        name: observed[protocol.prompt_digest].columns["retrieved", protocol]
-        for name, protocol in run.protocols.items()
-    }
-    return {name: Retrieval(run.measurements[name], *column) for name, column in columns.items() if column is not None}
+    retrieved: dict[str, Retrieval] = {}
+    for name, protocol in run.protocols.items():
+        column = observed[protocol.prompt_digest].column(_retrieved_column(protocol))
+        if column is not None:
+            sums, tokens, counts = column
+            retrieved[name] = Retrieval(run.measurements[name], sums, tokens, counts)
+    return retrieved
 
 
 class RetrievalPair:
@@ -163,9 +165,9 @@ class RetrievalPair:
             return "no tokens"
         evidence = (self.left.measured.evidence, self.right.measured.evidence)
         if left != right:
-            merged = any(each.columns["merged rows",][row] for each, row in zip(evidence, rows, strict=True))
+            merged = any(each.column(_MERGED_ROWS)[row] for each, row in zip(evidence, rows, strict=True))
             return "boundary merge" if merged else "span"
-        one, other = (each.columns["context tokens",][row] for each, row in zip(evidence, rows, strict=True))
+        one, other = (each.column(_CONTEXT_TOKENS)[row] for each, row in zip(evidence, rows, strict=True))
         if one != other:
             return "context"
         renormalised = {READINGS[side.measured.protocol.reading].renormalised for side in (self.left, self.right)}
@@ -188,13 +190,19 @@ _FREE = frozenset(
 )
 """Axes in which two retrievals of the same texts may differ."""
 
-_PLACED: Reductions = {
-    ("merged rows",): lambda portion: portion.merged_rows,
-    ("context tokens",): lambda portion: portion.context_tokens,
-}
+_MERGED_ROWS = Column("merged rows", compute=lambda portion: portion.merged_rows)
+_CONTEXT_TOKENS = Column("context tokens", compute=lambda portion: portion.context_tokens)
+
+_Retrieved = tuple[Floats, npt.NDArray[np.uint64], Integers]
+"""The sums, tokens and counts of a :class:`Retrieval`."""
 
 
-def _retrieved(protocol: Protocol, portion: ObservedPortion) -> tuple[Floats, npt.NDArray[np.uint64], Integers] | None:
+def _retrieved_column(protocol: Protocol) -> Column[_Retrieved | None]:
+    """Describe what ``protocol`` retrieves of every option."""
+    return Column("retrieved", (protocol,), compute=partial(_retrieved, protocol))
+
+
+def _retrieved(protocol: Protocol, portion: ObservedPortion) -> _Retrieved | None:
     options = COMBINERS[protocol.reading].retrieved(protocol, portion)
     if options is None:
         return None

@@ -485,7 +485,7 @@ def _first_difference(
 ) -> FirstDifference | None:
     """The first item of the left measurement that the right one has with other texts; None where there is none."""
     ids, places = shared_items(pair)
-    digests = [each.evidence.columns[TEXTS][place] for each, place in zip(pair, places, strict=True)]
+    digests = [each.evidence.column(TEXTS)[place] for each, place in zip(pair, places, strict=True)]
     differing = np.flatnonzero(digests[0] != digests[1])
     if not len(differing):
         return None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Generic, TypeVar, cast
 from warnings import warn
 
 import numpy as np
@@ -36,7 +36,7 @@ from choicewise.results.tables import (
     read_item_table,
     segments,
 )
-from choicewise.scoring.combine import COMBINERS
+from choicewise.scoring.combine import COMBINERS, Decision
 from choicewise.scoring.decide import Decisions
 from choicewise.scoring.observed import Floats, Integers, Lows, Mask, row_of
 from choicewise.scoring.scores import bytes_bare, token_bytes
@@ -53,48 +53,66 @@ from choicewise.store.tables import (
     read_items,
 )
 
+T = TypeVar("T")
 
-def reductions(protocol: Protocol, noise: float | None, reasons: Reasons) -> Reductions:
-    """The columns that a measurement under ``protocol`` needs; ``reasons`` numbers why items are missing.
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class Column(Generic[T_co]):
+    """Describe one column of the evidence, and how to compute it from a portion of the run.
+
+    It is an array whose last axis is the items or the rows; in tuples, dicts and Decisions several; or Lows, or None.
+    ``compute`` looks at one item at a time, so that it does not matter how a run is divided.  Columns with the same
+    name and axes are the same.
+    """
+
+    name: str
+    axes: tuple[Hashable, ...] = ()
+    compute: Callable[[ObservedPortion], T_co] = field(kw_only=True, compare=False, repr=False)
+
+
+Wanted = Mapping[str, Iterable[Column[object]]]
+"""Columns by prompt (``Protocol.prompt_digest``)."""
+
+
+def columns_of(protocol: Protocol, noise: float | None, reasons: Reasons) -> Iterator[Column[object]]:
+    """Yield the columns that a measurement under ``protocol`` needs; ``reasons`` numbers why items are missing.
 
     A calibration needs the log-likelihoods of all items before it decides about any.
     """
-    wanted: dict[Name, Callable[[ObservedPortion], Column]] = {
-        ("warnings",): lambda portion: portion.warnings,
-        ("lengths",): lambda portion: np.nan_to_num(portion.lengths, nan=-1.0).astype(np.int32),
-        ("no number",): lambda portion: portion.no_number,
-        ("unlisted", protocol.null): lambda portion: portion.unlisted(protocol.null),
-        ("impossible", protocol.null): lambda portion: portion.impossible(protocol.null),
-        ("reasons", protocol.null): lambda portion: _reasons(portion, protocol.null, reasons),
-    }
-    for null in dict.fromkeys((None, protocol.null)):
-        wanted[tokens_column(null)] = partial(_token_digests, null=null)
+    null = protocol.null
+    yield WARNINGS
+    yield LENGTHS
+    yield NO_NUMBER
+    yield unlisted_column(null)
+    yield impossible_column(null)
+    yield reasons_column(null, reasons)
+    yield tokens_column(None)
+    yield tokens_column(null)
     if protocol.calibration == "none":
-        deciding = deciding_protocol(protocol)
-        wanted["decision", deciding] = lambda portion: COMBINERS[protocol.reading].decision(deciding, portion)
+        yield decision_column(protocol)
     if READINGS[protocol.reading].text and METRICS[protocol.metric].of_text:
-        wanted[TEXT_LOGLIKELIHOOD] = lambda portion: portion.generation().sums
+        yield TEXT_LOGLIKELIHOOD
     if protocol.aggregation == "bytes":
-        length = bytes_bare if protocol.score == "byte_mean_bare" else token_bytes
-        wanted[bytes_column(protocol)] = lambda portion: length(portion.continuations())
+        yield bytes_column(protocol)
     if protocol.calibration != "none" or protocol.views in PERMUTED:
-        wanted["part sums",] = lambda portion: np.array(portion.part_sums)
-        wanted["part lows",] = lambda portion: np.array(portion.part_lows)
+        yield PART_SUMS
+        yield PART_LOWS
     if READINGS[protocol.reading].one_likelihood:
-        wanted["mass",] = lambda portion: portion.mass
-        wanted["lacks", protocol.score, protocol.null] = lambda portion: portion.lacks(protocol.score, protocol.null)
+        yield MASS
+        yield lacks_column(protocol)
         if noise is not None:
-            axes = (protocol.score, protocol.null, protocol.outside)
-            wanted["sensitivity", *axes] = lambda portion: portion.sensitivity(*axes)
-    return wanted
+            yield sensitivity_column(protocol.score, null, protocol.outside)
 
 
-def measured_columns(protocols: Iterable[Protocol], noise: float | None, reasons: Reasons) -> dict[str, Reductions]:
-    """By prompt the columns that measurements under all ``protocols`` need."""
-    wanted: dict[str, Reductions] = {}
+def measured_columns(
+    protocols: Iterable[Protocol], noise: float | None, reasons: Reasons
+) -> dict[str, list[Column[object]]]:
+    """Return by prompt the columns that measurements under all ``protocols`` need."""
+    wanted: dict[str, list[Column[object]]] = {}
     for protocol in protocols:
-        digest = protocol.prompt_digest
-        wanted[digest] = {**wanted.get(digest, {}), **reductions(protocol, noise, reasons)}
+        wanted.setdefault(protocol.prompt_digest, []).extend(columns_of(protocol, noise, reasons))
     return wanted
 
 
@@ -152,16 +170,17 @@ class RunEvidence:
             warn(f"{damage.path} {damage.reason}; left out: {where}; {advice}", stacklevel=2)
         return damages
 
-    def gather(self, wanted: Mapping[str, Reductions], texts: bool = False) -> dict[str, Evidence]:
-        """The evidence under the prompts (``Protocol.prompt_digest``) in ``wanted``, with the columns it names.
+    def gather(self, wanted: Wanted, texts: bool = False) -> dict[str, Evidence]:
+        """Return the evidence under the prompts in ``wanted``, with the columns it names.
 
         The run is read once for all columns that are not there yet.  ``texts``: for columns made of texts alone.
         """
-        lacking = {}
-        for prompt, reductions in wanted.items():
-            known = self._by_prompt[prompt].columns if prompt in self._by_prompt else {}
-            if prompt not in self._by_prompt or reductions.keys() - known.keys():
-                lacking[prompt] = {name: each for name, each in reductions.items() if name not in known}
+        lacking: dict[str, list[Column[object]]] = {}
+        for prompt, columns in wanted.items():
+            there = self._by_prompt[prompt].columns if prompt in self._by_prompt else {}
+            absent = [column for column in dict.fromkeys(columns) if column not in there]
+            if absent or prompt not in self._by_prompt:
+                lacking[prompt] = absent
         if lacking:
             self._reduce(lacking, texts)
         return {prompt: self._by_prompt[prompt] for prompt in wanted}
@@ -198,28 +217,33 @@ class RunEvidence:
     def _read(self, portion: Portion, texts: bool) -> RunTables:
         return _read_portion_tables(self.folder, portion, self.items, self._elsewhere, self._adding, texts)
 
-    def _reduce(self, lacking: Mapping[str, Reductions], texts: bool) -> None:
-        items: dict[str, list[Integers]] = {prompt: [] for prompt in lacking}
-        chunks = {prompt: {name: list[Column]() for name in reductions} for prompt, reductions in lacking.items()}
+    def _reduce(self, lacking: Mapping[str, Sequence[Column[object]]], texts: bool) -> None:
+        items: dict[str, list[Integers]] = {}
+        chunks: dict[str, dict[Column[object], list[object]]] = {}
+        for prompt, columns in lacking.items():
+            items[prompt] = []
+            chunks[prompt] = {column: [] for column in columns}
 
         def reduce(prompt: str, tables: RunTables) -> None:
             observed = ObservedPortion(tables, prompt)
             items[prompt].append(observed.items)
-            for name, reduction in lacking[prompt].items():
-                chunks[prompt][name].append(reduction(observed))
+            for column, parts in chunks[prompt].items():
+                parts.append(column.compute(observed))
 
         for tables in self.portion_tables(texts):
             for prompt in sorted(lacking.keys() & pc.unique(tables.requests["prompt"]).to_pylist()):
                 reduce(prompt, tables)
             del tables  # before the next portion is read
-        for prompt, columns in chunks.items():
+        for prompt in lacking:
             if not items[prompt]:
                 reduce(prompt, _nothing(self.items, self._adding))
             if prompt not in self._by_prompt:
                 more = self._adding.get(prompt, 0)
                 self._by_prompt[prompt] = Evidence(self.folder, np.concatenate(items[prompt]), self.items, more)
-            for name in list(columns):
-                self._by_prompt[prompt].columns[name] = _joined(columns.pop(name))
+            evidence = self._by_prompt[prompt]
+            for column in lacking[prompt]:
+                # Popped, so that the parts of one column at a time are there beside the whole.
+                evidence.columns[column] = _joined(chunks[prompt].pop(column))
 
     @cached_property
     def _adding(self) -> Mapping[str, int]:
@@ -269,24 +293,33 @@ class Evidence:
         self.items, self._folder, self.more = items, folder, more
         self.about = table if len(items) == len(table) else table.take(pa.array(items))
         self.item_offsets: Integers = offsets_of(self.about["choices"], more)
-        self._ordered: dict[Name, bytes] = {}
-        self.columns: dict[Name, Column] = {}
-        """Arrays by the name of the reduction that made them."""
+        self._ordered: dict[Column[Digests], bytes] = {}
+        self.columns: dict[Column[object], object] = {}
+        """What was gathered; :meth:`column` reads it with its type."""
+
+    def __contains__(self, column: Column[object]) -> bool:
+        """Check that the column was gathered."""
+        return column in self.columns
+
+    def column(self, column: Column[T]) -> T:
+        """Return a column that was gathered (:meth:`RunEvidence.gather`)."""
+        return cast(T, self.columns[column])
 
     @cached_property
     def order(self) -> Integers:
         """The places of the items in the order of their ids, int64 [items]."""
         return np.asarray(pc.sort_indices(self.about["item"]).to_numpy(), dtype=np.int64)
 
-    def ordered(self, name: Name, places: Integers | None = None) -> bytes:
-        """The column of that name of the items at ``places`` (None: all), in the order of their ids."""
+    def ordered(self, column: Column[Digests], places: Integers | None = None) -> bytes:
+        """Return the ``column`` of the items at ``places`` (None: all), in the order of their ids."""
+        digests = self.column(column)
         if places is None:
-            if name not in self._ordered:
-                self._ordered[name] = self.columns[name][self.order].tobytes()
-            return self._ordered[name]
+            if column not in self._ordered:
+                self._ordered[column] = digests[self.order].tobytes()
+            return self._ordered[column]
         wanted = np.zeros(len(self.items), dtype=np.bool_)
         wanted[places] = True
-        return bytes(self.columns[name][self.order[wanted[self.order]]].tobytes())
+        return digests[self.order[wanted[self.order]]].tobytes()
 
     @property
     def ids(self) -> list[str]:
@@ -329,40 +362,40 @@ class Evidence:
     @property
     def lengths(self) -> Floats:
         """Characters of every continuation, float64 [rows]; NaN where its text is not known."""
-        lengths = np.asarray(self.columns["lengths",], dtype=np.float64)
+        lengths = self.column(LENGTHS).astype(np.float64)
         return np.where(lengths < 0, np.nan, lengths)
 
     @property
     def mass(self) -> Floats:
         """The probability of an item's continuations together, float64 [items]."""
-        return np.asarray(self.columns["mass",])
+        return self.column(MASS)
 
     @property
     def part_sums(self) -> list[Floats]:
         """The log-likelihoods of the parts in nats, float64 [rows] each."""
-        return list(self.columns["part sums",])
+        return list(self.column(PART_SUMS))
 
     @property
     def part_lows(self) -> list[Floats]:
         """The lowest that they may be."""
-        return list(self.columns["part lows",])
+        return list(self.column(PART_LOWS))
 
-    def unlisted(self, null: str | None) -> npt.NDArray[np.int8]:
+    def unlisted(self, null: str | None) -> Codes:
         """1 for items of which an answer is known as an upper bound alone, 2 where all are, 0 for others, [items]."""
-        return np.asarray(self.columns["unlisted", null], dtype=np.int8)
+        return self.column(unlisted_column(null))
 
-    def impossible(self, null: str | None) -> npt.NDArray[np.int8]:
+    def impossible(self, null: str | None) -> Codes:
         """Which numbers of each item no model says (:mod:`choicewise.results.tables`), int8 [items]."""
-        return np.asarray(self.columns["impossible", null], dtype=np.int8)
+        return self.column(impossible_column(null))
 
     def sensitivity(self, name: str, null: str | None = None, outside: str = "keep") -> Floats:
         """Units of the score per nat of numeric noise in a likelihood, float64 [rows]; NaN where not known."""
-        return np.asarray(self.columns["sensitivity", name, null, outside])
+        return self.column(sensitivity_column(name, null, outside))
 
     @property
     def warnings(self) -> dict[str, Mask]:
         """Items that were not asked or scored in full, bool [items] by kind (:class:`choicewise.results.rows.Row`)."""
-        return dict(self.columns["warnings",])
+        return dict(self.column(WARNINGS))
 
     def fields(self) -> list[str]:
         """The further fields of every item, a JSON object each, read from the run folder."""
@@ -378,49 +411,84 @@ class Evidence:
         return columns | {"choice": pa.array(np.arange(len(item)) - self.item_offsets[:-1][item])}
 
 
-TEXTS = ("texts",)
-"""The name of the column with :func:`text_digests`."""
-
 TOLD = ("context", "continuations", "options", "gold")
 """The columns of the requests with what is sent or decides what is right, of which the digests are made."""
 
 
 def read_texts(evidence: RunEvidence, prompts: Iterable[str]) -> None:
     """Read the texts under all ``prompts`` at once, so that what is asked about them needs no further reading."""
-    evidence.gather({prompt: {TEXTS: text_digests} for prompt in prompts}, texts=True)
+    evidence.gather({prompt: [TEXTS] for prompt in prompts}, texts=True)
 
 
-def text_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
+def text_digests(portion: ObservedPortion) -> Digests:
     """A digest per item, of its id, its texts, its choices as shown and its right answers: [items] of 16 bytes."""
     columns = [portion.about["item"], *(portion.requests[name] for name in TOLD)]
     return row_digests(*map(row_bytes, columns))
 
 
-def tokens_column(null: str | None) -> Name:
-    """The name of the column with :func:`_token_digests` after the request's own context, or the ``null`` context."""
-    return ("tokens", null)
+Codes = npt.NDArray[np.int8]
+"""A small number per item, [items]."""
+
+Digests = npt.NDArray[np.void]
+"""16 bytes per item, [items]."""
+
+TEXTS = Column("texts", compute=text_digests)
+
+TEXT_LOGLIKELIHOOD = Column("text log-likelihood", compute=lambda portion: portion.generation().sums)
+"""The log-probability of every item's generated text, in nats."""
+
+LENGTHS = Column("lengths", compute=lambda portion: np.nan_to_num(portion.lengths, nan=-1.0).astype(np.int32))
+"""Characters of every continuation, int32 [rows]; -1 where its text is not known."""
+
+MASS = Column("mass", compute=lambda portion: portion.mass)
+NO_NUMBER = Column("no number", compute=lambda portion: portion.no_number)
+PART_LOWS = Column("part lows", compute=lambda portion: np.array(portion.part_lows))
+PART_SUMS = Column("part sums", compute=lambda portion: np.array(portion.part_sums))
+WARNINGS = Column("warnings", compute=lambda portion: portion.warnings)
 
 
-TEXT_LOGLIKELIHOOD: Final = ("text log-likelihood",)
-"""The name of the column with the log-probability of every item's generated text, in nats."""
+def unlisted_column(null: str | None) -> Column[Codes]:
+    """Describe how many answers of each item are known as upper bounds alone (:meth:`Evidence.unlisted`)."""
+    return Column("unlisted", (null,), compute=partial(ObservedPortion.unlisted, null=null))
 
 
-def bytes_column(protocol: Protocol) -> Name:
-    """The name of the column with the bytes of every choice, as the score of ``protocol`` counts them."""
-    return ("bytes", protocol.score)
+def impossible_column(null: str | None) -> Column[Codes]:
+    """Describe which numbers of each item no model says (:meth:`Evidence.impossible`)."""
+    return Column("impossible", (null,), compute=partial(ObservedPortion.impossible, null=null))
 
 
-Name = tuple[Any, ...]
-"""What a column is called, such as ("lengths",)."""
+def reasons_column(null: str | None, reasons: Reasons) -> Column[Integers]:
+    """Describe the number of the first reason that each item has for being missing; -1 for none."""
+    return Column("reasons", (null,), compute=partial(_reasons, null=null, reasons=reasons))
 
-Column = Any
-"""An array whose last axis is the items or the rows; in tuples, dicts and Decisions several; or Lows, or None."""
 
-Reductions = Mapping[Name, Callable[[ObservedPortion], Column]]
-"""How each column follows from what was observed of a portion.
+def tokens_column(null: str | None) -> Column[Digests]:
+    """Describe a digest of the questions about each item, after its own context or the ``null`` context."""
+    return Column("tokens", (null,), compute=partial(_token_digests, null=null))
 
-A reduction looks at one item at a time, so that it does not matter how a run is divided.
-"""
+
+def decision_column(protocol: Protocol) -> Column[Decision]:
+    """Describe what ``protocol`` decides, which all metrics of probabilities of one score share."""
+    deciding = deciding_protocol(protocol)
+    return Column("decision", (deciding,), compute=partial(COMBINERS[protocol.reading].decision, deciding))
+
+
+def bytes_column(protocol: Protocol) -> Column[Floats]:
+    """Describe the bytes of every choice, as the score of ``protocol`` counts them."""
+    length = bytes_bare if protocol.score == "byte_mean_bare" else token_bytes
+    return Column("bytes", (protocol.score,), compute=lambda portion: length(portion.continuations()))
+
+
+def lacks_column(protocol: Protocol) -> Column[Codes]:
+    """Describe what each item lacks for the score of ``protocol``, as places in ``LACKS``."""
+    axes = protocol.score, protocol.null
+    return Column("lacks", axes, compute=lambda portion: portion.lacks(*axes))
+
+
+def sensitivity_column(score: str, null: str | None, outside: str) -> Column[Floats]:
+    """Describe the units of the score per nat of numeric noise (:meth:`Evidence.sensitivity`)."""
+    axes = score, null, outside
+    return Column("sensitivity", axes, compute=lambda portion: portion.sensitivity(*axes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,7 +559,7 @@ def _token_digests(portion: ObservedPortion, null: str | None) -> npt.NDArray[np
     return row_digests(row_bytes(portion.about["item"]), portion.questions(null))
 
 
-def _joined(chunks: Sequence[Column]) -> Column:
+def _joined(chunks: Sequence[Any]) -> Any:
     """The column of all portions from those of each, in order.
 
     Of two-dimensional arrays a portion can have fewer rows than another; it is filled up with NaN.
@@ -500,7 +568,7 @@ def _joined(chunks: Sequence[Column]) -> Column:
         case None:
             return None
         case Decisions():
-            return Decisions(*(_joined([getattr(chunk, axis.name) for chunk in chunks]) for axis in fields(Decisions)))
+            return Decisions.joined(chunks)
         case Lows():
             return Lows.joined(chunks)
         case tuple():

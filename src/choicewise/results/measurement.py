@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol as Structural
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +29,10 @@ from choicewise.results.evidence import (
     RunEvidence,
     bytes_column,
     deciding_protocol,
+    decision_column,
+    lacks_column,
     measured_columns,
+    reasons_column,
 )
 from choicewise.scoring.answers import UNSAID, WHY, Statuses, cut_range, is_cut
 from choicewise.scoring.calibrate import NOISE, answer_places, calibrated, calibrated_range, order_predictions
@@ -345,9 +347,11 @@ class Measurement:
     def missing_reasons(self, among: Mask) -> tuple[MissingReason, ...]:
         """Why items ``among`` (bool [items]) are missing, the most common reason first."""
         places = np.flatnonzero(self.decisions.missing & among)
-        numbers = self.evidence.columns["reasons", self.protocol.null][places]
-        if (lacks := self.evidence.columns.get(("lacks", self.protocol.score, self.protocol.null))) is not None:
-            numbers = np.where(numbers < 0, -1 - lacks[places].astype(np.int64), numbers)
+        numbers = self.evidence.column(reasons_column(self.protocol.null, self.reasons))[places]
+        lacks = lacks_column(self.protocol)
+        if lacks in self.evidence:
+            codes = self.evidence.column(lacks)[places].astype(np.int64)
+            numbers = np.where(numbers < 0, -1 - codes, numbers)
         unlisted = self.evidence.unlisted(self.protocol.null)[places].astype(np.int64)
         numbers = np.where((numbers == -1) & (unlisted > 0), -1 - len(LACKS) - unlisted, numbers)
         if self.statuses is not None:
@@ -551,9 +555,9 @@ _COLUMNS = pa.schema(
 
 
 def _decision(protocol: Protocol, read: Evidence) -> Decision:
-    protocol = deciding_protocol(protocol)
     if protocol.calibration == "none":
-        return cast(Decision, read.columns["decision", protocol])
+        return read.column(decision_column(protocol))
+    protocol = deciding_protocol(protocol)
     how, offsets = (protocol.calibration, protocol.views), read.item_offsets
     if not read.unlisted(protocol.null).any():
         scores = calibrated(*how, read.part_sums, offsets)
@@ -595,7 +599,7 @@ def _judged(
         *(protocol.golds, float(protocol.temperature)),
         human_counts(read) if protocol.metric in SOFT else None,
         *(orders, letters),
-        np.asarray(read.columns[bytes_column(protocol)]) if protocol.aggregation == "bytes" else None,
+        read.column(bytes_column(protocol)) if protocol.aggregation == "bytes" else None,
     )
     return replace(decisions, credit=credits(protocol.metric, judged)), judged
 
@@ -608,7 +612,7 @@ def _judged_text(protocol: Protocol, read: Evidence, decisions: Decisions) -> tu
         read.right,
         decisions.prediction,
         decisions.credit,
-        text_probability=np.exp(read.columns[TEXT_LOGLIKELIHOOD]),
+        text_probability=np.exp(read.column(TEXT_LOGLIKELIHOOD)),
     )
     return replace(decisions, credit=credits(protocol.metric, judged)), judged
 

@@ -23,7 +23,7 @@ from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import CORRECTED, Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.records import Manifest
-from choicewise.results.evidence import Reductions, RunEvidence, deciding_protocol, measured_columns
+from choicewise.results.evidence import Column, RunEvidence, deciding_protocol, measured_columns
 from choicewise.results.measurement import Measurement, paired_credits, same_items
 from choicewise.results.rows import Row, selection
 from choicewise.results.spans import ObservedPortion
@@ -517,7 +517,7 @@ def read_together(run: MeasuredRun, parts: Sequence[Mapping[str, Protocol]]) -> 
     wanted = measured_columns(every, run.noise, run.evidence.reasons)
     for part in parts:
         for prompt, columns in _token_columns(_rivals([*part.values()])).items():
-            wanted[prompt] = {**wanted[prompt], **columns}
+            wanted[prompt].extend(columns)
     run.evidence.gather(wanted)
 
 
@@ -643,8 +643,7 @@ def _tokens(run: MeasuredRun, measured: Sequence[Measurement]) -> dict[str, _Tok
     rivals = _rivals([each.protocol for each in measured])
     observed = run.evidence.gather(_token_columns(rivals))
     return {
-        protocol.digest: observed[protocol.prompt_digest].columns["scored tokens", deciding_protocol(protocol)]
-        for protocol in rivals
+        protocol.digest: observed[protocol.prompt_digest].column(_scored_tokens_column(protocol)) for protocol in rivals
     }
 
 
@@ -654,13 +653,18 @@ def _rivals(protocols: Sequence[Protocol]) -> list[Protocol]:
     return list(dict.fromkeys(each for pair in pairs for each in pair))
 
 
-def _token_columns(rivals: Sequence[Protocol]) -> dict[str, Reductions]:
-    """By prompt the columns of what was scored, which all metrics of a score share."""
-    wanted: dict[str, Reductions] = {}
-    for protocol in map(deciding_protocol, rivals):
-        prompt = protocol.prompt_digest
-        wanted[prompt] = {**wanted.get(prompt, {}), ("scored tokens", protocol): partial(_scored_tokens, protocol)}
+def _token_columns(rivals: Sequence[Protocol]) -> dict[str, list[Column[_Tokens | None]]]:
+    """Return by prompt the columns of what was scored."""
+    wanted: dict[str, list[Column[_Tokens | None]]] = {}
+    for protocol in rivals:
+        wanted.setdefault(protocol.prompt_digest, []).append(_scored_tokens_column(protocol))
     return wanted
+
+
+def _scored_tokens_column(protocol: Protocol) -> Column[_Tokens | None]:
+    """Describe what was scored, which all metrics of a score share."""
+    deciding = deciding_protocol(protocol)
+    return Column("scored tokens", (deciding,), compute=partial(_scored_tokens, deciding))
 
 
 def _scored_tokens(protocol: Protocol, portion: ObservedPortion) -> _Tokens | None:

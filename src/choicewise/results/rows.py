@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -33,7 +33,7 @@ from choicewise.results.measurement import (
 from choicewise.results.spans import PLACEHOLDER, POSITIVE
 from choicewise.scoring.answers import AnswerCounts, answer_counts, is_cut
 from choicewise.scoring.calibrate import order_predictions
-from choicewise.scoring.decide import Decisions, guess
+from choicewise.scoring.decide import guess
 from choicewise.scoring.intervals import GROUPS, Value, micro
 from choicewise.scoring.observed import Floats, Integers, Mask, row_of
 from choicewise.scoring.rounding import OPEN, Rounding
@@ -491,7 +491,7 @@ def _diagnose(
     evidence = measured.evidence
     rows = among[row_of(evidence.item_offsets)]
     offsets = np.concatenate([[0], np.cumsum(np.diff(evidence.item_offsets)[among])])
-    decisions = Decisions(*(getattr(measured.decisions, column.name)[among] for column in fields(Decisions)))
+    decisions = measured.decisions.among(among)
     signs = validity(decisions, offsets, evidence.right[rows], measured.guesses[among])
     several = np.diff(evidence.item_offsets) > 1
     single = among & several & (evidence.gold_index >= 0) & measured.metric.predicted

@@ -18,7 +18,7 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol, parse_signature
 from choicewise.records import KEYS, BlockRecord, Manifest
 from choicewise.requests.blocks import list_asks
-from choicewise.results.evidence import RunEvidence, read_texts
+from choicewise.results.evidence import NO_NUMBER, RunEvidence, read_texts
 from choicewise.results.measurement import Measurement, choice_probabilities, measure
 from choicewise.results.rows import Row, rows
 from choicewise.results.spans import RunTables
@@ -121,7 +121,7 @@ class Run:
     def unanswered(self) -> list[str]:
         """The items about which the model answered with NaN."""
         asked = {measured.evidence for measured in self.measurements.values()}
-        ids = [each.about["item"].filter(pa.array(each.columns["no number",])).combine_chunks() for each in asked]
+        ids = [each.about["item"].filter(pa.array(each.column(NO_NUMBER))).combine_chunks() for each in asked]
         return sorted(pc.unique(pa.concat_arrays(ids)).to_pylist()) if ids else []
 
     def release(self) -> None:

@@ -171,6 +171,25 @@ class Decisions:
         """Without ties and margins, because no scores were compared."""
         return cls(prediction, credit, np.zeros(len(credit), dtype=np.bool_), np.full(len(credit), np.nan))
 
+    @classmethod
+    def joined(cls, parts: Sequence[Decisions]) -> Decisions:
+        """Return the decisions of all parts, in order."""
+        return cls(
+            prediction=np.concatenate([part.prediction for part in parts]),
+            credit=np.concatenate([part.credit for part in parts]),
+            tied=np.concatenate([part.tied for part in parts]),
+            margin=np.concatenate([part.margin for part in parts]),
+        )
+
+    def among(self, items: Mask) -> Decisions:
+        """Return the decisions about ``items``, bool [items]."""
+        return Decisions(
+            prediction=self.prediction[items],
+            credit=self.credit[items],
+            tied=self.tied[items],
+            margin=self.margin[items],
+        )
+
     @property
     def missing(self) -> Mask:
         """Items that could not be decided and count neither as right nor as wrong."""

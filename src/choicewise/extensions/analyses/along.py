@@ -17,9 +17,10 @@ from choicewise.protocols.between import as_accuracy
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import ALONG, READINGS
-from choicewise.results.evidence import Evidence, MissingReason, Reductions
+from choicewise.results.evidence import Column, Evidence, MissingReason
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
+from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.decide import Decisions
 from choicewise.scoring.intervals import micro, number
 from choicewise.scoring.observed import Floats, Integers, Mask
@@ -108,9 +109,7 @@ def along_thoughts(run: Run) -> list[AlongThought]:
 BUDGETS = 10
 """Budgets in tokens that are shown at most."""
 
-_COLUMN = ("along",)
-
-_WANTED: Reductions = {_COLUMN: lambda portion: portion.thoughts()}
+_THOUGHTS = Column("thoughts", compute=ObservedPortion.thoughts)
 
 
 @dataclass(frozen=True)
@@ -143,18 +142,19 @@ def _under(run: Run, name: str, own: Protocol, plain: Protocol) -> Iterator[Alon
     measured = run.under({" ".join(key): protocol for key, protocol in asked.items()}).measurements
     acc = [measured[" ".join(key)] for key in asked if key[0] == "acc"]
     probable = [measured[" ".join(key)] for key in asked if key[0] == "norm-prob"]
-    evidence = run.evidence.gather({plain.prompt_digest: _WANTED})[plain.prompt_digest]
+    evidence = run.evidence.gather({plain.prompt_digest: [_THOUGHTS]})[plain.prompt_digest]
     yield from _kinds(name, acc, probable, evidence)
 
 
 def _kinds(
     name: str, acc: Sequence[Measurement], probable: Sequence[Measurement], evidence: Evidence
 ) -> Iterator[AlongThought]:
-    tokens, forced = evidence.columns[_COLUMN]
+    tokens, forced = evidence.column(_THOUGHTS)
     prediction, credit = (np.array([getattr(each, column) for each in acc]) for column in ("prediction", "credit"))
     probability = np.array([each.credit for each in probable])
     answers = _Answers(tokens, prediction, credit, probability, acc[-1].guesses)
-    scored = ~(np.isnan(answers.credit) | np.isnan(answers.probability) | np.isnan(tokens)).any(axis=0)
+    unknown = np.isnan(answers.credit) | np.isnan(answers.probability) | np.isnan(tokens)
+    scored = np.asarray(~unknown.any(axis=0), dtype=np.bool_)
     missing = acc[-1].missing_reasons(np.ones(len(scored), dtype=np.bool_))
     counts = int((scored & ~forced).sum()), int((scored & forced).sum())
     kinds = {"itself": scored & ~forced, "limit": scored & forced}

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import EXTRACTIONS, READINGS
-from choicewise.results.evidence import Evidence
+from choicewise.results.evidence import Column, Evidence
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.answers import Written
@@ -100,9 +100,9 @@ def extractors(run: Run) -> list[ExtractorsReport]:
     for name, protocol in run.protocols.items():
         if READINGS[protocol.reading].text and protocol.decision in LETTER_RULES:
             prompts.setdefault(protocol.prompt_digest, {})[name] = protocol
-    wanted = {prompt: {_COLUMN: partial(_read, next(iter(own.values())).letters)} for prompt, own in prompts.items()}
-    evidence = run.evidence.gather(wanted)
-    return [_report(own, evidence[prompt]) for prompt, own in prompts.items()]
+    columns = {prompt: _read_column(next(iter(own.values())).letters) for prompt, own in prompts.items()}
+    evidence = run.evidence.gather({prompt: [column] for prompt, column in columns.items()})
+    return [_report(own, evidence[prompt], columns[prompt]) for prompt, own in prompts.items()]
 
 
 def cohen_kappa(left: Integers, right: Integers) -> float:
@@ -117,13 +117,16 @@ def cohen_kappa(left: Integers, right: Integers) -> float:
     return float("nan") if expected == 1 else (float(np.mean(left == right)) - expected) / (1 - expected)
 
 
-_COLUMN = ("extractors",)
-
 _START, _END = 60, 120
 """Characters of a long text that are kept of each disputed item."""
 
 _Read = tuple[dict[str, Decisions], npt.NDArray[Any], npt.NDArray[Any]]
 """By rule what is read; start and end of every item's text, where it is disputed."""
+
+
+def _read_column(letters: str) -> Column[_Read]:
+    """Describe what every rule reads in texts of options that are called by ``letters``."""
+    return Column("extractors", (letters,), compute=partial(_read, letters))
 
 
 def _read(letters: str, portion: ObservedPortion) -> _Read:
@@ -156,8 +159,8 @@ def _options(predictions: Integers) -> Integers:
     return np.asarray(new.sum(axis=0), dtype=np.int64)
 
 
-def _report(protocols: Mapping[str, Protocol], evidence: Evidence) -> ExtractorsReport:
-    decisions, starts, ends = evidence.columns[_COLUMN]
+def _report(protocols: Mapping[str, Protocol], evidence: Evidence, column: Column[_Read]) -> ExtractorsReport:
+    decisions, starts, ends = evidence.column(column)
     predictions, credits = _predictions(decisions), np.array([each.credit for each in decisions.values()])
     there = ~np.isnan(credits[0])
     read, credit, n = predictions[:, there], credits[:, there], int(there.sum())

@@ -20,7 +20,7 @@ from choicewise.protocols.between import MARK
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Decision
 from choicewise.records import EndpointRecord
-from choicewise.results.evidence import Reductions, RunEvidence
+from choicewise.results.evidence import Column, RunEvidence
 from choicewise.results.measurement import (
     Measurement,
     links,
@@ -246,8 +246,8 @@ def divergences(left: Floats, right: Floats, item_offsets: Integers) -> Floats:
 def _tokens(run: RunEvidence, measured: Measurement) -> tuple[Floats, Integers]:
     """The two columns, [rows] each; NaN where no more than an upper bound, or no token, was observed."""
     prompt = measured.protocol.prompt_digest
-    columns = run.gather({prompt: _LIKELIHOODS})[prompt].columns
-    return columns[_SUMS], columns[_COUNTS]
+    evidence = run.gather({prompt: _LIKELIHOODS})[prompt]
+    return evidence.column(_SUMS), evidence.column(_COUNTS)
 
 
 def _token_sums(portion: ObservedPortion) -> Floats:
@@ -255,8 +255,9 @@ def _token_sums(portion: ObservedPortion) -> Floats:
     return observed.token_sums if observed.at_most is None else np.where(observed.at_most, np.nan, observed.token_sums)
 
 
-_SUMS, _COUNTS = ("token sums",), ("token counts",)
-_LIKELIHOODS: Reductions = {_SUMS: _token_sums, _COUNTS: lambda portion: portion.continuations().counts}
+_SUMS = Column("token sums", compute=_token_sums)
+_COUNTS = Column("token counts", compute=lambda portion: portion.continuations().counts)
+_LIKELIHOODS = (_SUMS, _COUNTS)
 """Columns of the evidence: log-likelihood and tokens of every choice after the request's own context."""
 
 

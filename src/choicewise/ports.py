@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from choicewise.table import Table
 
 BUILT_IN: Final = (
+    "choicewise.models",
     "choicewise.extensions.endpoints",
     "choicewise.extensions.analyses",
     "choicewise.extensions.cluster",
@@ -66,7 +67,9 @@ BUILT_IN: Final = (
     "choicewise.extensions.interop",
     "choicewise.extensions.training",
 )
-"""The modules of our extensions. Importing one loads nothing but this module; a test holds that."""
+"""Modules that declare what we add: the models of the kernel, and our extensions.
+
+Importing one loads nothing but this module; a test holds that."""
 
 GROUP: Final = "choicewise.extensions"
 """The entry-point group in which other packages list their extensions."""

@@ -197,7 +197,8 @@ class ModelRecord:
     """The model that answered; the fields are those of :class:`choicewise.models.model.Model`.
 
     ``chat``: the digest of its chat template, empty where it has none.  ``source``: the repository on the Hub and the
-    commit that it was read from, empty for others.
+    commit that it was read from, empty for others.  ``kind``: the name of the :class:`choicewise.ports.ModelKind` that
+    opened it; empty if a caller made it, or for what was imported.
     """
 
     name: str
@@ -207,6 +208,7 @@ class ModelRecord:
     window: int
     chat: str = ""
     source: str = ""
+    kind: str = ""
 
     @property
     def asked(self) -> str:
@@ -494,12 +496,12 @@ class Manifest:
             del content["shard"]
         for part, names in NEW_FIELDS.items():
             if (own := content[part]) is not None:
-                kept = {name: value for name, value in own.items() if name not in names or value not in (None, {})}
+                kept = {name: value for name, value in own.items() if name not in names or value not in (None, {}, "")}
                 content[part] = kept
         return content
 
 
-NEW_FIELDS = {"selection": ("sample", "seed", "drawn_from"), "server": ("endpoint",)}
+NEW_FIELDS = {"model": ("kind",), "selection": ("sample", "seed", "drawn_from"), "server": ("endpoint",)}
 """By part of a manifest the fields that earlier versions did not write; left out where they say nothing."""
 
 

@@ -119,7 +119,7 @@ def test_protocols_of_files_and_of_the_run_alone_are_named_by_signature(data: Pa
         ),
         (
             "mmlu/original mmlu/helm --model fake:hash --data DATA --out RUN --dtype float32",
-            *(UsageError, "fake:hash has no use for --dtype"),
+            *(UsageError, "fake:hash has no weights and has no use for --dtype"),
         ),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from choicewise.data.open import open_dataset
 from choicewise.engine import SERVER
 from choicewise.errors import ModelError, UsageError
-from choicewise.models import load
+from choicewise.models import opening
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Answers, Mass, Question, Span
@@ -45,7 +45,7 @@ class TwoTokens(HashModel):
 
 @pytest.fixture
 def two_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(load.FAKES, "fake:hash", TwoTokens)
+    monkeypatch.setitem(opening.FAKES, "fake:hash", TwoTokens)
 
 
 @pytest.mark.costly("whole runs")

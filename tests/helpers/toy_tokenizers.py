@@ -41,6 +41,7 @@ class ToyTokenizer(ByteTokenizer):
 class ToyModel:
     """Next-token probabilities drawn from a hash of all tokens before."""
 
+    kind_name = ""
     name, digest, dtype, device, window = "toy", "0" * 64, "float32", "cpu", 1000
     supports = frozenset({Span, Mass})
 

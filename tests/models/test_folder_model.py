@@ -18,13 +18,13 @@ from choicewise import load_model
 from choicewise.bundled import MODELS
 from choicewise.errors import ModelError
 from choicewise.models.fake import HashModel
-from choicewise.models.load import FAKES
 from choicewise.models.local import files as digest_cache
 from choicewise.models.local import selfcheck
 from choicewise.models.local.devices import CONTEXT, HOST, NOTHING, PROBE, Footprint
 from choicewise.models.local.files import remembered
 from choicewise.models.local.folder_model import footprint, footprint_of
 from choicewise.models.model import Model, Recipe
+from choicewise.models.opening import FAKES
 from choicewise.questions import CAUSAL_KINDS, Span
 from tests.helpers.answers import ids
 from tests.helpers.hub_server import hub_of_this_process
@@ -198,7 +198,7 @@ def loaded(recipe: Recipe | None, **changed: Any) -> Model:
 
 @pytest.mark.parametrize("name", FAKES)
 def test_a_fake_is_its_name(name: str) -> None:
-    recipe = load_model(name, dtype="float32").recipe
+    recipe = load_model(name).recipe
     assert (recipe, loaded(recipe).digest) == (Recipe(name), load_model(name).digest)
 
 

@@ -240,7 +240,8 @@ def test_nothing_for_servers_is_loaded_before_one_is_asked() -> None:
 
 
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("choicewise.models.load.find_spec", lambda name: None if name == "httpx2" else object())
+    missing = "choicewise.extensions.endpoints.packages.find_spec"
+    monkeypatch.setattr(missing, lambda name: None if name == "httpx2" else object())
     with pytest.raises(ModelError, match=r"pip install --constraint constraints\.txt '\.\[server\]'"):
         load_model("server:http://127.0.0.1:9/v1#m")
 

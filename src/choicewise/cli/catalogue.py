@@ -262,7 +262,7 @@ def _chat_template(recipes: Mapping[str, Protocol], model: str | None, tokenizer
     from choicewise.models.load import load_model
     from choicewise.requests.blocks import no_chat
 
-    options.refuse_foreign(model, tokenizer)
+    options.refuse_foreign(model, tokenizer=tokenizer)
     template = load_model(model, progress=show_download(), say=tell, tokenizer=tokenizer).tokenizer.chat
     if reason := no_chat(recipes[chats[0]], model, template):
         raise ModelError(f"{chats[0]}: {reason}; leave the chat out, or use a model that has one")

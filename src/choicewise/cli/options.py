@@ -98,9 +98,9 @@ class Loading(_Group):
     tokenizer: Tokenizer = None
 
     def refuse_foreign(self, model: str, **more: object) -> None:
-        """UsageError for options that have no use for this kind of ``model``; ``more``: of models computed here."""
-        local = {name: getattr(self, name) for name in ("dtype", "device", "batch_tokens", "adapter")}
-        refuse_foreign(model, self.tokenizer, self.window, **local, **more)
+        """UsageError for options that have no use for this kind of ``model``; ``more``: further ones."""
+        own = {option.name: getattr(self, option.name) for option in fields(self)}
+        refuse_foreign(model, **own, **more)
 
     def load(self, model: str) -> Model:
         """The model; UsageError for options that this kind has no use for, ModelError as loading."""
@@ -420,39 +420,24 @@ def refuse_without_use(chosen: str, **given: object) -> None:
 
     ``chosen`` is the reason, the beginning of the message: ``fake:hash has``.
     """
-    useless = [
-        f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None and value is not False
-    ]
+    useless = [spelled_option(name) for name, value in given.items() if value is not None and value is not False]
     if useless:
         names = " and ".join(useless)
         raise UsageError(f"{chosen} no use for {names}; leave {names} out")
 
 
-def refuse_foreign(model: str, tokenizer: str | None = None, window: int | None = None, **local: object) -> None:
+def refuse_foreign(model: str, **given: object) -> None:
     """UsageError for options (by name, None when not given) that have no use for this kind of ``model``.
 
-    ``local``: those of models that are computed here.  Raises ModelError for a server's address or an option of vLLM
-    that is none.
+    Raises ModelError if the name can't be of its kind.
     """
-    if model.startswith("fake:"):
-        refuse_without_use(f"{model} has", tokenizer=tokenizer, window=window, **local)
-    elif model.startswith("server:"):
-        from choicewise.extensions.endpoints.server.address import ServerAddress
+    from choicewise.models.kinds import refusal
 
-        address = ServerAddress.parse(model)  # before anything is written that would repeat a secret in it
-        refuse_without_use(f"{address} is computed by its server and has", **local)
-    elif model.startswith("decisions:"):
-        from choicewise.extensions.endpoints.decisions.endpoint_name import EndpointName
+    message = refusal(model, [name for name, value in given.items() if value is not None], spelled_option)
+    if message:
+        raise UsageError(message)
 
-        endpoint = EndpointName.parse(model).address
-        refuse_without_use(f"{endpoint} is an endpoint and has", tokenizer=tokenizer, window=window, **local)
-    elif model.startswith("vllm:"):
-        from choicewise.extensions.endpoints.vllm.engine_name import EngineName
 
-        EngineName.parse(model)
-        foreign = {name: value for name, value in local.items() if name not in ("dtype", "batch_tokens")}
-        refuse_without_use(f"{model} is computed by vLLM and has", tokenizer=tokenizer, **foreign)
-    else:
-        refuse_without_use(
-            f"{model} brings its own tokenizer, as all but models behind servers do, and has", tokenizer=tokenizer
-        )
+def spelled_option(name: str) -> str:
+    """Return how an option is written on the command line."""
+    return f"--{name.replace('_', '-')}"

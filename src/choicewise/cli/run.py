@@ -77,8 +77,10 @@ def run(
     own; then the report has its average. Run the same command again to resume; it does nothing when everything is
     there.
     """
+    from choicewise.models.kinds import model_kind
+
     copies = {name: value for name, value in spread.given.items() if name != "shard"}
-    loading.refuse_foreign(model, **(copies if model.startswith(("server:", "decisions:")) else {}))
+    loading.refuse_foreign(model, **({} if model_kind(model).copies else copies))
     if dry_run:
         options.refuse_without_use(
             "--dry-run counts what is asked first and has", **spread.given, all=output.every, ids=output.ids

@@ -48,6 +48,7 @@ class _Fake(ABC):
 
     dtype = "float32"
     device = "cpu"
+    kind_name = "fake"
     window = 1_000_000
     supports = KINDS
     recipe: Recipe | None = None

@@ -15,13 +15,15 @@ class Model(Protocol):
 
     ``window``: the most tokens that can be inputs at once; the last token of a span is never an input, so a span may
     have ``window + 1`` tokens.  ``digest`` (64 hex) identifies weights and configuration, ``device`` where it runs
-    (:data:`choicewise.engine.SERVER`: behind a server).
+    (:data:`choicewise.engine.SERVER`: behind a server).  ``kind_name``: the :class:`choicewise.ports.ModelKind` that
+    opened it, "" for a model that a caller made.
     ``supports``: the kinds of question it answers (classes of :data:`~choicewise.questions.Question`, and ``Sampling``
     where it samples generations).
     """
 
     name: str
     device: str
+    kind_name: str
 
     @property
     def digest(self) -> str:

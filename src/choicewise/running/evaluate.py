@@ -209,9 +209,16 @@ def _mapping_text(job: Job) -> str:
 
 def _model_record(model: Model) -> ModelRecord:
     chat = model.tokenizer.chat
-    own = model.name, model.digest, model.dtype, model.device, model.window
-    source = getattr(model, "source", "")  # only models that were downloaded have one
-    return ModelRecord(*own, "" if chat is None else chat.digest, source)
+    return ModelRecord(
+        name=model.name,
+        digest=model.digest,
+        dtype=model.dtype,
+        device=model.device,
+        window=model.window,
+        chat="" if chat is None else chat.digest,
+        source=getattr(model, "source", ""),  # only models that were downloaded have one
+        kind=model.kind_name,
+    )
 
 
 def item_rows(sections: Sequence[Section]) -> dict[str, Iterator[ItemRow]]:

@@ -22,7 +22,7 @@ from choicewise.data.benchmarks import (
 )
 from choicewise.data.hub import BENCHMARK, Download, HubName, Snapshot, open_snapshot
 from choicewise.errors import DataError, UsageError
-from choicewise.models.load import open_hub_model
+from choicewise.models.opening import open_hub_model
 from choicewise.protocols.catalogue import resolve
 from choicewise.records import FileRecord
 from choicewise.util.files import disk_errors, new_file, write_text

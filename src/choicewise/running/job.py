@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,12 +28,7 @@ from choicewise.data.files import read_toml
 from choicewise.data.hub import DATASET, MODEL, Download, commit_of, hub_name
 from choicewise.data.open import dataset_name, open_dataset
 from choicewise.errors import DataError, MissingData, UsageError, did_you_mean
-from choicewise.extensions.endpoints.decisions.endpoint_name import PREFIX as ENDPOINT
-from choicewise.extensions.endpoints.decisions.endpoint_name import EndpointName
-from choicewise.extensions.endpoints.server.address import PREFIX as SERVED
-from choicewise.extensions.endpoints.server.address import ServerAddress
-from choicewise.extensions.endpoints.vllm.engine_name import PREFIX as ENGINE
-from choicewise.extensions.endpoints.vllm.engine_name import EngineName
+from choicewise.models.kinds import model_kind, refusal
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
 from choicewise.protocols.between import MARK, split_changes
@@ -123,27 +118,24 @@ class ModelChoice(Loading):
         return ", ".join([self.name, *(f"{key} {value}" for key, value in given.items() if value is not None)])
 
     @property
-    def _place(self) -> str:
-        """The folder, the name on the Hub or the address, without options of vLLM or of an endpoint."""
-        if self.name.startswith(ENDPOINT):
-            return str(EndpointName.parse(self.name).address)
-        return EngineName.parse(self.name).model if self.name.startswith(ENGINE) else self.name
+    def _location(self) -> str:
+        """The folder, the name on the Hub or the address, without further options in the name."""
+        return model_kind(self.name).location(self.name)
 
     @property
     def folder(self) -> str:
         """What the folder of its runs is called, where that is not taken."""
-        own = self._place
-        last = Path(own).resolve().name if os.path.isdir(own) else own
-        if last.startswith((SERVED, ENDPOINT)):
-            last = last.rpartition("#")[2].removeprefix(SERVED)
-        return folder_name(last)
+        location = self._location
+        if os.path.isdir(location):
+            return folder_name(Path(location).resolve().name)
+        return folder_name(model_kind(self.name).folder(self.name))
 
     @property
     def state(self) -> object:
         """What changes when the model of that name becomes another: its files, or its commit on the Hub."""
-        on_hub = None if os.path.exists(self._place) else hub_name(self._place)
+        on_hub = None if os.path.exists(self._location) else hub_name(self._location)
         commit = None if on_hub is None else commit_of(on_hub, MODEL)
-        folders = [Path(name) for name in (self._place, self.adapter) if name and os.path.isdir(name)]
+        folders = [Path(name) for name in (self._location, self.adapter) if name and os.path.isdir(name)]
         return self.label, [state_of(folder) for folder in folders], commit
 
     def asked(self, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
@@ -543,31 +535,29 @@ def _told(missing: Sequence[MissingData]) -> list[str]:
 
 def _revisions(model: ModelChoice, common: Loading) -> Iterator[ModelChoice]:
     """The model with the options that all have and it has a use for, once for each of its revisions."""
-    name, own = model.name, model.options
-    if name.startswith((SERVED, ENDPOINT)):
-        (EndpointName if name.startswith(ENDPOINT) else ServerAddress).parse(name)  # before a secret in it is written
-        own |= {} if model.memory is None else {"memory": model.memory}
-    served: Collection[str] = ("window", "tokenizer") if name.startswith(SERVED) else ()
-    takes = served if name.startswith((SERVED, ENDPOINT)) else {*_OPTIONS} - {"tokenizer"}
-    if name.startswith(ENGINE):
-        EngineName.parse(name)
-        takes = ("dtype", "window", "batch_tokens")
-        if model.revisions is not None:
-            raise UsageError(f"models: {name} has no use for revisions; name each as {ENGINE}NAME@REVISION")
-    if name.startswith("fake:"):
-        takes = ()
-    elif useless := [key for key in own if key not in takes]:
-        by = {SERVED: "is computed by its server", ENGINE: "is computed by vLLM", ENDPOINT: "is an endpoint"}
-        what = next((words for start, words in by.items() if name.startswith(start)), "brings its own tokenizer")
-        raise UsageError(f"models: {name} {what} and has no use for {' and '.join(useless)}")
-    options = {key: value for key, value in {**common.options, **own}.items() if key in takes}
-    options |= {"memory": model.memory or common.memory, "revisions": None}
-    whole = model.model_copy(update=dict.fromkeys(_OPTIONS) | options)
-    for revision in model.revisions or (None,):
-        if revision is not None and name.startswith((SERVED, ENDPOINT)):
-            raise UsageError(f"models: {name} is the server's choice and has no use for revisions")
+    name = model.name
+    kind = model_kind(name)
+    kind.check(name)  # before a secret in it is written
+    if model.revisions is not None and kind.revisions:
+        raise UsageError(f"models: {kind.display(name)} {kind.revisions}")
+    given = model.options
+    if model.memory is not None:
+        given["memory"] = model.memory
+    message = refusal(name, given)
+    if message:
+        raise UsageError(f"models: {message}")
+    options: dict[str, Any] = {}
+    for option, value in {**common.options, **given}.items():
+        if option in kind.takes:
+            options[option] = value
+    options["memory"] = model.memory or common.memory
+    whole = model.model_copy(update={**dict.fromkeys(_OPTIONS), **options, "revisions": None})
+    if model.revisions is None:
+        yield whole
+        return
+    for revision in model.revisions:
         inside = f"{name}/{revision}" if os.path.isdir(name) else f"{name}@{revision}"
-        yield whole if revision is None else whole.model_copy(update={"name": inside})
+        yield whole.model_copy(update={"name": inside})
 
 
 def _problem(error: Mapping[str, Any]) -> str:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from choicewise.errors import ModelError
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
-from choicewise.models.load import FAKES, load_model
+from choicewise.models.load import load_model
 from choicewise.models.model import Model
+from choicewise.models.opening import FAKES
 from choicewise.questions import Generation, Ids, Span
 from tests.helpers import answers
 

@@ -8,10 +8,112 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from choicewise.ports import Extension, PairAnalysis
+from choicewise.ports import Extension, Loading, ModelKind, PairAnalysis
 
 if TYPE_CHECKING:
+    from choicewise.models.model import Model
     from choicewise.results.run import Run
+
+
+class Served(ModelKind):
+    """``server:URL#NAME``: what a server at that address calls NAME."""
+
+    name = "server"
+    takes = frozenset({"window", "tokenizer"})
+    because = "is computed by its server"
+    revisions = "is the server's choice and has no use for revisions"
+    remote = True
+
+    def check(self, name: str) -> None:
+        from choicewise.extensions.endpoints.server.address import ServerAddress
+
+        ServerAddress.parse(name)
+
+    def location(self, name: str) -> str:
+        from choicewise.extensions.endpoints.server.address import ServerAddress
+
+        return str(ServerAddress.parse(name))
+
+    def display(self, name: str) -> str:
+        return self.location(name)
+
+    def folder(self, name: str) -> str:
+        from choicewise.extensions.endpoints.server.address import ServerAddress
+
+        return ServerAddress.parse(name).folder
+
+    def open(self, name: str, loading: Loading) -> Model:
+        from choicewise.extensions.endpoints.packages import need_client
+
+        need_client()
+        from choicewise.extensions.endpoints.server.address import ServerAddress
+        from choicewise.extensions.endpoints.server.server_model import ServerModel
+
+        return ServerModel(ServerAddress.parse(name), **loading.options, progress=loading.progress, say=loading.say)
+
+
+class Decisions(ModelKind):
+    """``decisions:URL#NAME,OPTION=VALUE,...``: an endpoint that answers typed questions with probabilities."""
+
+    name = "decisions"
+    because = "is an endpoint"
+    revisions = "is the server's choice and has no use for revisions"
+    remote = True
+
+    def check(self, name: str) -> None:
+        from choicewise.extensions.endpoints.decisions.endpoint_name import EndpointName
+
+        EndpointName.parse(name)
+
+    def location(self, name: str) -> str:
+        from choicewise.extensions.endpoints.decisions.endpoint_name import EndpointName
+
+        return str(EndpointName.parse(name).address)
+
+    def display(self, name: str) -> str:
+        return self.location(name)
+
+    def folder(self, name: str) -> str:
+        from choicewise.extensions.endpoints.decisions.endpoint_name import EndpointName
+
+        return EndpointName.parse(name).address.folder
+
+    def open(self, name: str, loading: Loading) -> Model:
+        from choicewise.extensions.endpoints.packages import need_client
+
+        need_client()
+        from choicewise.extensions.endpoints.decisions.decision_model import DecisionModel
+        from choicewise.extensions.endpoints.decisions.endpoint_name import EndpointName
+
+        return DecisionModel(EndpointName.parse(name), say=loading.say)
+
+
+class Engine(ModelKind):
+    """``vllm:MODEL,OPTION=VALUE,...``: a folder or a name on the Hub that vLLM computes on this machine."""
+
+    name = "vllm"
+    takes = frozenset({"dtype", "window", "batch_tokens", "memory"})
+    because = "is computed by vLLM"
+    revisions = "has no use for revisions; name each as vllm:NAME@REVISION"
+    remote = True
+
+    def check(self, name: str) -> None:
+        from choicewise.extensions.endpoints.vllm.engine_name import EngineName
+
+        EngineName.parse(name)
+
+    def location(self, name: str) -> str:
+        from choicewise.extensions.endpoints.vllm.engine_name import EngineName
+
+        return EngineName.parse(name).model
+
+    def open(self, name: str, loading: Loading) -> Model:
+        from choicewise.extensions.endpoints.packages import need_vllm
+
+        need_vllm(name)
+        from choicewise.extensions.endpoints.vllm.engine_model import open_engine
+
+        return open_engine(name, loading)
 
 
 class ServedMinusOwn(PairAnalysis):
@@ -39,4 +141,4 @@ class ServedMinusOwn(PairAnalysis):
         yield from served_tables(results)
 
 
-EXTENSION = Extension("endpoints", [ServedMinusOwn()])
+EXTENSION = Extension("endpoints", [Served(), Decisions(), Engine(), ServedMinusOwn()])

@@ -62,6 +62,7 @@ class FolderModel:
 
     source = ""
     """The repository on the Hub and the commit that the folder was downloaded from."""
+    kind_name = "local"
     recipe: Recipe | None = None
     """What ``load_model`` was given, where it made this."""
     number: int | None = None

@@ -232,6 +232,7 @@ class NetworkModel:
     rung: str = "auto"
     batch_tokens: int | None = None
     paths: PathCache | None = None
+    kind_name = ""
     recipe = None
 
     def __post_init__(self) -> None:

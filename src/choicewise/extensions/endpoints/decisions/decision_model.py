@@ -97,6 +97,7 @@ class DecisionModel:
     """
 
     device = SERVER
+    kind_name = "decisions"
     dtype = "unknown"
     recipe = None
     planned = None

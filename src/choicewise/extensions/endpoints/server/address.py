@@ -66,6 +66,11 @@ class ServerAddress:
         return f"{self.prefix}{self.url}" + ("" if self.model is None else f"#{self.model}")
 
     @property
+    def folder(self) -> str:
+        """Return the name of the folder of its runs: the model's name at the server, or the URL."""
+        return self.model or self.url
+
+    @property
     def is_loopback(self) -> bool:
         """Whether the server is on this machine, so that no proxy may come in between."""
         host = urlsplit(self.url).hostname or ""

@@ -52,6 +52,7 @@ class ServerModel:
     """
 
     device = SERVER
+    kind_name = "server"
     dtype = "unknown"
     recipe = None
     planned = None

@@ -17,6 +17,7 @@ from choicewise.engine import ENGINE, build
 from choicewise.errors import ModelError
 from choicewise.extensions.endpoints.server.faults import Unanswerable
 from choicewise.extensions.endpoints.server.routes import Assembly, unanswered, with_label_ranks
+from choicewise.extensions.endpoints.vllm.engine_name import EngineName
 from choicewise.extensions.endpoints.vllm.process import EngineDied, EngineFacts, EngineProcess
 from choicewise.extensions.endpoints.vllm.vllm_routes import (
     BLOCK,
@@ -33,6 +34,8 @@ from choicewise.extensions.endpoints.vllm.vllm_routes import (
 from choicewise.models.local import files as model_files
 from choicewise.models.local.tokenizer import named_tokenizer, tokenizer_files
 from choicewise.models.model import SelfCheck, Trial
+from choicewise.models.opening import locate_model
+from choicewise.ports import Loading
 from choicewise.questions import (
     LENGTH,
     Answers,
@@ -72,6 +75,7 @@ class EngineModel:
     """
 
     device = ENGINE
+    kind_name = "vllm"
     recipe = None
     planned = None
     """What vLLM's cache will have is not known."""
@@ -327,6 +331,17 @@ class EngineModel:
 
     def __repr__(self) -> str:
         return f"EngineModel({str(self.folder)!r}, {self.dtype})"
+
+
+def open_engine(name: str, loading: Loading) -> EngineModel:
+    """Return the model of ``vllm:...``; nothing is started. Raises ModelError."""
+    wanted = EngineName.parse(name)
+    folder, source = locate_model(wanted.model, loading.progress)
+    model = EngineModel(folder, options=wanted.options, **loading.options, say=loading.say)
+    if source:
+        model.name = source.partition("@")[0]
+        model.source = source
+    return model
 
 
 def _difference(ones: Sequence[Any], others: Sequence[Any]) -> float:

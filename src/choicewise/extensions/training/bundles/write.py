@@ -124,6 +124,7 @@ class _Noting:
 
     supports: frozenset[type] = frozenset({Span})
     name, device, dtype = NAME, "cpu", ""
+    kind_name = ""
     recipe = selfcheck = computed = planned = None
 
     def __init__(self, tokenizer: Tokenizer, window: int, spool: Path) -> None:

@@ -1,0 +1,54 @@
+"""Which kind of model a name stands for, and which options of loading that kind refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from choicewise.models.model import Model
+from choicewise.ports import ModelKind, find
+from choicewise.records import Manifest
+
+
+def model_kind(name: str) -> ModelKind:
+    """Return the kind of the model ``name``: by its prefix, and the local kind if no kind has such a prefix.
+
+    Other packages are searched only if no built-in extension has the prefix, and never for a path.
+    """
+    prefix, colon, _ = name.partition(":")
+    if colon and prefix.isidentifier():
+        return find(ModelKind, prefix) or _local()
+    return _local()
+
+
+def kind_of(model: Model) -> ModelKind:
+    """Return the kind that opened ``model``; the local kind for a model that a caller made."""
+    return find(ModelKind, model.kind_name) or _local()
+
+
+def answering_kind(manifest: Manifest) -> ModelKind | None:
+    """Return the kind of the model that answered a run.
+
+    None if the run was imported, if a caller made the model, or if the package of the kind is not installed.
+    """
+    return find(ModelKind, manifest.model.kind) if manifest.model.kind else None
+
+
+def _local() -> ModelKind:
+    kind = find(ModelKind, "local")
+    assert kind is not None
+    return kind
+
+
+def refusal(name: str, given: Iterable[str], spelled: Callable[[str], str] = str) -> str:
+    """Return why the model ``name`` is refused with the options ``given``, "" if its kind takes all of them.
+
+    ``spelled``: from the name of an option to what users wrote. Raises ModelError if no model of its kind can have
+    the name.
+    """
+    kind = model_kind(name)
+    kind.check(name)
+    useless = [spelled(option) for option in given if option not in kind.takes]
+    if not useless:
+        return ""
+    options = " and ".join(useless)
+    return f"{kind.display(name)} {kind.because} and has no use for {options}; leave {options} out"

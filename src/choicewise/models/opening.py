@@ -1,0 +1,211 @@
+"""Open the models in a folder or a GGUF file, on the Hub, bundled with the package, or fake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from choicewise.bundled import MODELS, PREFIX, bundled_folder
+from choicewise.data.hub import MODEL, Download, HubName, Snapshot, hub_name, open_snapshot
+from choicewise.errors import ModelError, install_line
+from choicewise.models.fake import AntiOracle, HashModel, Oracle
+from choicewise.models.local.files import CONFIG, FILES, indexed_files, readable
+from choicewise.models.local.gguf_file import is_gguf, named_gguf
+from choicewise.models.model import Model, Recipe
+from choicewise.ports import Loading
+
+if TYPE_CHECKING:
+    from choicewise.models.local.folder_model import FolderModel
+
+FAKES = {"fake:hash": HashModel, "fake:oracle": Oracle, "fake:anti-oracle": AntiOracle}
+_WEIGHTS: Final = "model.safetensors"
+INDEX: Final = "model.safetensors.index.json"
+_ALONE: Final = {
+    "openai-community": ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "openai-gpt"),
+    "distilbert": ("distilgpt2", "distilbert-base-cased", "distilbert-base-uncased", "distilroberta-base"),
+    "google-bert": ("bert-base-cased", "bert-base-uncased", "bert-large-cased", "bert-large-uncased"),
+    "FacebookAI": ("roberta-base", "roberta-large", "xlm-roberta-base", "xlm-roberta-large"),
+    "google-t5": ("t5-small", "t5-base", "t5-large", "t5-3b", "t5-11b"),
+}
+"""Organisation on the Hub → its models that people know by a name without it."""
+
+_PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
+
+
+def open_fake(name: str) -> Model:
+    """Return the fake of that name. Raises ModelError if there is none."""
+    if name not in FAKES:
+        raise ModelError(f"{name} is not a model; the fakes are {', '.join(FAKES)}")
+    fake = FAKES[name]()
+    fake.recipe = Recipe(name)
+    return fake
+
+
+def open_local(name: str, loading: Loading) -> Model:
+    """Return the model in a folder or a GGUF file, on the Hub or bundled. Raises ModelError."""
+    model = _open(name, loading)
+    if model.adapter is None:
+        return model
+    base = model.adapter.made_for_another(name)
+    if base is not None:
+        adapter = loading.options["adapter"]
+        loading.say(f"note: the adapter {adapter} says that it was trained beside {base}, not {name}")
+    return model
+
+
+def _open(name: str, loading: Loading) -> FolderModel:
+    options = dict(loading.options)
+    if "adapter" in options:
+        options["adapter"] = str(Path(options["adapter"]).absolute())  # for another process
+    is_bundled = name.startswith(PREFIX)
+    path = _bundled(name) if is_bundled else Path(name)
+    try:
+        is_folder = path.is_dir()
+    except OSError as error:
+        raise ModelError(f"{name} can't be read: {error.strerror}; check the path") from error
+    with readable(path):
+        gguf = named_gguf(path)
+    on_hub = None if is_folder or path.exists() else hub_name(name)
+    if not is_folder and on_hub is None and gguf is None:
+        raise _no_folder(name)
+    for package in ("torch", "transformers", "tokenizers"):
+        if find_spec(package) is None:
+            raise ModelError(f"{name} needs torch and transformers ({package} is missing); run: {install_line('hf')}")
+    from choicewise.models.local.folder_model import FolderModel
+    from choicewise.models.local.gguf_model import GgufModel
+
+    if gguf is not None:
+        model: FolderModel = GgufModel(gguf, **options, elsewhere=loading.elsewhere)
+        model.recipe = Recipe(str(gguf.absolute()), options)
+        return model
+    if on_hub is None:
+        model = FolderModel(path, **options, elsewhere=loading.elsewhere)
+        model.recipe = Recipe(name if is_bundled else str(path.absolute()), options)
+        return model
+    if is_gguf(on_hub.config or ""):
+        return _open_gguf_on_hub(on_hub, options, loading)
+    if "trust_remote_code" in options:
+        raise ModelError(
+            f"code is never fetched from the Hub; run `hf download {on_hub.repository}`, read the code in the folder"
+            " that it names, and pass that folder"
+        )
+    snapshot = _download(on_hub, loading.progress)
+    model = FolderModel(snapshot.folder, **options, elsewhere=loading.elsewhere)
+    model.name = on_hub.repository
+    if model.adapter is not None:
+        model.name += f"+{model.adapter.name}"
+    model.source = snapshot.source
+    model.recipe = Recipe(snapshot.source, options)
+    return model
+
+
+def _open_gguf_on_hub(on_hub: HubName, options: Mapping[str, Any], loading: Loading) -> FolderModel:
+    """Return the model of the GGUF file that ``on_hub`` names as its configuration."""
+    from choicewise.models.local.gguf_model import GgufModel
+
+    assert on_hub.config is not None
+    snapshot = open_snapshot(HubName(on_hub.repository, revision=on_hub.revision), MODEL)
+    if on_hub.config not in snapshot.files:
+        names = sorted(name for name in snapshot.files if is_gguf(name))
+        listed = ", ".join(names) if names else "none"
+        raise ModelError(f"{snapshot.source} holds no {on_hub.config}; its GGUF files: {listed}")
+    snapshot.download([on_hub.config], loading.progress)
+    model = GgufModel(snapshot.folder / on_hub.config, **options, elsewhere=loading.elsewhere)
+    commit = snapshot.source.partition("@")[2]
+    model.source = f"{on_hub.repository}:{on_hub.config}@{commit}"
+    model.recipe = Recipe(model.source, options)
+    return model
+
+
+def locate_model(name: str, progress: Download | None = None) -> tuple[Path, str]:
+    """Return the folder with the files of a model, and its source on the Hub, "" for a folder on this machine.
+
+    ``name``: a folder, a bundled model or a name on the Hub, whose files are downloaded. Raises ModelError.
+    """
+    if name.startswith(PREFIX):
+        return _bundled(name), ""
+    folder = Path(name)
+    if folder.is_dir():
+        return folder, ""
+    on_hub = None if folder.exists() else hub_name(name)
+    if on_hub is None:
+        raise _no_folder(name)
+    snapshot = _download(on_hub, progress)
+    return snapshot.folder, snapshot.source
+
+
+def _bundled(name: str) -> Path:
+    folder = bundled_folder(name, MODELS)
+    if folder is None:
+        names = ", ".join(PREFIX + folder.name for folder in MODELS)
+        raise ModelError(f"{name} is not a model; the bundled ones are {names}")
+    return folder
+
+
+def _download(name: HubName, progress: Download | None) -> Snapshot:
+    snapshot, paths = open_hub_model(name, progress)
+    snapshot.download(paths, progress)
+    return snapshot
+
+
+def open_hub_model(name: HubName, progress: Download | None = None) -> tuple[Snapshot, list[str]]:
+    """Return the repository of the model ``name`` and the paths of the files that it needs.
+
+    Raises ModelError if the repository holds no weights that are safe to open.
+    """
+    if name.config is not None:
+        raise ModelError(f"{name}: a model has no configuration {name.config!r}; a revision is written after @")
+    snapshot = open_snapshot(name, MODEL)
+    weights = [path for path in (_WEIGHTS, INDEX) if path in snapshot.files][:1]
+    if not weights:
+        raise ModelError(_without_weights(snapshot))
+    if weights == [INDEX]:
+        snapshot.download(weights, progress)
+        listed = indexed_files(snapshot.folder / INDEX)
+        lacking = [path for path in listed if path not in snapshot.files]
+        if lacking:
+            raise ModelError(f"{INDEX} of {snapshot.source} lists {lacking[0]}, which is not there")
+        weights += listed
+    return snapshot, [path for path in FILES if path in snapshot.files] + weights
+
+
+def _no_folder(name: str) -> ModelError:
+    return ModelError(f"there is no model folder {name}; {_advice(name)}")
+
+
+def _advice(name: str) -> str:
+    if is_gguf(name):
+        return "check the path of the file, or name it on the Hub as ORG/NAME:FILE.gguf"
+    if Path(name).is_file():
+        return f"it is a file; pass the folder: {Path(name).parent}"
+    for organisation, models in _ALONE.items():
+        if name in models:
+            return f"the model on the Hub is {organisation}/{name}: name it so"
+    whole = f"ORG/{name}"
+    on_hub = whole if hub_name(whole) else "ORG/NAME"
+    bundled = [PREFIX + folder.name for folder in MODELS]
+    return (
+        f"pass a folder with config.json and model.safetensors, a name on the Hub as {on_hub} or ORG/NAME@REVISION, or"
+        f" one of {', '.join([*FAKES, *bundled])}"
+    )
+
+
+def _without_weights(snapshot: Snapshot) -> str:
+    pickles = sorted(path for path in snapshot.files if path.endswith(_PICKLES))
+    if CONFIG in snapshot.files:
+        return (
+            f"{snapshot.source} is an adapter; run `hf download {snapshot.name.repository}`, and pass the folder it"
+            " names as the adapter of the model that it was trained beside"
+        )
+    names = sorted(path for path in snapshot.files if is_gguf(path))
+    if names and not pickles:
+        return f"{snapshot.source} holds GGUF files; name one of them: {snapshot.name.repository}:{names[0]}"
+    if not pickles:
+        return f"{snapshot.source} holds no model.safetensors; it is no model that transformers reads"
+    return (
+        f"{snapshot.source} holds no safetensors, and other formats ({', '.join(pickles[:3])}) can run code when"
+        f" opened; name a revision that has them, as {snapshot.name.repository}@refs/pr/1 often does, or convert it"
+        " where you trust it and pass the folder"
+    )

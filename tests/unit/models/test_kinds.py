@@ -1,0 +1,126 @@
+"""Kinds of models: a name's prefix says the kind, and the kind refuses the options that it does not take."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from choicewise import ports
+from choicewise.errors import ModelError, UsageError
+from choicewise.models.fake import HashModel
+from choicewise.models.kinds import answering_kind, kind_of, model_kind
+from choicewise.models.load import load_model
+from choicewise.models.opening import locate_model
+from choicewise.ports import Extension, Loading, ModelKind
+from choicewise.running.evaluate import evaluate
+from choicewise.running.job import job_of
+from choicewise.store.folder import read_manifest, write_manifest
+from tests.helpers.commands import choicewise
+from tests.helpers.study import Study
+
+PREFIXES = {
+    "server:http://host/v1#m": "server",
+    "vllm:org/name": "vllm",
+    "decisions:http://host/v1#m": "decisions",
+    "fake:hash": "fake",
+    "bundled:merrow-byte": "bundled",
+    "org/name": "local",
+    "org/name:file.gguf": "local",
+    "C:\\models\\m": "local",
+    "models/server:1": "local",
+    "other:name": "local",
+}
+
+
+class Steady(ModelKind):
+    """A kind that another package adds."""
+
+    name = "steady"
+    takes = frozenset({"window"})
+    because = "computes nothing"
+
+    def check(self, name: str) -> None:
+        if name == "steady:":
+            raise ModelError("steady: names no model")
+
+    def open(self, name: str, loading: Loading) -> HashModel:
+        return HashModel(seed=len(name))
+
+
+@pytest.fixture
+def stranger(monkeypatch: pytest.MonkeyPatch) -> None:
+    extension = Extension("stranger", [Steady()])
+    monkeypatch.setattr(ports, "other_extensions", lambda: (extension,))
+
+
+@pytest.mark.parametrize(("name", "kind"), PREFIXES.items())
+def test_a_prefix_says_the_kind(name: str, kind: str) -> None:
+    assert model_kind(name).name == kind
+
+
+def from_python(name: str, **options: Any) -> object:
+    return load_model(name, **options)
+
+
+def from_a_plan(name: str, **options: Any) -> object:
+    return job_of({"models": [{"name": name, **options}], "protocols": ["mmlu"]}).choices
+
+
+def from_the_command_line(name: str, **options: Any) -> object:
+    words = [word for option, value in options.items() for word in (f"--{option}", str(value))]
+    refused = choicewise("check", "--model", name, *words, code=UsageError.exit_code)
+    raise UsageError(refused.stderr)
+
+
+@pytest.mark.parametrize("way", [from_python, from_a_plan, from_the_command_line])
+@pytest.mark.parametrize(
+    ("name", "option", "reason"),
+    [
+        (
+            "server:http://host/v1#m",
+            {"device": "cpu"},
+            "server:http://host/v1#m is computed by its server and has",
+        ),
+        ("decisions:http://host/v1#m,repeats=3", {"window": 9}, "decisions:http://host/v1#m is an endpoint and has no"),
+        ("vllm:org/name", {"adapter": "folder"}, "vllm:org/name is computed by vLLM and has no use"),
+        ("fake:hash", {"dtype": "float32"}, "fake:hash has no weights and has no use"),
+        ("bundled:merrow-byte", {"tokenizer": "bytes"}, "bundled:merrow-byte brings its own tokenizer and has no use"),
+        ("steady:x", {"dtype": "float32"}, "steady:x computes nothing and has no use"),
+    ],
+)
+def test_a_kind_refuses_an_option_everywhere_in_the_same_words(
+    way: Callable[..., object], name: str, option: dict[str, object], reason: str, stranger: None
+) -> None:
+    with pytest.raises((ModelError, UsageError), match=reason) as refused:
+        way(name, **option)
+    assert next(iter(option)) in str(refused.value)
+
+
+def test_the_run_of_a_kind_of_another_package_names_it(stranger: None, tmp_path: Path, study: Study) -> None:
+    model = load_model("steady:x", window=5)
+    assert kind_of(model) is model_kind("steady:x")
+    with pytest.raises(ModelError, match="names no model"):
+        load_model("steady:")
+    run = evaluate(model=model, data=study.data, protocols=["mmlu/original"], out=tmp_path / "run")
+    assert run.manifest.model.kind == "steady"
+    kind = answering_kind(run.manifest)
+    assert kind is not None
+    assert kind.name == "steady"
+
+
+def test_a_run_of_an_earlier_version_or_of_a_kind_that_is_gone_is_of_no_kind(tmp_path: Path, study: Study) -> None:
+    made = evaluate(model=HashModel(), data=study.data, protocols=["mmlu/original"], out=tmp_path / "run")
+    earlier = replace(made.manifest, model=replace(made.manifest.model, kind=""))
+    assert "kind" not in earlier.stored()["model"]
+    write_manifest(tmp_path / "run", earlier)
+    assert answering_kind(read_manifest(tmp_path / "run")) is None
+    assert answering_kind(replace(earlier, model=replace(earlier.model, kind="gone"))) is None
+
+
+def test_files_of_a_model_are_located_without_opening_it() -> None:
+    folder, source = locate_model("bundled:merrow-byte")
+    assert ((folder / "config.json").is_file(), source) == (True, "")
+    with pytest.raises(ModelError, match="there is no model folder nowhere"):
+        locate_model("nowhere")

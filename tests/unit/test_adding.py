@@ -28,6 +28,7 @@ from choicewise.protocols.readings import READINGS
 from choicewise.questions import Question, Span, TokenScores
 from choicewise.requests.ask import ASKERS
 from choicewise.scoring.combine import COMBINERS
+from choicewise.store.folder import read_manifest
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.paths import GOLDENS, ROOT
 
@@ -108,6 +109,7 @@ class Recorded:
     """A kind of model: it repeats the answers of another one, and supports nothing but spans."""
 
     name, digest, dtype, device, window = "recorded", "0" * 64, "float32", "cpu", 4096
+    kind_name = ""
     supports = frozenset({Span})
     selfcheck = computed = planned = recipe = None
 
@@ -155,7 +157,8 @@ def stranger(tmp_path: Path) -> dict[str, str]:
         assert len(code.splitlines()) <= 40
         name = code.split("\n")[0].removeprefix("# ").removesuffix(".py")
         (site / f"{name}.py").write_text(code, encoding="utf-8")
-        points.append(f"{name} = {name}:EXTENSION")
+        if "EXTENSION = " in code:
+            points.append(f"{name} = {name}:EXTENSION")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1\n")
     (info / "entry_points.txt").write_text("\n".join(points))
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), str(site)])}
@@ -183,13 +186,22 @@ def test_the_score_and_the_reading_of_the_page_are_asked_by_name(stranger: dict[
     assert [row["value"] for row in json.loads(again)] == [row["value"] for row in rows]
 
 
+@pytest.mark.costly("a command in another process")
+def test_the_kind_of_model_of_the_page_answers(stranger: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "quiz.csv").write_text("question,A,B,answer\nWhere?,in a tree,in the sea,A\n", encoding="utf-8")
+    line = ["run", "--model", "uniform:bytes", "--data", "quiz.csv", "--protocol", "options/cloze", "--out", "run"]
+    values = {row["protocol"]: row["value"] for row in json.loads(ran(stranger, tmp_path, *line, "--json"))}
+    assert (values["options/cloze:sum"], values["options/cloze:token_mean"]) == (1.0, 0.5)  # the shorter one, and both
+    assert read_manifest(tmp_path / "run").model.kind == "uniform"
+
+
 @pytest.mark.costly("commands of a changed copy of the package")
 def test_the_changes_that_the_page_shows_work_together(tmp_path: Path) -> None:
-    """The data format and kind of model of the page, put into a copy of the package as they stand."""
+    """The data format of the page, put into a copy of the package as it stands."""
     if shutil.which("git") is None:
         pytest.skip("git applies the changes")
     shown = re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL)
-    assert len(shown) == 2
+    assert len(shown) == 1
     run = partial(subprocess.run, cwd=tmp_path, capture_output=True, encoding="utf-8")
     unneeded = shutil.ignore_patterns("__pycache__", "*.safetensors")
     shutil.copytree(PACKAGE, tmp_path / "src" / "choicewise", ignore=unneeded)
@@ -198,23 +210,16 @@ def test_the_changes_that_the_page_shows_work_together(tmp_path: Path) -> None:
         assert applied.returncode == 0, f"{applied.stderr}\nwrite the change anew:\n{change}"
     (tmp_path / "quiz.tsv").write_text("question\tA\tB\tanswer\nWhere?\tin a tree\tin the sea\tA\n", encoding="utf-8")
 
-    def values(model: str) -> dict[str, float]:
-        line = [
-            "run",
-            "--model",
-            model,
-            "--data",
-            "quiz.tsv",
-            "--protocol",
-            "options/cloze:sum",
-            "--out",
-            model.replace(":", "-"),
-            "--json",
-        ]
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src")}
-        ended = run([sys.executable, "-m", "choicewise", *line], env=environment)
-        assert ended.returncode == 0, ended.stderr
-        return {row["protocol"]: row["value"] for row in json.loads(ended.stdout)}
-
-    assert len(values("fake:hash")) == 1
-    assert [*values("fake:uniform").values()] == [1.0]  # the shorter one
+    line = [
+        "run",
+        "--model",
+        "fake:hash",
+        "--data",
+        "quiz.tsv",
+        "--protocol",
+        "options/cloze",
+        "--out",
+        "run",
+        "--json",
+    ]
+    assert ran({**os.environ, "PYTHONPATH": str(tmp_path / "src")}, tmp_path, *line)

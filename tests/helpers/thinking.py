@@ -47,6 +47,7 @@ class Thinker:
 
     dtype, device, window = "float32", "cpu", 1_000_000
     supports = frozenset({Generation, Sampling, Span})
+    kind_name = ""
     selfcheck = computed = planned = recipe = None
 
     def __init__(self, scripts: Mapping[str, str], opened: bool = False) -> None:

@@ -23,8 +23,7 @@ import choicewise
 from choicewise import cli, errors
 from choicewise.data.benchmarks import benchmarks
 from choicewise.data.files import ROW_READERS
-from choicewise.extensions.interop.export import WRITERS, writer
-from choicewise.extensions.interop.logs.files import READERS, reader
+from choicewise.ports import LogReader, Writer, all_of
 from choicewise.protocols.catalogue import Entry, entries, groups, suite, suite_names
 from choicewise.protocols.names import FORMULATIONS, SCORE_NAMES
 from choicewise.protocols.protocol import axis_differences, signature
@@ -259,9 +258,9 @@ def format_page() -> str:
     ]
     parts += ["## Questions", "`--data`: a folder in the original MMLU layout, or files that end in"]
     parts[-1] += f" {', '.join(f'`{suffix}`' for suffix in ROW_READERS)}: [your own data](../data.md)."
-    rows = [(f"`{name}`", marked(reader(name).about)) for name in READERS]
+    rows = [(f"`{reader.name}`", marked(reader.summary)) for reader in all_of(LogReader)]
     parts += ["## Logs of other tools", "`choicewise import`:", table([("`--from`", "is"), *rows])]
-    rows = [(f"`{name}`", marked(writer(name).about)) for name in WRITERS]
+    rows = [(f"`{writer.name}`", marked(writer.summary)) for writer in all_of(Writer)]
     parts += ["## Results", "`choicewise export`:", table([("`--format`", "is for"), *rows])]
     return "\n\n".join(parts) + "\n"
 

@@ -46,9 +46,10 @@ if TYPE_CHECKING:
     import typer
 
     from choicewise.data.items import Item
+    from choicewise.logs import Log, Verdict
     from choicewise.models.model import Model
     from choicewise.protocols import readings
-    from choicewise.records import Manifest
+    from choicewise.records import Manifest, Sweep
     from choicewise.requests.request import Asker
     from choicewise.results.compare import Comparison
     from choicewise.results.measurement import Measurement
@@ -465,6 +466,117 @@ class TaskArray(Port):
         Raises ValueError if ``environment`` does not say so; the message completes "shard must be".
         """
         raise NotImplementedError
+
+
+# Other tools
+
+
+class LogReader(Port):
+    """The logs of another tool: ``choicewise import PATH --out DIR``. ``summary``: the tool and its files.
+
+    ``generic``: whether its files are recognised by columns that any tool may write; then all other readers are tried
+    first.
+
+    Example::
+
+        class Diary(LogReader):
+            name = "diary"
+            summary = "a diary: a line for each item, its right choice and its log-likelihoods (*.diary)"
+
+            def recognises(self, path):
+                return path.suffix == ".diary"
+
+            def read(self, paths, results):
+                from choicewise.logs import Log, LoggedChoice, LoggedItem
+
+                for path in paths:
+                    items = []
+                    for line in path.read_text().splitlines():
+                        name, right, *numbers = line.split(";")
+                        choices = [LoggedChoice(loglikelihood=float(number)) for number in numbers]
+                        items.append(LoggedItem(id=name, gold=(int(right),), choices=tuple(choices)))
+                    yield Log(tool="diary", model="someone", task=path.stem, items=items)
+    """
+
+    generic: ClassVar[bool] = False
+
+    def recognises(self, path: Path) -> bool:
+        """Return whether ``path`` is of the tool, by its name or its first few thousand bytes; never raise."""
+        raise NotImplementedError
+
+    def read(self, paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
+        """Yield a log for each model and task, whether a file holds several or several files hold one.
+
+        ``results``: the file with the totals, if the user named it. Raises DataError, naming file and line.
+        """
+        raise NotImplementedError
+
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """Return how the tool's own values of an item follow from its answers, by their names in the log.
+
+        The import refuses a log whose ``acc`` does not follow, and names the items of others. Empty: the values are
+        those of lm-evaluation-harness.
+        """
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """The runs to export, one read at a time and released by the writer, and what else a format has a place for.
+
+    ``sweeps``: the folders of several runs among what was named, for the averages of their suites. ``url``: where the
+    evaluation can be looked at; ``organization``: who evaluated; both may be empty. ``table``: one of the writer's
+    ``tables``. ``beside``: the further files, as :meth:`Writer.endings` lists them.
+    """
+
+    runs: tuple[Run, ...]
+    sweeps: tuple[tuple[Path, Sweep], ...] = ()
+    url: str = ""
+    organization: str = ""
+    table: str = ""
+    beside: tuple[Path, ...] = ()
+
+
+class Writer(Port):
+    """A form in which other tools take numbers: ``choicewise export DIR... --format NAME --out OUT``.
+
+    ``summary``: who reads it. ``output``: "folder" if it fills a new folder, "file" if it writes a new file, "store" if
+    it adds to what is there. Folders and files are complete or as they were before. ``tables``: what its table can
+    show (``--table``), the first unless the user names one.
+
+    Example::
+
+        class Values(Writer):
+            name = "values"
+            summary = "a text file of each run: a line for each number"
+
+            def write(self, export, out):
+                for number, run in enumerate(export.runs):
+                    lines = [f"{row.protocol} {row.value}" for row in run.rows()]
+                    (out / f"{number}.txt").write_text("\\n".join(lines))
+                return ["intervals: the format has no place for them"]
+    """
+
+    output: ClassVar[Literal["folder", "file", "store"]] = "folder"
+    tables: ClassVar[Sequence[str]] = ()
+
+    def write(self, export: Export, out: Path) -> Sequence[str]:
+        """Write the ``export`` to ``out`` and return a line, with the reason, for each thing that is left out.
+
+        Raises UsageError if these runs can't be written so.
+        """
+        raise NotImplementedError
+
+    def check(self, out: Path) -> None:
+        """Raise UsageError if ``out`` can't be of this format; it is called before anything is computed."""
+
+    def replaces(self, file: Path) -> bool:
+        """Return whether the existing ``file`` is an earlier export of this format, so that it may be replaced."""
+        return False
+
+    def endings(self, table: str) -> Sequence[str]:
+        """Return what the names of further files end with, which a writer of a file writes beside it."""
+        return ()
 
 
 # The command line

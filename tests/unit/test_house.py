@@ -18,21 +18,8 @@ from tests.paths import ROOT
 
 PACKAGE = ROOT / "src" / "choicewise"
 ROOMS = [
-    *(
-        "errors",
-        "ports",
-        "util",
-        "table",
-        "records",
-        "thoughts",
-        "questions",
-        "data",
-        "protocols",
-        "tokens",
-        "scoring",
-        "store",
-    ),
-    *("requests", "engine", "models", "results", "running", "report", "page", "cli"),
+    *("errors", "ports", "util", "table", "records", "logs", "thoughts", "questions", "data", "protocols", "tokens"),
+    *("scoring", "store", "requests", "engine", "models", "results", "running", "report", "page", "cli"),
 ]
 """The kernel, in the order of the way of the data: a room imports only itself and the rooms before it."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from choicewise import evaluate, ports
+from choicewise import evaluate, export, ports
 from choicewise.bundled import BENCHMARK
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
@@ -59,6 +59,28 @@ def test_the_example_of_a_port_is_found_by_its_name(port: type[Port], stranger: 
     stranger.append(addition)
     assert find(port, addition.name) is addition
     assert addition in all_of(port)
+
+
+def test_the_example_of_a_reader_yields_a_log(tmp_path: Path) -> None:
+    reader = example(ports.LogReader)
+    assert isinstance(reader, ports.LogReader)
+    path = tmp_path / "week.diary"
+    path.write_text("monday;1;-2.5;-1.5\n")
+    assert reader.recognises(path)
+    (log,) = reader.read([path], None)
+    (item,) = log.items
+    assert (item.gold, [choice.loglikelihood for choice in item.choices]) == ((1,), [-2.5, -1.5])
+    assert reader.verdicts() == {}
+
+
+def test_the_example_of_a_writer_fills_a_folder(tmp_path: Path, stranger: list[Port]) -> None:
+    stranger.append(example(ports.Writer))
+    items = tuple(Item(name, "Where?", ("in a tree", "in the sea"), (0,)) for name in "ab")
+    data = Dataset("quiz", {"test": items})
+    run = evaluate(model="fake:oracle", data=data, protocols=["options/cloze:sum"], out=tmp_path / "run")
+    filled = export(run, "values", tmp_path / "out")
+    assert [file.read_text() for file in filled.files] == ["options/cloze:sum 1.0"]
+    assert filled.notes == ("intervals: the format has no place for them",)
 
 
 def test_a_name_that_two_packages_add_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ import pytest
 
 from choicewise import load_model, score
 from choicewise.errors import ChoicewiseError
-from choicewise.extensions.interop.export import WRITERS
+from choicewise.ports import Writer, all_of
 from tests.helpers import hub_server
 from tests.helpers.hub_server import Hub, jsonl
 from tests.helpers.imported_runs import write_lines
@@ -175,7 +175,8 @@ def test_a_day_with_a_run_keeps_no_secret(day: Day) -> None:
 
 
 def test_no_export_has_a_secret(day: Day) -> None:
-    endings = {form: form.rpartition("-")[2] if form.endswith(("csv", "parquet")) else "folder" for form in WRITERS}
+    forms = [writer.name for writer in all_of(Writer)]
+    endings = {form: form.rpartition("-")[2] if form.endswith(("csv", "parquet")) else "folder" for form in forms}
     run = "run --model fake:hash --data data --protocol mmlu/original --protocol mmlu/cloze:sum --out run"
     codes = day.choicewise(run, *(f"export run --format {form} --out {form}.{end}" for form, end in endings.items()))
     absent = {form for form, code in zip(("run", *endings), codes, strict=True) if code}

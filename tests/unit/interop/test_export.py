@@ -20,13 +20,14 @@ from choicewise import Run, export
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import StoreError, UsageError
-from choicewise.extensions.interop.export import MARK, WRITERS, Writer, writer
+from choicewise.extensions.interop.export import MARK
 from choicewise.extensions.interop.write.inspect import letter
 from choicewise.extensions.interop.write.tables import SCORE_SCHEMA as SCHEMA
 from choicewise.extensions.interop.write.tables import row_schema, row_table
 from choicewise.extensions.interop.write.trackers import server_of
 from choicewise.models.fake import HashModel
 from choicewise.page.study import make_study
+from choicewise.ports import Writer, all_of
 from choicewise.results.rows import Row
 from choicewise.results.summary import summarize
 from choicewise.results.sweep import Average, PartValue, ScoredPart, Stratum
@@ -59,7 +60,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def test_every_format_has_a_writer_and_an_unknown_one_is_refused_with_the_nearest(run: Run, tmp_path: Path) -> None:
-    assert all(isinstance(writer(name), Writer) and writer(name).about for name in WRITERS)
+    assert all(writer.summary for writer in all_of(Writer))
     with pytest.raises(UsageError, match="did you mean harness"):
         choicewise.export(run, "harnes", tmp_path / "out")
 

@@ -12,10 +12,11 @@ from markdown_it import MarkdownIt
 
 import choicewise
 from choicewise.errors import UsageError
-from choicewise.extensions.interop.export import TABLES, WRITERS, export, writer
+from choicewise.extensions.interop.export import export, find_writer, table_of
 from choicewise.extensions.interop.write.models_table import MOST, UNTESTED, models_tables
 from choicewise.extensions.interop.write.paper import NONE, Cell, Note, PaperTable, latex, markdown, paper_tables
 from choicewise.page.study import make_study
+from choicewise.ports import Writer, all_of
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import parse_signature
 from choicewise.results.headline import matrix
@@ -458,13 +459,13 @@ def test_bold_and_errors_in_both_formats(tested_summaries: list[Summary]) -> Non
     assert "| fake:oracle | **100.0 ± 0.0** | **100.0 ± 0.0** | **100.0** | 1 |" in markdown(parts)
 
 
-@pytest.mark.parametrize("format", [name for name in WRITERS if name not in TABLES["models"]])
+@pytest.mark.parametrize("format", [writer.name for writer in all_of(Writer) if not writer.tables])
 def test_a_format_without_tables_refuses_the_choice(format: str) -> None:
-    for table in TABLES:
+    for table in ("numbers", "models"):
         with pytest.raises(UsageError, match=f"{format} has no tables to choose among, latex and markdown have"):
-            writer(format, table)
+            table_of(find_writer(format), table)
 
 
 def test_a_table_that_nobody_knows_is_refused() -> None:
     with pytest.raises(UsageError, match="no table 'model'; did you mean models"):
-        writer("latex", "model")
+        table_of(find_writer("latex"), "model")

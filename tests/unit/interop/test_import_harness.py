@@ -13,7 +13,8 @@ from choicewise.bundled import MODELS
 from choicewise.errors import DataError, UsageError
 from choicewise.extensions.interop.logs.harness import samples_of
 from choicewise.extensions.interop.logs.harness_samples import read_items, sample_rows, scan_samples
-from choicewise.extensions.interop.logs.harness_v0 import ENDING, READER
+from choicewise.extensions.interop.logs.harness_v0 import ENDING
+from choicewise.extensions.interop.logs.harness_v0 import read_logs as read_write_out
 from choicewise.extensions.interop.logs.import_log import read_logs, read_state
 from choicewise.page.document import write_page
 from choicewise.report.explain import explanation_lines
@@ -425,7 +426,7 @@ def test_texts_that_can_not_be_told_apart_are_not_guessed(tmp_path: Path) -> Non
     rows, path = written_out(), tmp_path / f"stones{ENDING}.json"
     rows[4]["acc_norm"] = "1.0" if rows[4]["acc_norm"] == "0.0" else "0.0"
     path.write_text(json.dumps(rows))
-    (log,) = READER.read([path], None)
+    (log,) = read_write_out([path], None)
     state = read_state(log)
     assert "text" not in state.has
     assert state.subjects == {"": 12}

@@ -21,7 +21,7 @@ from choicewise.extensions.interop.logs.helm import letter_choices, reference_to
 from choicewise.extensions.interop.logs.import_log import read_logs, read_state, run_of_log
 from choicewise.extensions.interop.logs.inspect import logged_item, rules
 from choicewise.extensions.interop.logs.lighteval import detail
-from choicewise.extensions.interop.logs.log import Log
+from choicewise.logs import Log
 from choicewise.protocols.between import under_metrics
 from tests.helpers.imported_runs import LOGS, edited, golden, one_run, values
 

@@ -24,8 +24,8 @@ from choicewise.extensions.interop.harness_tasks.as_protocols import load_harnes
 from choicewise.extensions.interop.harness_tasks.files import TaskSelector, parse_task, split_tasks
 from choicewise.extensions.interop.harness_tasks.rows import asked_rows
 from choicewise.extensions.interop.logs.import_log import read_logs, read_state
-from choicewise.extensions.interop.logs.log import Log
 from choicewise.extensions.interop.logs.table import golds_of, read_table
+from choicewise.logs import Log
 from choicewise.report.comparison import comparison_lines
 from choicewise.report.explain import explanation_lines
 from choicewise.report.tables import console, legend, report_tables

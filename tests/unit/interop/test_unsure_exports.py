@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from choicewise import Run, evaluate
-from choicewise.extensions.interop.export import WRITERS, export
+from choicewise.extensions.interop.export import export
 from choicewise.models.fake import HashModel
+from choicewise.ports import Writer, all_of
 from choicewise.questions import Span
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
@@ -47,7 +48,10 @@ def exported(run: Run, form: str, out: Path) -> Path:
     return out
 
 
-@pytest.mark.parametrize("form", sorted(WRITERS.keys() - {"eval-results"}))  # which takes models of the Hub alone
+FORMS = sorted({writer.name for writer in all_of(Writer)} - {"eval-results"})  # which takes models of the Hub alone
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_every_format_takes_the_run(form: str, run: Run, tmp_path: Path) -> None:
     if form in NEEDS and find_spec(NEEDS[form]) is None:
         pytest.skip(f"{NEEDS[form]} is not installed")

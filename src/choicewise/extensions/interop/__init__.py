@@ -3,6 +3,392 @@
 ``logs`` reads, ``write`` and ``export.py`` write, ``harness_tasks`` makes protocols of tasks.
 """
 
-from choicewise.ports import Extension
+from __future__ import annotations
 
-EXTENSION = Extension("interop", [])
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from choicewise.ports import Export, Extension, LogReader, Writer
+
+if TYPE_CHECKING:
+    from choicewise.logs import Log, Verdict
+
+
+class HarnessLogs(LogReader):
+    """Logs of lm-evaluation-harness since 0.4."""
+
+    name = "harness"
+    summary = "samples of lm-evaluation-harness 0.4, with the results beside them"
+
+    def recognises(self, path: Path) -> bool:
+        """Return whether ``path`` is of this tool, or holds files of it."""
+        from choicewise.extensions.interop.logs.harness import recognises
+
+        return recognises(path)
+
+    def read(self, paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
+        """Yield a log for each model and task."""
+        from choicewise.extensions.interop.logs.harness import read_logs
+
+        return read_logs(paths, results)
+
+
+class HarnessV0Logs(LogReader):
+    """Logs of lm-evaluation-harness before 0.4."""
+
+    name = "harness-v0"
+    summary = "write-out of lm-evaluation-harness 0.3"
+
+    def recognises(self, path: Path) -> bool:
+        """Return whether ``path`` is of this tool, or holds files of it."""
+        from choicewise.extensions.interop.logs.harness_v0 import recognises
+
+        return recognises(path)
+
+    def read(self, paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
+        """Yield a log for each model and task."""
+        from choicewise.extensions.interop.logs.harness_v0 import read_logs
+
+        return read_logs(paths, results)
+
+
+class HelmLogs(LogReader):
+    """Run folders of HELM."""
+
+    name = "helm"
+    summary = "HELM's run folders of multiple choice (scenario_state.json)"
+
+    def recognises(self, path: Path) -> bool:
+        """Return whether ``path`` is of this tool, or holds files of it."""
+        from choicewise.extensions.interop.logs.helm import recognises
+
+        return recognises(path)
+
+    def read(self, paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
+        """Yield a log for each model and task."""
+        from choicewise.extensions.interop.logs.helm import read_logs
+
+        return read_logs(paths, results)
+
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """Return how the tool's values of an item follow from its answers."""
+        from choicewise.extensions.interop.logs.helm import VERDICTS
+
+        return VERDICTS
+
+
+class InspectLogs(LogReader):
+    """Logs of Inspect."""
+
+    name = "inspect-log"
+    summary = "Inspect's .eval archives and .json logs of multiple choice"
+
+    def recognises(self, path: Path) -> bool:
+        """Return whether ``path`` is of this tool, or holds files of it."""
+        from choicewise.extensions.interop.logs.inspect import recognises
+
+        return recognises(path)
+
+    def read(self, paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
+        """Yield a log for each model and task."""
+        from choicewise.extensions.interop.logs.inspect import read_logs
+
+        return read_logs(paths, results)
+
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """Return how the tool's values of an item follow from its answers."""
+        from choicewise.extensions.interop.logs.inspect import VERDICTS
+
+        return VERDICTS
+
+
+class LightevalLogs(LogReader):
+    """Details of lighteval."""
+
+    name = "lighteval"
+    summary = "lighteval's details (details_*.parquet, with results_*.json)"
+
+    def recognises(self, path: Path) -> bool:
+        """Return whether ``path`` is of this tool, or holds files of it."""
+        from choicewise.extensions.interop.logs.lighteval import recognises
+
+        return recognises(path)
+
+    def read(self, paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
+        """Yield a log for each model and task."""
+        from choicewise.extensions.interop.logs.lighteval import read_logs
+
+        return read_logs(paths, results)
+
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """Return how the tool's values of an item follow from its answers."""
+        from choicewise.extensions.interop.logs.lighteval import VERDICTS
+
+        return VERDICTS
+
+
+class TableLogs(LogReader):
+    """Tables of log-likelihoods, which any tool may write."""
+
+    name = "table"
+    summary = "a table of log-likelihoods with the columns item, choice, loglikelihood, gold"
+    generic = True
+
+    def recognises(self, path: Path) -> bool:
+        """Return whether ``path`` is of this tool, or holds files of it."""
+        from choicewise.extensions.interop.logs.table import recognises
+
+        return recognises(path)
+
+    def read(self, paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
+        """Yield a log for each model and task."""
+        from choicewise.extensions.interop.logs.table import read_logs
+
+        return read_logs(paths, results)
+
+
+class HarnessResults(Writer):
+    """Results and samples as lm-evaluation-harness writes them."""
+
+    name = "harness"
+    summary = "LM Evaluation Harness: results_DATE.json and samples_TASK_DATE.jsonl, by model"
+
+    def write(self, export: Export, out: Path) -> Sequence[str]:
+        """Write the ``export`` to ``out``, and return what is left out."""
+        from choicewise.extensions.interop.write.harness import write
+
+        return write(export, out)
+
+
+class EveryEvalEver(Writer):
+    """Records of Every Eval Ever."""
+
+    name = "every-eval-ever"
+    summary = "Every Eval Ever, schema 0.3.0: a record and its samples per run, in the layout of the data store"
+
+    def write(self, export: Export, out: Path) -> Sequence[str]:
+        """Write the ``export`` to ``out``, and return what is left out."""
+        from choicewise.extensions.interop.write.every_eval_ever import write_every_eval_ever
+
+        return write_every_eval_ever(export, out)
+
+
+class EvalResults(Writer):
+    """Results in the cards of models on the Hub."""
+
+    name = "eval-results"
+    summary = "the Hub's .eval_results: a YAML file per score for the model's repository"
+
+    def write(self, export: Export, out: Path) -> Sequence[str]:
+        """Write the ``export`` to ``out``, and return what is left out."""
+        from choicewise.extensions.interop.write.every_eval_ever import write_eval_results
+
+        return write_eval_results(export, out)
+
+
+class RowCsv(Writer):
+    """Rows of the report, for a spreadsheet."""
+
+    name = "csv"
+    summary = (
+        "the rows of `choicewise report` in full for a spreadsheet; a text that it would compute begins with an"
+        " apostrophe"
+    )
+    output = "file"
+
+    def write(self, export: Export, out: Path) -> Sequence[str]:
+        """Write the ``export`` to ``out``, and return what is left out."""
+        from choicewise.extensions.interop.write.tables import write_row_csv
+
+        return write_row_csv(export, out)
+
+    def replaces(self, file: Path) -> bool:
+        """Return whether ``file`` is an earlier export of this format."""
+        from choicewise.extensions.interop.export import begins_with
+        from choicewise.extensions.interop.write.tables import row_schema
+
+        return begins_with(file, ",".join(row_schema().names))
+
+
+class _TableFile(Writer):
+    """A file of one table."""
+
+    output = "file"
+
+    def write(self, export: Export, out: Path) -> Sequence[str]:
+        """Write the ``export`` to ``out``, and return what is left out."""
+        from choicewise.extensions.interop.write.tables import FORMS
+
+        return FORMS[self.name].write(export, out)
+
+    def replaces(self, file: Path) -> bool:
+        """Return whether ``file`` is an earlier export of this format."""
+        from choicewise.extensions.interop.write.tables import FORMS
+
+        return FORMS[self.name].replaces(file)
+
+
+class RowParquet(_TableFile):
+    """Rows of the report, for programs."""
+
+    name = "parquet"
+    summary = "the rows of `choicewise report` in full, for pandas, Polars, DuckDB or R"
+
+
+class _ItemFile(_TableFile):
+    """A table that ``choicewise import`` reads, which knows it by the ending of its name."""
+
+    def check(self, out: Path) -> None:
+        """Raise UsageError if ``out`` can't be of this format."""
+        from choicewise.errors import UsageError
+
+        ending = f".{self.name.removeprefix('items-')}"
+        if out.suffix.lower() != ending:
+            raise UsageError(f"{out} does not end in {ending}, by which it is known when it is read; name it so")
+
+
+_ITEMS = "the log-likelihood of every choice with its text, as `choicewise import` reads it"
+
+
+class ItemCsv(_ItemFile):
+    """Log-likelihoods of items as CSV."""
+
+    name = "items-csv"
+    summary = f"{_ITEMS}; texts stand as they are"
+
+
+class ItemParquet(_ItemFile):
+    """Log-likelihoods of items as Parquet."""
+
+    name = "items-parquet"
+    summary = _ITEMS
+
+
+_SCORES = "a row per protocol, item and choice: score, gold, prediction, credit"
+
+
+class ScoreCsv(_TableFile):
+    """Scores of items, for a spreadsheet."""
+
+    name = "scores-csv"
+    summary = f"{_SCORES}; for a spreadsheet"
+
+
+class ScoreParquet(_TableFile):
+    """Scores of items, for programs."""
+
+    name = "scores-parquet"
+    summary = _SCORES
+
+
+class _PaperTables(Writer):
+    """Tables for readers: every number, or models by benchmarks with the signatures in a file beside it."""
+
+    output = "file"
+    tables = ("numbers", "models")
+
+    def write(self, export: Export, out: Path) -> Sequence[str]:
+        """Write the ``export`` to ``out``, and return what is left out."""
+        from choicewise.extensions.interop.write.models_table import write_models
+        from choicewise.extensions.interop.write.paper import FORMS, write_numbers
+
+        write = write_models if export.table == "models" else write_numbers
+        write(FORMS[self.name], export, out)
+        return []
+
+    def replaces(self, file: Path) -> bool:
+        """Return whether ``file`` is an earlier export of this format."""
+        from choicewise.extensions.interop.export import begins_with
+        from choicewise.extensions.interop.write.paper import FORMS
+
+        return begins_with(file, FORMS[self.name].first)
+
+    def endings(self, table: str) -> Sequence[str]:
+        """Return the ending of the file of signatures, for the table of models."""
+        return [".signatures"] if table == "models" else []
+
+
+_NUMBERS = "models by protocols, 95 % intervals, signatures below"
+
+
+class Latex(_PaperTables):
+    """Tables of a paper."""
+
+    name = "latex"
+    summary = f"tables in LaTeX for a paper (booktabs): {_NUMBERS}"
+
+
+class Markdown(_PaperTables):
+    """Tables of a README."""
+
+    name = "markdown"
+    summary = f"tables in Markdown for a README or an issue: {_NUMBERS}"
+
+
+class InspectView(Writer):
+    """Logs that Inspect shows."""
+
+    name = "inspect"
+    summary = "logs for Inspect View and Inspect's data frames, one per run and protocol (extra: inspect)"
+
+    def write(self, export: Export, out: Path) -> Sequence[str]:
+        """Write the ``export`` to ``out``, and return what is left out."""
+        from choicewise.extensions.interop.write.inspect import write
+
+        return write(export, out)
+
+
+class Wandb(Writer):
+    """Runs of Weights & Biases, which its own program sends."""
+
+    name = "wandb"
+    summary = "offline runs of Weights & Biases in a folder: numbers, rows, page, signatures (extra: wandb)"
+    output = "store"
+
+    def check(self, out: Path) -> None:
+        """Raise UsageError if ``out`` can't be of this format."""
+        from choicewise.extensions.interop.write.trackers import check_wandb
+
+        check_wandb(out)
+
+    def write(self, export: Export, out: Path) -> Sequence[str]:
+        """Write the ``export`` to ``out``, and return what is left out."""
+        from choicewise.extensions.interop.write.trackers import write_wandb
+
+        return write_wandb(export, out)
+
+
+class Mlflow(Writer):
+    """Runs of MLflow, in a folder or on a server."""
+
+    name = "mlflow"
+    summary = "runs in MLflow: numbers, rows, page, signatures; a folder, or http(s)://... of a server (extra: mlflow)"
+    output = "store"
+
+    def check(self, out: Path) -> None:
+        """Raise UsageError if ``out`` can't be of this format."""
+        from choicewise.extensions.interop.write.trackers import check_mlflow
+
+        check_mlflow(out)
+
+    def write(self, export: Export, out: Path) -> Sequence[str]:
+        """Write the ``export`` to ``out``, and return what is left out."""
+        from choicewise.extensions.interop.write.trackers import write_mlflow
+
+        return write_mlflow(export, out)
+
+
+EXTENSION = Extension(
+    "interop",
+    [
+        *(HarnessLogs(), HarnessV0Logs(), HelmLogs(), InspectLogs(), LightevalLogs(), TableLogs()),
+        *(HarnessResults(), EveryEvalEver(), EvalResults(), RowCsv(), RowParquet(), Markdown(), Latex()),
+        *(ScoreCsv(), ScoreParquet(), ItemCsv(), ItemParquet(), InspectView(), Wandb(), Mlflow()),
+    ],
+    names={
+        "export": "choicewise.extensions.interop.export",
+        "import_log": "choicewise.extensions.interop.logs.import_log",
+        "load_harness_tasks": "choicewise.extensions.interop.harness_tasks.as_protocols",
+    },
+)

@@ -1,4 +1,4 @@
-"""Export(): writer registry (entry points choicewise.exporters), destination."""
+"""Export of runs: the writer of a format fills a folder, a file or a store, in one step."""
 
 from __future__ import annotations
 
@@ -9,20 +9,16 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from hashlib import file_digest
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from choicewise.errors import UsageError, did_you_mean, install_line
+from choicewise.ports import Export, Writer, all_of, find
 from choicewise.protocols.between import apply_metrics, refuse_metrics
 from choicewise.results.run import Run, open_run
 from choicewise.results.sweep import run_folders, sweeps
 from choicewise.util.files import Refused, disk_errors, new_file, new_folder, open_file, put_back, read_bytes
-
-if TYPE_CHECKING:
-    from choicewise.records import Sweep
 
 
 def export(
@@ -39,10 +35,10 @@ def export(
 ) -> Filled:
     """Write the numbers of ``runs`` (run folders, folders of several, or runs that are open) to ``out``.
 
-    ``format``: a name in :data:`WRITERS`.  ``protocols``: only these, or further ones that
-    ask nothing new.  ``metrics``: what these are made of under them, instead.  ``url``: where the evaluation can be
-    looked at; ``organization``: who evaluated.  ``table``: a name in :data:`TABLES`, for the formats there.  What is at
-    ``out`` is replaced only where it is an earlier export of the same.
+    ``format``: the name of a writer.  ``protocols``: only these, or further ones that ask nothing new.  ``metrics``:
+    what these are made of under them, instead.  ``url``: where the evaluation can be looked at; ``organization``: who
+    evaluated.  ``table``: one of the writer's tables, for formats that have several.  What is at ``out`` is replaced
+    only where it is an earlier export of the same.
 
     A folder that is named twice is exported once.
 
@@ -50,7 +46,8 @@ def export(
     no protocol of a run can have, and for a run that is not complete, or has damaged blocks, unless ``incomplete`` says
     that it is to be exported as it is.
     """
-    known = writer(format, table)
+    writer = find_writer(format)
+    shown_table = table_of(writer, table)
     if urlsplit(url).username is not None:
         raise UsageError("the address of the evaluation holds a login, which would be in the export; leave it out")
     given = [runs] if isinstance(runs, str | Path | Run) else [*runs]
@@ -79,8 +76,8 @@ def export(
         if lines:
             advice = "finish it by repeating the line that began it, or ask for incomplete runs as they are"
             raise UsageError(f"{lines[0] if len(lines) == 1 else 'runs are not whole'}; {advice}", lines[1:] and lines)
-    content = Export(chosen, tuple(whole), url, organization)
-    filled = known.place(Path(out), format, [*map(identity, chosen)], lambda *paths: known.write(content, *paths))
+    content = Export(runs=chosen, sweeps=tuple(whole), url=url, organization=organization, table=shown_table)
+    filled = _fill(writer, content, Path(out))
     return replace(filled, notes=(*lacking, *filled.notes))
 
 
@@ -93,24 +90,6 @@ def identity(run: Run) -> str:
     return f"{manifest.model.name} on {manifest.dataset.name} ({digest})"
 
 
-@dataclass(frozen=True)
-class Export:
-    """What is exported: ``runs``, whose numbers are read one run at a time and released by the format that reads them.
-
-    ``sweeps``: the folders of several runs among what was named, for the averages of their suites.  ``url``: where the
-    evaluation can be looked at; ``organization``: who evaluated; both may be empty.
-    """
-
-    runs: tuple[Run, ...]
-    sweeps: tuple[tuple[Path, Sweep], ...] = ()
-    url: str = ""
-    organization: str = ""
-
-
-Write = Callable[..., Sequence[str]]
-"""Writes at a path, or at each of several, and says in a line each what was left out, and why."""
-
-
 @dataclass(frozen=True, slots=True)
 class Filled:
     """``files`` that were written, in the order of their names; ``notes``: what was left out, and why."""
@@ -119,11 +98,33 @@ class Filled:
     notes: tuple[str, ...]
 
 
-Place = Callable[[Path, str, Sequence[str], Write], Filled]
-"""(path, format, what is exported, in words that agree only for the same, what writes it) → what is there then."""
+def _fill(writer: Writer, export: Export, out: Path) -> Filled:
+    """Write the ``export`` to ``out`` in the way that the writer asks for."""
+    writer.check(out)
+    if writer.output == "folder":
+        content = [identity(run) for run in export.runs]
+        return own_folder(out, writer.name, content, lambda folder: writer.write(export, folder))
+    if writer.output == "file":
+        return _fill_files(writer, export, out)
+    notes = writer.write(export, out)
+    files = (out,) if os.path.lexists(out) else ()  # no file: a server has it
+    return Filled(files, tuple(notes))
 
 
-def own_folder(out: Path, name: str, content: Sequence[str], write: Write) -> Filled:
+def _fill_files(writer: Writer, export: Export, out: Path) -> Filled:
+    beside = [out.with_name(f"{out.stem}{ending}{out.suffix}") for ending in writer.endings(export.table)]
+    files = (out, *beside)
+    for file in files:
+        _check_file(file, writer)
+    with disk_errors(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        partial, *others = [stack.enter_context(new_file(Path(os.path.realpath(file)))) for file in files]
+        notes = writer.write(replace(export, beside=tuple(others)), partial)
+    return Filled(files, tuple(notes))
+
+
+def own_folder(out: Path, name: str, content: Sequence[str], write: Callable[[Path], Sequence[str]]) -> Filled:
     """A folder that holds this export and nothing else, complete or as it was before.
 
     Raises UsageError where ``out`` holds anything but an earlier export of this format with no other ``content``, and
@@ -144,65 +145,33 @@ def own_folder(out: Path, name: str, content: Sequence[str], write: Write) -> Fi
     return Filled(tuple(out / file for file in files), tuple(notes))
 
 
-@dataclass(frozen=True, slots=True)
-class Writer:
-    """A format.  ``about``: who reads it, in a line.
-
-    ``write`` fills the paths that it is given after the export, a new folder or new files by ``place``, and returns
-    what of the export the format has no place for, a line each with the reason.
-    """
-
-    about: str
-    write: Callable[..., Sequence[str]]
-    place: Place = own_folder
-
-
-WRITERS: dict[str, str] = {
-    "harness": "harness:WRITER",
-    "every-eval-ever": "every_eval_ever:EVERY_EVAL_EVER",
-    "eval-results": "every_eval_ever:EVAL_RESULTS",
-    "csv": "tables:ROWS_CSV",
-    "parquet": "tables:ROWS_PARQUET",
-    "markdown": "paper:MARKDOWN",
-    "latex": "paper:LATEX",
-    "scores-csv": "tables:SCORES_CSV",
-    "scores-parquet": "tables:SCORES_PARQUET",
-    "items-csv": "tables:ITEMS_CSV",
-    "items-parquet": "tables:ITEMS_PARQUET",
-    "inspect": "inspect:WRITER",
-    "wandb": "trackers:WANDB",
-    "mlflow": "trackers:MLFLOW",
-}
-"""Name → the module in ``write/`` and the name of the :class:`Writer` there."""
-
-TABLES: dict[str, dict[str, str]] = {
-    "numbers": {name: WRITERS[name] for name in ("latex", "markdown")},
-    "models": {"latex": "models_table:LATEX", "markdown": "models_table:MARKDOWN"},
-}
-"""Table → the same by format, of the formats that are tables for readers: every number, or models by benchmarks."""
-
-
 def library(name: str, extra: str) -> None:
     """Check that another tool's library is there.  Raises UsageError with the line that installs it."""
     if find_spec(name) is None:
         raise UsageError(f"{name} is not installed; `{install_line(extra)}`")
 
 
-def writer(name: str, table: str | None = None) -> Writer:
-    """The format of that name, as that ``table``; its module is imported now.
+def find_writer(name: str) -> Writer:
+    """Return the writer of the format of that ``name``; UsageError if there is none."""
+    writer = find(Writer, name)
+    if writer is None:
+        names = [writer.name for writer in all_of(Writer)]
+        raise UsageError(f"no format {name!r}; {did_you_mean(name, names)}")
+    return writer
 
-    Raises UsageError for a name that nobody knows, and for a table of a format that has none.
-    """
-    if name not in WRITERS:
-        raise UsageError(f"no format {name!r}; {did_you_mean(name, WRITERS)}")
-    if table is not None and table not in TABLES:
-        raise UsageError(f"no table {table!r}; {did_you_mean(table, TABLES)}")
-    known = WRITERS if table is None else TABLES[table]
-    if name not in known:
-        raise UsageError(f"{name} has no tables to choose among, {' and '.join(known)} have; leave the table out")
-    module, _, attribute = known[name].partition(":")
-    value: Writer = getattr(import_module(f"choicewise.extensions.interop.write.{module}"), attribute)
-    return value
+
+def table_of(writer: Writer, table: str | None) -> str:
+    """Return the table to write, "" for a format that has one alone; UsageError if it does not have ``table``."""
+    if table is None:
+        return writer.tables[0] if writer.tables else ""
+    if table in writer.tables:
+        return table
+    writers_with_tables = [other for other in all_of(Writer) if other.tables]
+    tables = dict.fromkeys(name for other in writers_with_tables for name in other.tables)
+    if table not in tables:
+        raise UsageError(f"no table {table!r}; {did_you_mean(table, tables)}")
+    names = " and ".join(sorted(other.name for other in writers_with_tables))
+    raise UsageError(f"{writer.name} has no tables to choose among, {names} have; leave the table out")
 
 
 MARK = ".choicewise-export"
@@ -215,51 +184,22 @@ NAMED = 5
 """Names in a message; more of them are counted."""
 
 
-def begins_with(text: str) -> Callable[[Path], bool]:
-    """Whether a file begins with ``text``."""
-    head = text.encode()
-
-    def is_ours(path: Path) -> bool:
-        with path.open("rb") as file:
-            return file.read(len(head)) == head
-
-    return is_ours
+def begins_with(file: Path, text: str) -> bool:
+    """Return whether ``file`` begins with ``text``."""
+    first = text.encode()
+    with file.open("rb") as stream:
+        return stream.read(len(first)) == first
 
 
-def one_file(is_ours: Callable[[Path], bool], *endings: str) -> Place:
-    """One file, complete or as it was before; for each of ``endings`` one more beside it, with that after its name.
-
-    UsageError where another file is there than ``is_ours`` says that an export of the format made.
-    """
-
-    def place(out: Path, name: str, content: Sequence[str], write: Write) -> Filled:
-        files = (out, *(out.with_name(f"{out.stem}{ending}{out.suffix}") for ending in endings))
-        for file in files:
-            _check_file(file, name, is_ours)
-        with disk_errors(out):
-            out.parent.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as stack:
-            notes = write(*[stack.enter_context(new_file(Path(os.path.realpath(file)))) for file in files])
-        return Filled(files, tuple(notes))
-
-    return place
-
-
-def _check_file(out: Path, name: str, is_ours: Callable[[Path], bool]) -> None:
+def _check_file(out: Path, writer: Writer) -> None:
     if out.is_dir():
-        raise UsageError(f"{out} is a folder; {name} is one file, name it")
+        raise UsageError(f"{out} is a folder; {writer.name} is one file, name it")
     if out.is_symlink() and not out.exists():
         raise UsageError(f"{out} is a link to nothing; name the file that is to be written")
     if out.exists() and not out.is_file():
         raise UsageError(f"{out} is a device or a pipe, no file; name a file, which is replaced in one step")
-    if out.exists() and not is_ours(out):
-        raise UsageError(f"{out} is there and no earlier {name} export; choose another name")
-
-
-def own_store(out: Path, name: str, content: Sequence[str], write: Write) -> Filled:
-    """A store of the other tool's own library, which keeps what is there already and adds to it."""
-    with disk_errors(out):
-        return Filled((out,), tuple(write(out)))
+    if out.exists() and not writer.replaces(out):
+        raise UsageError(f"{out} is there and no earlier {writer.name} export; choose another name")
 
 
 def _check_folder(place: Path, out: Path, name: str, content: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""JSON parts, JSONL, zip; reader registry (entry points choicewise.log_readers)."""
+"""Files of logs: which reader recognises them, and their JSON, lines and archives."""
 
 from __future__ import annotations
 
@@ -9,60 +9,35 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Any, Final, TextIO, cast
+from typing import IO, Any, Final, TextIO
 from zlib import crc32
 
 from choicewise.data.files import text_lines
 from choicewise.errors import DataError, UsageError, did_you_mean
-from choicewise.extensions.interop.logs.log import Log
+from choicewise.logs import Log, Unreadable
+from choicewise.ports import LogReader, all_of, find
 from choicewise.util.files import TABLE, open_file, read_bytes
 from choicewise.util.jsonio import read_json
 
-Read = Callable[[Sequence[Path], Path | None], Iterator[Log]]
-"""From the files (or folders) of a format, and the file of their results where that is named, to what they say.
 
-One log per model and task, whether one file holds several or several hold one.  Raises DataError naming file and line.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """How one tool's logs are read.
-
-    ``about``: the tool and its files, in words.  ``recognises``: whether a path is of it, from its name or its first
-    few thousand bytes; it never raises.
-    """
-
-    about: str
-    recognises: Callable[[Path], bool]
-    read: Read
+def readers() -> list[LogReader]:
+    """Return all readers in the order in which a file is tried."""
+    return sorted(all_of(LogReader), key=lambda reader: reader.generic)  # stable: the others keep their order
 
 
-READERS = {
-    "harness": "harness",
-    "harness-v0": "harness_v0",
-    "helm": "helm",
-    "inspect-log": "inspect",
-    "lighteval": "lighteval",
-    "table": "table",
-}
-"""The formats and their modules in this room, in the order in which a path is tried."""
+def find_reader(name: str) -> LogReader:
+    """Return the reader of the format of that ``name``; UsageError if there is none."""
+    reader = find(LogReader, name)
+    if reader is None:
+        names = [reader.name for reader in readers()]
+        raise UsageError(f"no format of logs is called {name!r}; {did_you_mean(name, names)}")
+    return reader
 
 
-@cache
-def reader(name: str) -> Reader:
-    """The reader of the format of that name; UsageError for one that nobody knows."""
-    if name not in READERS:
-        raise UsageError(f"no format of logs is called {name!r}; {did_you_mean(name, READERS)}")
-    return cast(Reader, import_module(f"choicewise.extensions.interop.logs.{READERS[name]}").READER)
-
-
-def recognise(path: Path) -> str:
-    """The name of the format of ``path``.  Raises DataError where there is nothing, or nothing that is known."""
+def recognise(path: Path) -> LogReader:
+    """Return the first reader that recognises ``path``; DataError if none does, or if it can't be read."""
     if not path.exists():
         raise DataError(f"{path} does not exist")
     if not path.is_dir():
@@ -70,11 +45,16 @@ def recognise(path: Path) -> str:
             open_file(path).close()
         except OSError as error:
             raise DataError(f"{path} can't be read: {error.strerror}") from error
-    for name in READERS:
-        if reader(name).recognises(path):
-            return name
-    known = "; ".join(f"{name}: {reader(name).about}" for name in READERS)
-    raise DataError(f"{path} is no log that is known ({known}); name its format, or write the columns of a table")
+    for reader in readers():
+        if reader.recognises(path):
+            return reader
+    formats = "; ".join(f"{reader.name}: {reader.summary}" for reader in readers())
+    raise DataError(f"{path} is no log that is known ({formats}); name its format, or write the columns of a table")
+
+
+def unreadable(tool: str, path: Path, error: DataError) -> Log:
+    """Return a log of a file that can't be read, so that its model is not known."""
+    return Log(tool=tool, model="unknown", task=path.stem, items=Unreadable(error), settings={"file": path.name})
 
 
 NOTHING = frozenset({"", "none", "null", "na", "n/a", "nan"})

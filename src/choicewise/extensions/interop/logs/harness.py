@@ -16,7 +16,8 @@ from typing import Any
 from warnings import warn
 
 from choicewise.errors import DataError
-from choicewise.extensions.interop.logs.files import Reader, first_object, head, whole
+from choicewise.extensions.interop.logs.checks import ROUNDING
+from choicewise.extensions.interop.logs.files import first_object, head, whole
 from choicewise.extensions.interop.logs.harness_samples import (
     NoLikelihoods,
     Scan,
@@ -25,10 +26,11 @@ from choicewise.extensions.interop.logs.harness_samples import (
     sample_rows,
     scan_samples,
 )
-from choicewise.extensions.interop.logs.log import ROUNDING, Log, LoggedItem, Reread, Unreadable
+from choicewise.logs import Log, LoggedItem, Reread, Unreadable
 
 
-def _read(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
+def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
+    """Yield a log for each model and task."""
     given = None if results is None else read_results(results)
     for path in paths:
         files = samples_of(path)
@@ -164,7 +166,8 @@ def read_samples(path: Path, given: Results | None) -> SamplesFile:
     except NoLikelihoods:
         raise
     except DataError as error:
-        return SamplesFile(Log(_TOOL, _model_of(path, results), task, Unreadable(error)), 0, results)
+        log = Log(tool=_TOOL, model=_model_of(path, results), task=task, items=Unreadable(error))
+        return SamplesFile(log, 0, results)
 
 
 def _check_totals(path: Path, results: Results, task: str, scan: Scan, totals: dict[str, float]) -> None:
@@ -206,7 +209,17 @@ def _log(path: Path, task: str, results: Results | None, named: bool) -> Samples
     own = results is not None and "process_results" in results.config(task)
     items = Reread(partial(read_items, rows, scan, own))
     null = "" if scan.unconditional else None
-    log = Log(_TOOL, _model_of(path, results), task, items, settings, null, totals, scan.unused, AXES)
+    log = Log(
+        tool=_TOOL,
+        model=_model_of(path, results),
+        task=task,
+        items=items,
+        settings=settings,
+        null=null,
+        recorded=totals,
+        unused=scan.unused,
+        axes=AXES,
+    )
     return SamplesFile(log, scan.items, results)
 
 
@@ -469,6 +482,3 @@ def _last(name: str) -> str:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-READER = Reader("samples of lm-evaluation-harness 0.4, with the results beside them", recognises, _read)

@@ -21,8 +21,10 @@ from typing import Any
 import numpy as np
 
 from choicewise.errors import DataError
+from choicewise.extensions.interop.logs.checks import ROUNDING
 from choicewise.extensions.interop.logs.files import Rows, begins_a_list, flag, index, number, read_rows
-from choicewise.extensions.interop.logs.log import HARNESS, ROUNDING, LoggedChoice, LoggedItem, share, sums
+from choicewise.extensions.interop.logs.verdicts import HARNESS, share, sums
+from choicewise.logs import LoggedChoice, LoggedItem
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,14 @@ def read_items(rows: SampleRows, scan: Scan, own: bool) -> Iterator[LoggedItem]:
             recorded = {name: value for name, value in recorded.items() if name == "exact_match"}
         if "acc" in sample.metrics and (kind != "acc" or not own):
             recorded[kind] = sample.metrics["acc"]
-        yield LoggedItem(str(sample.id), gold or (), sample.choices, sample.context, options=options, recorded=recorded)
+        yield LoggedItem(
+            id=str(sample.id),
+            gold=gold or (),
+            choices=sample.choices,
+            context=sample.context,
+            options=options,
+            recorded=recorded,
+        )
 
 
 def is_list(path: Path) -> bool:
@@ -227,10 +236,11 @@ def _answers(row: Mapping[str, Any], where: str) -> list[Any]:
 
 def _choice(answer: Any, text: str | None, where: str) -> LoggedChoice:
     if answer is None:
-        return LoggedChoice(None, text, missing="the log has no answer for it")
+        return LoggedChoice(text=text, missing="the log has no answer for it")
     if isinstance(answer, list) and len(answer) == 2:
         value, greedy = number(answer[0], f"{where}: its log-likelihood"), flag(answer[1], f"{where}: is_greedy")
-        return LoggedChoice(value, text, greedy=greedy, missing=None if value is not None else "the log says NaN")
+        missing = "the log says NaN" if value is None else None
+        return LoggedChoice(loglikelihood=value, text=text, greedy=greedy, missing=missing)
     raise NoLikelihoods(
         f"{where}: its answer is {str(answer)[:60]!r}, and no log-likelihood with whether it is greedy; only tasks of "
         "the output types multiple_choice and loglikelihood have these"

@@ -14,7 +14,6 @@ from typing import Any
 
 from choicewise.errors import DataError
 from choicewise.extensions.interop.logs.files import (
-    Reader,
     Rows,
     begins_a_list,
     first_object,
@@ -24,13 +23,14 @@ from choicewise.extensions.interop.logs.files import (
     read_rows,
     whole,
 )
-from choicewise.extensions.interop.logs.log import Log, LoggedChoice, LoggedItem, Reread
+from choicewise.logs import Log, LoggedChoice, LoggedItem, Reread
 
 ENDING = "_write_out_info"
 """What the name of a file of the harness's own ends with, after the task."""
 
 
-def _recognises(path: Path) -> bool:
+def recognises(path: Path) -> bool:
+    """Return whether ``path`` is of this tool, or holds files of it."""
     if not path.is_file():
         return False
     written_out = path.stem.endswith(ENDING) and path.suffix == ".json"
@@ -41,7 +41,8 @@ def _is_list(path: Path) -> bool:
     return begins_a_list(path, "logit_0", "truth")
 
 
-def _read(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
+def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
+    """Yield a log for each model and task."""
     for path in paths:
         rows = read_rows(path, _is_list(path), _id)
         if not rows.places:
@@ -56,11 +57,11 @@ def _read(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
         left_out = (f"columns {', '.join(unused)}",) if unused else ()
         totals = {} if results is None else _totals(results, task)
         yield Log(
-            "lm-evaluation-harness 0.3",
-            model,
-            task,
-            Reread(partial(_items, rows, _ending(rows))),
-            {"file": path.name},
+            tool="lm-evaluation-harness 0.3",
+            model=model,
+            task=task,
+            items=Reread(partial(_items, rows, _ending(rows))),
+            settings={"file": path.name},
             recorded=totals,
             unused=left_out,
         )
@@ -97,8 +98,8 @@ def _item(row: dict[str, Any], where: str, ending: str | None) -> LoggedItem:
     context, texts = _split(prompts, ending) if prompts and ending is not None else (None, None)
     choices = tuple(
         LoggedChoice(
-            _loglikelihood(row.get(f"logit_{place}"), f"{where}, logit_{place}"),
-            None if texts is None else texts[place],
+            loglikelihood=_loglikelihood(row.get(f"logit_{place}"), f"{where}, logit_{place}"),
+            text=None if texts is None else texts[place],
             missing=None if f"logit_{place}" in row else "the log has no row for it",
         )
         for place in range(places[-1] + 1)
@@ -108,7 +109,9 @@ def _item(row: dict[str, Any], where: str, ending: str | None) -> LoggedItem:
     }
     question = _shared_start(prompts) if prompts and context is None else None
     gold = _gold(row.get("truth"), prompts)
-    return LoggedItem(str(row["doc_id"]), gold, choices, context, question=question, recorded=recorded)
+    return LoggedItem(
+        id=str(row["doc_id"]), gold=gold, choices=choices, context=context, question=question, recorded=recorded
+    )
 
 
 def _loglikelihood(cell: Any, where: str) -> float | None:
@@ -180,6 +183,3 @@ def _split(prompts: Sequence[str], ending: str) -> tuple[str | None, list[str] |
     if start < 0 or not all(prompt[end:].startswith(" ") for prompt in prompts):
         return None, None
     return shared[:end], [prompt[end:] for prompt in prompts]
-
-
-READER = Reader("write-out of lm-evaluation-harness 0.3", _recognises, _read)

@@ -16,14 +16,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import fsum, inf, isfinite
+from math import fsum, inf, isfinite, isnan, nan
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, Final, NamedTuple
 
 from choicewise.errors import DataError
-from choicewise.extensions.interop.logs.files import Reader, laid_out_by, parts, whole
-from choicewise.extensions.interop.logs.log import Log, LoggedChoice, LoggedItem, unreadable
+from choicewise.extensions.interop.logs.files import laid_out_by, parts, unreadable, whole
+from choicewise.extensions.interop.logs.verdicts import beyond_null, letter, per_token
+from choicewise.logs import Log, LoggedChoice, LoggedItem, Verdict
 from choicewise.questions import EOS, LENGTH, STOP
 
 RULES: Final = {
@@ -33,7 +34,8 @@ RULES: Final = {
 """Rules that read a letter in what the model wrote, by adapter method, HELM's own first."""
 
 
-def _recognises(path: Path) -> bool:
+def recognises(path: Path) -> bool:
+    """Return whether ``path`` is of this tool, or holds files of it."""
     return path.name == STATE or (path.is_dir() and any(_folders(path)))
 
 
@@ -47,7 +49,7 @@ def _folders(path: Path) -> Iterator[Path]:
         yield path.parent
 
 
-def _read(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
+def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
     """A log for every model, task, trial, split and perturbation; runs that differ in their subject alone are one."""
     if results is not None:
         raise DataError(f"{results}: a run folder of HELM holds its own results; leave the file of results out")
@@ -161,7 +163,7 @@ class Instance:
         self.context = str((state.get("request") or {}).get("prompt", ""))
         completion, reason = answered(state)
         if completion is None:
-            choices = [LoggedChoice(None, missing=reason) for _ in labels]
+            choices = [LoggedChoice(missing=reason) for _ in labels]
         else:
             self.generated = str(completion.get("text", ""))
             self.text_loglikelihood = _number(completion.get("logprob"))
@@ -194,7 +196,7 @@ class Instance:
     def _choice(self, index: int, null: str | None) -> LoggedChoice:
         choice = self.scored.get(("original", index))
         if choice is None:
-            return LoggedChoice(None, missing="the log has no request about this reference")
+            return LoggedChoice(missing="the log has no request about this reference")
         after_null = self.scored.get(("calibration", index))
         if null is None or after_null is None:
             return choice
@@ -389,7 +391,7 @@ def scored_reference(state: Mapping[str, Any], reference: str) -> LoggedChoice:
     """What a request that echoes its prompt says of the ``reference`` at its end."""
     prompt = str((state.get("request") or {}).get("prompt", ""))
     if not prompt.endswith(reference) or not reference:
-        return LoggedChoice(None, missing="the prompt does not end with the reference, so its tokens can't be told")
+        return LoggedChoice(missing="the prompt does not end with the reference, so its tokens can't be told")
     space = prompt[: len(prompt) - len(reference)].endswith(" ")
     text = " " * space + reference
     context = prompt[: len(prompt) - len(text)]
@@ -401,12 +403,13 @@ def scored_reference(state: Mapping[str, Any], reference: str) -> LoggedChoice:
     if reason is None and count is None:
         reason = "no token of the completion begins where the reference does"
     if reason is not None or count is None:
-        return LoggedChoice(None, text, context, missing=reason)
+        return LoggedChoice(text=text, context=context, missing=reason)
     scored = tokens[-count:]
     values = [_number(token.get("logprob")) for token in scored]
     if not all(map(isfinite, values)):
-        return LoggedChoice(None, text, context, tokens=count, missing="a token's log-probability is no number")
-    return LoggedChoice(fsum(values), text, context, tokens=count, greedy=_greedy(scored))
+        missing = "a token's log-probability is no number"
+        return LoggedChoice(text=text, context=context, tokens=count, missing=missing)
+    return LoggedChoice(loglikelihood=fsum(values), text=text, context=context, tokens=count, greedy=_greedy(scored))
 
 
 def letter_choices(completion: Mapping[str, Any], letters: Sequence[str]) -> list[LoggedChoice]:
@@ -419,14 +422,14 @@ def letter_choices(completion: Mapping[str, Any], letters: Sequence[str]) -> lis
     tops = first.get("top_logprobs")
     top = {text: _number(value) for text, value in tops.items()} if isinstance(tops, dict) else {}
     if not top:
-        return [LoggedChoice(None, missing=NO_LIKELIHOOD) for _ in letters]
+        return [LoggedChoice(missing=NO_LIKELIHOOD) for _ in letters]
     space = max((" ", ""), key=lambda space: sum(space + letter in top for letter in letters))
     absent = f"it is none of the {len(top)} likeliest tokens, and the log has no others"
     likeliest = max(top, key=lambda text: top[text])
     return [
-        LoggedChoice(top[text], text, tokens=1, greedy=text == likeliest)
+        LoggedChoice(loglikelihood=top[text], text=text, tokens=1, greedy=text == likeliest)
         if isfinite(top.get(text, -inf))
-        else LoggedChoice(None, text, missing=absent)
+        else LoggedChoice(text=text, missing=absent)
         for text in (space + letter for letter in letters)
     ]
 
@@ -457,4 +460,29 @@ def _greedy(tokens: Sequence[Mapping[str, Any]]) -> bool | None:
     return likeliest == [token.get("text") for token in tokens]
 
 
-READER = Reader("HELM's run folders of multiple choice (scenario_state.json)", _recognises, _read)
+def _exact_match(log: Log, item: LoggedItem) -> float:
+    """Return HELM's credit for a letter, or for the best references, of which tied ones share it."""
+    if log.rules:
+        return letter(log, item)
+    scores = _scores(log, item)
+    if any(map(isnan, scores)):
+        return nan
+    best = {index for index, score in enumerate(scores) if score == max(scores)}
+    return len(best.intersection(item.gold)) / len(best)
+
+
+def _predicted_index(log: Log, item: LoggedItem) -> float:
+    scores = _scores(log, item)
+    if log.rules or any(map(isnan, scores)):
+        return nan
+    return float(scores.index(max(scores)))
+
+
+def _scores(log: Log, item: LoggedItem) -> list[float]:
+    if log.settings.get("method", "").endswith("calibrated"):
+        return beyond_null(item)
+    return per_token(item)
+
+
+VERDICTS: Final[Mapping[str, Verdict]] = {"exact_match": _exact_match, "predicted_index": _predicted_index}
+"""BasicReferenceMetric and exact_match of stanford-crfm/helm@63754d0."""

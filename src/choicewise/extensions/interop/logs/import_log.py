@@ -18,18 +18,11 @@ from numpy.typing import NDArray
 
 from choicewise import __version__
 from choicewise.errors import ChoicewiseError, DataError, StoreError, UsageError
-from choicewise.extensions.interop.logs.files import reader, recognise
-from choicewise.extensions.interop.logs.log import (
-    ROUNDING,
-    Checks,
-    Log,
-    LoggedChoice,
-    LoggedItem,
-    Reread,
-    Unreadable,
-    checked_item,
-)
+from choicewise.extensions.interop.logs.checks import ROUNDING, Checks, checked_item
+from choicewise.extensions.interop.logs.files import find_reader, recognise
 from choicewise.extensions.interop.write.harness_names import HARNESS_METRICS
+from choicewise.logs import Log, LoggedChoice, LoggedItem, Reread, Unreadable
+from choicewise.ports import LogReader
 from choicewise.protocols.protocol import NEUTRAL, Protocol, signature
 from choicewise.protocols.readings import CONDITIONAL, SUMS
 from choicewise.records import (
@@ -129,10 +122,14 @@ def read_logs(paths: Sequence[Path], format: str | None = None, results: Path | 
     """
     if not paths:
         raise UsageError("no file was named; name the logs, or the folders that hold them")
-    by_format: dict[str, list[Path]] = {}
+    paths_of_reader: dict[LogReader, list[Path]] = {}
     for path in paths:
-        by_format.setdefault(format or recognise(path), []).append(path)
-    logs = [log for name, own in by_format.items() for log in reader(name).read(own, results)]
+        reader = find_reader(format) if format else recognise(path)
+        paths_of_reader.setdefault(reader, []).append(path)
+    logs = []
+    for reader, files in paths_of_reader.items():
+        verdicts = reader.verdicts()
+        logs += [replace(log, verdicts=verdicts) for log in reader.read(files, results)]
     if len(logs) == 1 and isinstance(logs[0].items, Unreadable):
         raise logs[0].items.error
     return logs

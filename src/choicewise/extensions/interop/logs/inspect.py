@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from choicewise.errors import DataError
-from choicewise.extensions.interop.logs.files import Reader, head, json_value, laid_out_by, parts, unpacked
-from choicewise.extensions.interop.logs.log import Log, LoggedChoice, LoggedItem, unreadable
+from choicewise.extensions.interop.logs.files import head, json_value, laid_out_by, parts, unpacked, unreadable
+from choicewise.extensions.interop.logs.verdicts import letter
+from choicewise.logs import Log, LoggedChoice, LoggedItem, Verdict
 from choicewise.questions import FILTERED, LENGTH, STOP
 
 
-def _recognises(path: Path) -> bool:
+def recognises(path: Path) -> bool:
+    """Return whether ``path`` is of this tool, or holds files of it."""
     try:
         if path.is_dir():
-            return any(map(_recognises, _files(path)))
+            return any(map(recognises, _files(path)))
     except OSError:
         return False
     start = head(path)[:4096]
@@ -34,12 +36,12 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.suffix in (".eval", ".json") and path.is_file())
 
 
-def _read(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
+def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
     """A log for every file and epoch: an epoch is a draw of its own for each item, and no further items."""
     if results is not None:
         raise DataError(f"{results}: a log of Inspect holds its own results; leave the file of results out")
     for path in paths:
-        for file in [each for each in _files(path) if _recognises(each)] if path.is_dir() else [path]:
+        for file in [each for each in _files(path) if recognises(each)] if path.is_dir() else [path]:
             try:
                 with laid_out_by("Inspect", file):
                     logs = list(_logs(file, *(_archive(file) if file.suffix == ".eval" else _json(file))))
@@ -205,7 +207,7 @@ def logged_item(sample: Any, place: str) -> tuple[int, LoggedItem]:
     item = LoggedItem(
         id=str(sample["id"]),
         gold=gold,
-        choices=(LoggedChoice(None, missing=unscored),) * len(options),
+        choices=(LoggedChoice(missing=unscored),) * len(options),
         context=_context(sample, text),
         question=text(sample.get("input")),
         options=options,
@@ -299,4 +301,5 @@ def _verdicts(sample: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-READER = Reader("Inspect's .eval archives and .json logs of multiple choice", _recognises, _read)
+VERDICTS: Final[Mapping[str, Verdict]] = {"choice": letter}
+"""The scorer choice."""

@@ -17,13 +17,23 @@ from ast import literal_eval
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any, Final
 
 from choicewise.errors import DataError
-from choicewise.extensions.interop.logs.files import Reader, laid_out_by, whole
-from choicewise.extensions.interop.logs.log import Log, LoggedChoice, LoggedItem, Unreadable
+from choicewise.extensions.interop.logs.files import laid_out_by, whole
+from choicewise.extensions.interop.logs.verdicts import (
+    acc,
+    acc_mutual_info,
+    acc_norm,
+    bare_texts,
+    first_best,
+    per_character,
+    per_token,
+    scored_texts,
+)
+from choicewise.logs import Log, LoggedChoice, LoggedItem, Unreadable, Verdict
 
 PARTS: Final = 5
 """So many parts of one task (MMLU's subjects) are one log with a subject each; fewer remain tasks of their own."""
@@ -33,13 +43,14 @@ _PART: Final = re.compile(
 )
 
 
-def _recognises(path: Path) -> bool:
+def recognises(path: Path) -> bool:
+    """Return whether ``path`` is of this tool, or holds files of it."""
     if path.is_dir():
         return next(path.rglob("details_*.parquet"), None) is not None
     return path.name.startswith("details_") and path.suffix == ".parquet"
 
 
-def _read(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
+def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
     """A log for every model and task, of the newest date where there are several."""
     named = [sorted(path.rglob("details_*.parquet")) if path.is_dir() else [path] for path in paths]
     files = dict.fromkeys(chain.from_iterable(named))
@@ -58,7 +69,7 @@ def _read(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
         try:
             log = _log(model, name, tasks)
         except DataError as error:  # the other tasks are kept
-            log = Log("lighteval", model, name, Unreadable(error))
+            log = Log(tool="lighteval", model=model, task=name, items=Unreadable(error))
         if log is None:
             other.append(f"{tasks[0][1].name} is no multiple choice")
         else:
@@ -154,13 +165,15 @@ def _choice(given: Detail, index: int) -> LoggedChoice:
     choices, said = len(given.choices), len(given.predictions)
     text, tokens = str(given.choices[index]), _token_count(given.tokens, index, choices)
     if said not in (choices, 2 * choices):
-        return LoggedChoice(None, text, missing=f"the log has {said} predictions for {choices} choices")
+        return LoggedChoice(text=text, missing=f"the log has {said} predictions for {choices} choices")
     value, greedy = _likelihood(given, index)
     if not _is_number(value):
-        return LoggedChoice(None, text, tokens=tokens, missing=f"its log-likelihood in the log is {value}")
+        return LoggedChoice(text=text, tokens=tokens, missing=f"its log-likelihood in the log is {value}")
     after_null = _likelihood(given, choices + index)[0] if said == 2 * choices else None
     unconditional = float(after_null) if _is_number(after_null) and after_null is not None else None
-    return LoggedChoice(float(value), text, tokens=tokens, greedy=greedy, unconditional=unconditional)
+    return LoggedChoice(
+        loglikelihood=float(value), text=text, tokens=tokens, greedy=greedy, unconditional=unconditional
+    )
 
 
 def _likelihood(given: Detail, place: int) -> tuple[Any, bool | None]:
@@ -354,4 +367,32 @@ def _folder_model(path: Path) -> str:
     return (named or folders[-1:])[-1].replace("__", "/")
 
 
-READER = Reader("lighteval's details (details_*.parquet, with results_*.json)", _recognises, _read)
+def _acc_with_space(log: Log, item: LoggedItem) -> float:
+    return first_best(item, per_character(item, scored_texts(item)))
+
+
+def _acc_per_token(log: Log, item: LoggedItem) -> float:
+    return first_best(item, per_token(item))
+
+
+def _acc_either_norm(log: Log, item: LoggedItem) -> float:
+    """Return the credit if it is the same with and without a choice's first space, else NaN.
+
+    acc_norm before 0.10 counts that space in some tasks and in others not.
+    """
+    with_space = first_best(item, per_character(item, scored_texts(item)))
+    without = first_best(item, per_character(item, bare_texts(item)))
+    return with_space if with_space == without else nan
+
+
+_NORM = "acc:logprob_normalization=LogProb"
+
+VERDICTS: Final[Mapping[str, Verdict]] = {
+    "acc": acc,
+    "acc_norm": _acc_either_norm,
+    f"{_NORM}CharNorm(name='norm', ignore_first_space=False)": _acc_with_space,
+    f"{_NORM}CharNorm(name='norm', ignore_first_space=True)": acc_norm,
+    f"{_NORM}TokenNorm(name='norm_token')": _acc_per_token,
+    f"{_NORM}PMINorm(name='norm_pmi')": acc_mutual_info,
+}
+"""LoglikelihoodAcc with its normalisations (metrics/metrics_sample.py and normalizations.py@3fd1526)."""

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from choicewise.data.files import text_lines
 from choicewise.errors import DataError, did_you_mean
-from choicewise.extensions.interop.logs.files import NOTHING, Reader, first_object, flag, head, index, number, objects
-from choicewise.extensions.interop.logs.log import Log, LoggedChoice, LoggedItem, Reread
+from choicewise.extensions.interop.logs.files import NOTHING, first_object, flag, head, index, number, objects
+from choicewise.logs import Log, LoggedChoice, LoggedItem, Reread
 from choicewise.util.files import TABLE, open_file
 from choicewise.util.tables import open_parquet, unpacked
 
@@ -27,7 +27,8 @@ BATCH = 10_000
 """Rows that become items at once."""
 
 
-def _recognises(path: Path) -> bool:
+def recognises(path: Path) -> bool:
+    """Return whether ``path`` is of this tool, or holds files of it."""
     if not path.is_file():
         return False
     suffix = path.suffix.lower()
@@ -44,7 +45,8 @@ def _recognises(path: Path) -> bool:
     return {"item", "loglikelihood"} <= {name.strip().lower() for name in first_object(path)}
 
 
-def _read(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
+def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
+    """Yield a log for each model and task."""
     if results is not None:
         raise DataError(f"{results}: a table of log-likelihoods has no file of results beside it; leave it out")
     for path in paths:
@@ -56,14 +58,13 @@ def _read(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
             unused = (f"columns {', '.join(table.unused)}",) if table.unused else ()
             null = "" if "unconditional" in part.columns.column_names else None
             yield Log(
-                "a table",
-                model or path.stem,
-                task or "log",
-                Reread(partial(_items, part, golds)),
-                settings,
-                null,
-                {},
-                unused,
+                tool="a table",
+                model=model or path.stem,
+                task=task or "log",
+                items=Reread(partial(_items, part, golds)),
+                settings=settings,
+                null=null,
+                unused=unused,
             )
 
 
@@ -132,7 +133,14 @@ def _item(table: Table, golds: Golds, rows: Sequence[dict[str, Any]]) -> LoggedI
         contexts = [by_choice.get(label, {}).get("context") for label in labels]
         choices = [replace(choice, context=context) for choice, context in zip(choices, contexts, strict=True)]
     subject = _shared(rows, "subject") or ""
-    return LoggedItem(name, golds(rows, labels, where), tuple(choices), shared, subject, _shared(rows, "question"))
+    return LoggedItem(
+        id=name,
+        gold=golds(rows, labels, where),
+        choices=tuple(choices),
+        context=shared,
+        subject=subject,
+        question=_shared(rows, "question"),
+    )
 
 
 def _shared(rows: Sequence[dict[str, Any]], column: str) -> str | None:
@@ -143,14 +151,19 @@ def _shared(rows: Sequence[dict[str, Any]], column: str) -> str | None:
 
 def _choice(row: dict[str, Any] | None, where: str) -> LoggedChoice:
     if row is None:
-        return LoggedChoice(None, missing="the log has no row for it")
+        return LoggedChoice(missing="the log has no row for it")
     count = row.get("tokens")
     tokens = index(count) if count not in (None, "") else None
     if count not in (None, "") and (tokens is None or tokens < 1):
         raise DataError(f"{where}: tokens is {count!r}, which is no number of tokens from 1 up")
     greedy = flag(row.get("is_greedy"), f"{where}, is_greedy")
-    numbers = row["loglikelihood"], row.get("unconditional")
-    return LoggedChoice(numbers[0], row.get("text"), None, tokens, greedy, numbers[1])
+    return LoggedChoice(
+        loglikelihood=row["loglikelihood"],
+        text=row.get("text"),
+        tokens=tokens,
+        greedy=greedy,
+        unconditional=row.get("unconditional"),
+    )
 
 
 NEEDED = ("item", "choice", "loglikelihood", "gold")
@@ -396,6 +409,3 @@ def _list(cell: str | None, where: str) -> list[str]:
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: gold is {text[:60]!r}, which is no list") from error
     return [str(value).strip() for value in values]
-
-
-READER = Reader("a table of log-likelihoods with the columns item, choice, loglikelihood, gold", _recognises, _read)

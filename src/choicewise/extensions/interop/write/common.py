@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from choicewise.extensions.interop.export import Export
 from choicewise.page.study import Study, make_study
+from choicewise.ports import Export
 from choicewise.protocols.preparations import DONT_KNOW
 from choicewise.records import MANIFEST
 from choicewise.results.outcomes import OutcomeKeeper, Summary

@@ -20,7 +20,7 @@ from uuid import UUID
 import choicewise
 from choicewise.data.benchmarks import benchmarks
 from choicewise.errors import UsageError
-from choicewise.extensions.interop.export import Export, Writer, identity
+from choicewise.extensions.interop.export import identity
 from choicewise.extensions.interop.write.common import (
     LONGEST,
     AnsweredItem,
@@ -32,6 +32,7 @@ from choicewise.extensions.interop.write.common import (
     line_files,
     report_rows,
 )
+from choicewise.ports import Export
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
@@ -288,11 +289,6 @@ def _metadata(item: AnsweredItem, measured: Measurement) -> Iterator[tuple[str, 
         yield "loglikelihoods", json_text([choice.loglikelihood for choice in item.choices])
 
 
-EVERY_EVAL_EVER = Writer(
-    "Every Eval Ever, schema 0.3.0: a record and its samples per run, in the layout of the data store",
-    write_every_eval_ever,
-)
-
 BOARDS: Mapping[str, tuple[str, str]] = {
     "gpqa": ("diamond", "diamond"),
     "gsm8k": ("gsm8k", ""),
@@ -397,6 +393,3 @@ def _scalar(value: object) -> str:
     """A number, or a text in double quotes with what can't be seen as escapes of YAML."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)
-
-
-EVAL_RESULTS = Writer("the Hub's .eval_results: a YAML file per score for the model's repository", write_eval_results)

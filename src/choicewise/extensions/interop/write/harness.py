@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 import choicewise
-from choicewise.extensions.interop.export import Export, Writer
 from choicewise.extensions.interop.write.common import (
     AnsweredItem,
     answered_items,
@@ -37,6 +36,7 @@ from choicewise.extensions.interop.write.harness_names import (
     metric_key,
     own_task,
 )
+from choicewise.ports import Export
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol, short_signature
 from choicewise.protocols.readings import READINGS
@@ -503,6 +503,3 @@ def _contradicts(imported: ImportRecord | None, key: str, measured: Measurement)
     """Whether the log of an imported run has another number under that name: its task counts in another way."""
     theirs = None if imported is None else imported.recorded.get(key.partition(",")[0])
     return theirs is not None and abs(theirs - measured.overall) > 1e-6  # no item of fewer than a million
-
-
-WRITER = Writer("LM Evaluation Harness: results_DATE.json and samples_TASK_DATE.jsonl, by model", write)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from choicewise import __version__
-from choicewise.extensions.interop.export import Export, Writer, library
+from choicewise.extensions.interop.export import library
 from choicewise.extensions.interop.write.common import AnsweredItem, answered_items, last_written
+from choicewise.ports import Export
 from choicewise.protocols.protocol import signature
 from choicewise.results.measurement import Measurement
 from choicewise.results.rows import Row
@@ -27,7 +28,8 @@ NAMES = {"acc": "accuracy", "exact_match": "accuracy"}
 """Our metrics → what Inspect calls them, where it has a name of its own."""
 
 
-def _write(export: Export, out: Path) -> Sequence[str]:
+def write(export: Export, out: Path) -> Sequence[str]:
+    """Write a log for each run and protocol below ``out``, and return what is left out."""
     library("inspect_ai", "inspect")
     from inspect_ai.log import write_eval_log
 
@@ -210,6 +212,3 @@ def _written(item: AnsweredItem, chosen: int) -> str:
 
 def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-WRITER = Writer("logs for Inspect View and Inspect's data frames, one per run and protocol (extra: inspect)", _write)

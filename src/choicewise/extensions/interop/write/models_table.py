@@ -8,24 +8,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from choicewise.errors import UsageError
-from choicewise.extensions.interop.export import Export, Writer, begins_with, one_file
 from choicewise.extensions.interop.write.common import summaries
 from choicewise.extensions.interop.write.paper import (
-    LATEX_FIRST,
-    MARKDOWN_FIRST,
     NONE,
     Cell,
     Note,
+    PaperForm,
     PaperTable,
     counts,
     digits,
     ids,
-    latex,
-    markdown,
     metric_note,
     origins,
     remarks,
 )
+from choicewise.ports import Export
 from choicewise.results.headline import AgainstBest, Matrix, Standing, against_best, matrix
 from choicewise.results.outcomes import Summary, distinct
 from choicewise.results.rows import Row, chosen_part, run_id
@@ -153,15 +150,9 @@ class _About:
         return [*notes, Note(f"Protocols: {'; '.join(asked)}. Their signatures are in the file beside this one.")]
 
 
-def _writer(about: str, first: str, spelled: Callable[[Sequence[PaperTable]], str]) -> Writer:
-    def write(export: Export, out: Path, beside: Path) -> Sequence[str]:
-        parts, protocols = models_tables(summaries(export))
-        out.write_text(spelled(parts), encoding="utf-8")
-        beside.write_text(spelled([protocols]), encoding="utf-8")
-        return ()
-
-    return Writer(f"models by benchmarks in {about}", write, one_file(begins_with(first), ".signatures"))
-
-
-LATEX = _writer("LaTeX for a paper (booktabs)", LATEX_FIRST, latex)
-MARKDOWN = _writer("Markdown for a README or an issue", MARKDOWN_FIRST, markdown)
+def write_models(form: PaperForm, export: Export, out: Path) -> None:
+    """Write a table of models by benchmarks to ``out``, and that of the protocols beside it."""
+    parts, protocols = models_tables(summaries(export))
+    (signatures,) = export.beside
+    form.write(parts, out)
+    form.write([protocols], signatures)

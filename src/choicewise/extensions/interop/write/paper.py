@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from choicewise import __version__
-from choicewise.extensions.interop.export import Export, Writer, begins_with, one_file
 from choicewise.extensions.interop.write.common import shown_runs
 from choicewise.page.study import Study
+from choicewise.ports import Export
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.tables import AverageTable, average_tables, shown_value
 from choicewise.results.rows import Row, chosen_part
@@ -429,15 +429,22 @@ def _raised(number: int) -> str:
     return str(number).translate(_RAISED)
 
 
-def _writer(about: str, first: str, spelled: Callable[[Sequence[PaperTable]], str]) -> Writer:
-    def write(export: Export, out: Path) -> Sequence[str]:
-        out.write_text(spelled(paper_tables(shown_runs(export))), encoding="utf-8")
-        return ()
+@dataclass(frozen=True)
+class PaperForm:
+    """How tables are spelled.  ``first``: the first line of every file, which says whose it is."""
 
-    return Writer(
-        f"tables in {about}: models by protocols, 95 % intervals, signatures below", write, one_file(begins_with(first))
-    )
+    first: str
+    spell: Callable[[Sequence[PaperTable]], str]
+
+    def write(self, tables: Sequence[PaperTable], out: Path) -> None:
+        """Write the ``tables`` to the file ``out``."""
+        out.write_text(self.spell(tables), encoding="utf-8")
 
 
-LATEX = _writer("LaTeX for a paper (booktabs)", LATEX_FIRST, latex)
-MARKDOWN = _writer("Markdown for a README or an issue", MARKDOWN_FIRST, markdown)
+FORMS = {"latex": PaperForm(LATEX_FIRST, latex), "markdown": PaperForm(MARKDOWN_FIRST, markdown)}
+"""The forms by the names of their writers."""
+
+
+def write_numbers(form: PaperForm, export: Export, out: Path) -> None:
+    """Write a table of every number: models by protocols."""
+    form.write(paper_tables(shown_runs(export)), out)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -16,10 +16,10 @@ from typing import Any, get_type_hints
 import numpy as np
 import pyarrow as pa
 
-from choicewise.errors import UsageError
-from choicewise.extensions.interop.export import Export, Filled, Write, Writer, begins_with, one_file
+from choicewise.extensions.interop.export import begins_with
 from choicewise.extensions.interop.write.common import AnsweredItem, answered_items, model_names, not_whole, shown_runs
 from choicewise.page.study import Study
+from choicewise.ports import Export
 from choicewise.protocols.protocol import short_signature
 from choicewise.protocols.readings import READINGS
 from choicewise.results.measurement import Measurement
@@ -218,88 +218,86 @@ def _value(value: Any, kind: pa.DataType) -> Any:
     return json.dumps(value, ensure_ascii=False)
 
 
-Tables = Callable[[Export], Iterator[pa.Table]]
-"""What of an export stands in a file, a table at a time, all of one schema."""
-
-Notes = Callable[[Export], Sequence[str]]
-"""What is left out of it, and why."""
+def _no_notes(export: Export) -> Sequence[str]:
+    return ()
 
 
-def _parquet(about: str, schema: pa.Schema, tables: Tables, notes: Notes) -> Writer:
-    def is_ours(path: Path) -> bool:
-        import pyarrow.parquet as pq
-
-        try:
-            return dict(pq.read_schema(path).metadata or {}).items() >= schema.metadata.items()
-        except (OSError, pa.ArrowException):
-            return False
-
-    def write(export: Export, out: Path) -> Sequence[str]:
-        write_parquet(out, tables(export), schema)
-        return notes(export)
-
-    return Writer(about, write, one_file(is_ours))
+def _incomplete(export: Export) -> Sequence[str]:
+    return not_whole(export.runs)
 
 
-def _csv(about: str, heads: Sequence[str], tables: Tables, notes: Notes) -> Writer:
-    """Write CSV by pyarrow, for millions of rows, under ``heads``, the columns as they are spelled.
+def _row_tables(export: Export) -> Iterator[pa.Table]:
+    yield row_table(shown_runs(export))
 
-    Lines end as pyarrow ends them, with a line feed: before its 26 it knows no other end.
+
+def _spelled_score_tables(export: Export) -> Iterator[pa.Table]:
+    return map(_spelled, _score_tables(export))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CsvForm:
+    """CSV by pyarrow, for millions of rows.
+
+    ``heads``: the columns, as they are spelled.  ``tables``: the content, a table at a time.  ``notes``: what is left
+    out, and why.  Lines end as pyarrow ends them, with a line feed: before its 26 it knows no other end.
     """
 
-    def write(export: Export, out: Path) -> Sequence[str]:
+    heads: Sequence[str]
+    tables: Callable[[Export], Iterator[pa.Table]]
+    notes: Callable[[Export], Sequence[str]]
+
+    def write(self, export: Export, out: Path) -> Sequence[str]:
+        """Write the ``export`` to the file ``out``, and return what is left out."""
         import pyarrow.csv as pc
 
         options = pc.WriteOptions(include_header=False, quoting_style="needed")
         with out.open("wb") as file:
-            file.write(f"{','.join(heads)}\n".encode())
-            for table in tables(export):
+            file.write(f"{','.join(self.heads)}\n".encode())
+            for table in self.tables(export):
                 pc.write_csv(table, file, options)
-        return notes(export)
+        return self.notes(export)
 
-    return Writer(about, write, one_file(begins_with(",".join(heads))))
-
-
-def _ending(suffix: str, writer: Writer) -> Writer:
-    """``writer`` for files of that ending alone, by which tables are known to whoever reads them."""
-
-    def place(out: Path, name: str, content: Sequence[str], write: Write) -> Filled:
-        if out.suffix.lower() != suffix:
-            raise UsageError(f"{out} does not end in {suffix}, by which it is known when it is read; name it so")
-        return writer.place(out, name, content, write)
-
-    return replace(writer, place=place)
+    def replaces(self, file: Path) -> bool:
+        """Return whether ``file`` begins with the columns."""
+        return begins_with(file, ",".join(self.heads))
 
 
-def _write_row_csv(export: Export, out: Path) -> Sequence[str]:
+@dataclass(frozen=True, kw_only=True)
+class ParquetForm:
+    """Parquet of one schema; ``tables`` and ``notes`` as in :class:`CsvForm`."""
+
+    schema: pa.Schema
+    tables: Callable[[Export], Iterator[pa.Table]]
+    notes: Callable[[Export], Sequence[str]]
+
+    def write(self, export: Export, out: Path) -> Sequence[str]:
+        """Write the ``export`` to the file ``out``, and return what is left out."""
+        write_parquet(out, self.tables(export), self.schema)
+        return self.notes(export)
+
+    def replaces(self, file: Path) -> bool:
+        """Return whether ``file`` says of itself that it is of this schema."""
+        import pyarrow.parquet as pq
+
+        try:
+            metadata = dict(pq.read_schema(file).metadata or {})
+        except (OSError, pa.ArrowException):
+            return False
+        return metadata.items() >= self.schema.metadata.items()
+
+
+def write_row_csv(export: Export, out: Path) -> Sequence[str]:
+    """Write the rows of the report to the file ``out``, for a spreadsheet."""
     table = row_table(shown_runs(export))
     out.write_text(table_csv(table.column_names, table.to_pylist()), encoding="utf-8", newline="")
     return ()
 
 
-_ITEMS = "the log-likelihood of every choice with its text, as `choicewise import` reads it"
-_SCORES = "a row per protocol, item and choice: score, gold, prediction, credit"
-
-ITEMS_CSV = _ending(
-    ".csv",
-    _csv(f"{_ITEMS}; texts stand as they are", [f'"{name}"' for name in ITEM_SCHEMA.names], _item_tables, _left_out),
-)
-ITEMS_PARQUET = _ending(".parquet", _parquet(_ITEMS, ITEM_SCHEMA, _item_tables, _left_out))
-SCORES_CSV = _csv(
-    f"{_SCORES}; for a spreadsheet",
-    SCORE_SCHEMA.names,
-    lambda export: map(_spelled, _score_tables(export)),
-    lambda export: not_whole(export.runs),
-)
-SCORES_PARQUET = _parquet(_SCORES, SCORE_SCHEMA, _score_tables, lambda export: not_whole(export.runs))
-ROWS_CSV = Writer(
-    "the rows of `choicewise report` in full for a spreadsheet; a text that it would compute begins with an apostrophe",
-    _write_row_csv,
-    one_file(begins_with(",".join(row_schema().names))),
-)
-ROWS_PARQUET = _parquet(
-    "the rows of `choicewise report` in full, for pandas, Polars, DuckDB or R",
-    row_schema(),
-    lambda export: iter([row_table(shown_runs(export))]),
-    lambda export: (),
-)
+FORMS: Mapping[str, CsvForm | ParquetForm] = {
+    "parquet": ParquetForm(schema=row_schema(), tables=_row_tables, notes=_no_notes),
+    "items-csv": CsvForm(heads=[f'"{name}"' for name in ITEM_SCHEMA.names], tables=_item_tables, notes=_left_out),
+    "items-parquet": ParquetForm(schema=ITEM_SCHEMA, tables=_item_tables, notes=_left_out),
+    "scores-csv": CsvForm(heads=SCORE_SCHEMA.names, tables=_spelled_score_tables, notes=_incomplete),
+    "scores-parquet": ParquetForm(schema=SCORE_SCHEMA, tables=_score_tables, notes=_incomplete),
+}
+"""The tables by the names of their writers."""

@@ -12,7 +12,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,23 +21,27 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from choicewise.errors import StoreError, UsageError
-from choicewise.extensions.interop.export import Export, Filled, Write, Writer, library, own_store
+from choicewise.extensions.interop.export import library
 from choicewise.extensions.interop.write.common import shown_runs
 from choicewise.extensions.interop.write.tables import row_table
 from choicewise.page.embed import check_libraries
 from choicewise.page.study import ShownRun, Study
+from choicewise.ports import Export
 from choicewise.results.rows import Row, chosen_part, data_id, run_id
 from choicewise.table import table_csv
+from choicewise.util.files import disk_errors
 
 NAME = "choicewise"
 """The project (W&B) or experiment (MLflow) that runs belong to, where the environment names no other."""
 
 
-def _wandb_write(export: Export, out: Path) -> Sequence[str]:
+def write_wandb(export: Export, out: Path) -> Sequence[str]:
+    """Write the runs offline below ``out``, and return the line that sends each."""
     library("wandb", "wandb")
     check_libraries("wandb")
-    out.mkdir(parents=True, exist_ok=True)
-    return [f"{run.name}: `wandb sync {_wandb_log(run, out)}` sends it" for run in tracked_runs(export)]
+    with disk_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+        return [f"{run.name}: `wandb sync {_wandb_log(run, out)}` sends it" for run in tracked_runs(export)]
 
 
 def _wandb_log(run: TrackedRun, out: Path) -> Path:
@@ -64,10 +68,10 @@ def _wandb_log(run: TrackedRun, out: Path) -> Path:
         return Path(tracked.settings.sync_dir)
 
 
-def _wandb_store(out: Path, name: str, content: Sequence[str], write: Write) -> Filled:
+def check_wandb(out: Path) -> None:
+    """Raise UsageError if ``out`` holds something else than runs of W&B."""
     if out.is_file() or (out.is_dir() and any(file.name != "wandb" for file in out.iterdir())):
         raise UsageError(f"{out} holds something else than runs of W&B; choose a new folder, or one it logs to")
-    return own_store(out, name, content, write)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +134,12 @@ def _numbers(row: Row, rows: list[Row]) -> dict[str, float]:
     return {f"{name}{end}": value for end, value in (numbers | {"_n": row.n, "_missing": row.missing}).items()}
 
 
-WANDB = Writer(
-    "offline runs of Weights & Biases in a folder: numbers, rows, page, signatures (extra: wandb)",
-    _wandb_write,
-    _wandb_store,
-)
-
 ALLOW = "MLFLOW_ALLOW_FILE_STORE"
 """What the library wants to be set before it writes to a folder, which it does no more work on."""
 
 
-def _mlflow_write(export: Export, out: Path) -> Sequence[str]:
+def write_mlflow(export: Export, out: Path) -> Sequence[str]:
+    """Write the runs to the folder or server ``out``, and return where they are shown."""
     library("mlflow", "mlflow")
     check_libraries("mlflow")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -151,13 +150,14 @@ def _mlflow_write(export: Export, out: Path) -> Sequence[str]:
     if server is None:
         os.environ.setdefault(ALLOW, "true")
     address = server or out.resolve().as_uri()
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or NAME
     try:
-        client = MlflowClient(tracking_uri=address)
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or NAME
-        known = client.get_experiment_by_name(name)
-        experiment = client.create_experiment(name) if known is None else known.experiment_id
-        for run in tracked_runs(export):
-            _mlflow_log(run, client, experiment)
+        with nullcontext() if server else disk_errors(out):
+            client = MlflowClient(tracking_uri=address)
+            known = client.get_experiment_by_name(name)
+            experiment = client.create_experiment(name) if known is None else known.experiment_id
+            for run in tracked_runs(export):
+                _mlflow_log(run, client, experiment)
     except MlflowException as error:
         raise StoreError(f"MLflow at {server or out} refuses: {error}") from error
     shown = f"it is at {server}" if server else f"`{ALLOW}=true mlflow ui --backend-store-uri {out}` shows it"
@@ -204,16 +204,9 @@ def _key(name: str) -> str:
     return re.sub(r"[^\w\-. :/]", "_", name, flags=re.ASCII)
 
 
-def _mlflow_store(out: Path, name: str, content: Sequence[str], write: Write) -> Filled:
+def check_mlflow(out: Path) -> None:
+    """Raise UsageError if ``out`` is an address with a login, or holds something else than runs of MLflow."""
     if server_of(out) is not None:
-        return Filled((), tuple(write(out)))
+        return
     if out.is_file() or (out.is_dir() and any(out.iterdir()) and not any(out.glob("*/meta.yaml"))):
         raise UsageError(f"{out} holds something else than runs of MLflow; choose a new folder, or one it logs to")
-    return own_store(out, name, content, write)
-
-
-MLFLOW = Writer(
-    "runs in MLflow: numbers, rows, page, signatures; a folder, or http(s)://... of a server (extra: mlflow)",
-    _mlflow_write,
-    _mlflow_store,
-)

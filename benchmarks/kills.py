@@ -1,4 +1,4 @@
-"""Kill -9 at every write boundary and at random times: what a run folder, its repair and an export hold afterwards.
+"""Kill -9 at every write boundary and at random times: what a run folder and an export hold afterwards.
 
 python benchmarks/kills.py [--runs 200] [--every 1] [--seed 0] [--faults kill,tear,full]
 
@@ -173,23 +173,19 @@ def asked_again(folder: Path) -> None:
 
 
 def damaged_run(folder: Path) -> None:
-    """A finished run with a torn block, a lost manifest, a leftover and a pickle."""
+    """A finished run with a torn block and a leftover."""
     data(folder)
     evaluate(model="fake:hash", data=folder / "data", protocols=PROTOCOLS, out=folder / "run")
     out = folder / "run"
     manifest = read_manifest(out)
     torn = out / "blocks" / manifest.blocks[0].name / "spans.parquet"
     torn.write_bytes(torn.read_bytes()[:-7])
-    (out / "manifest.json").write_text("{")
     (out / "blocks" / "00077.partial").mkdir()
-    (out / "blocks" / "cache.pkl").write_bytes(b"\x80\x04.")
 
 
-def repaired(folder: Path) -> None:
-    """``doctor --repair``, then the line that it prints."""
-    for examined in doctor.repair_runs(
-        folder / "run", lambda run, manifest: manifest.files, lambda run, manifest: "line"
-    ):
+def dropped(folder: Path) -> None:
+    """``doctor --drop``, then the line that it prints."""
+    for examined in doctor.drop_damaged_blocks(folder / "run", lambda run, manifest: "line"):
         assert not examined.harmed, examined.harmed
     keep_summary(evaluate(model="fake:hash", data=folder / "data", protocols=PROTOCOLS, out=folder / "run"))
 
@@ -226,13 +222,13 @@ def content(folder: Path) -> Any:
     observations = read_blocks(out, opened.manifest.blocks, "observations").to_pylist()
     keys = [row["key"] for row in observations]
     (examined,) = doctor.examine_runs(out)
-    names = {path.name for path in out.iterdir()} - {"damaged"}
+    names = {path.name for path in out.iterdir()}
     return {
         "observations": sorted(map(json.dumps, observations)),
         "doubled": len(keys) - len(set(keys)),
         "report": opened.report().to_pylist(),
         "complete": opened.manifest.complete,
-        "faults": [fault.problem for fault in examined.faults if fault.kind != "set aside"],
+        "faults": [fault.problem for fault in examined.faults],
         "files": sorted(names),
         "blocks": len(list((out / "blocks").iterdir())) - len(opened.manifest.blocks),
     }
@@ -252,7 +248,7 @@ def whole_export(folder: Path) -> bool:
 SCENARIOS = [
     Scenario("a run", data, run, content),
     Scenario("asking unanswered questions again", failing_run, asked_again, content),
-    Scenario("doctor's repair and the line it prints", damaged_run, repaired, content),
+    Scenario("damaged blocks dropped by doctor and the line it prints", damaged_run, dropped, content),
     Scenario("an export written again", exported, exported_again, export_content),
 ]
 

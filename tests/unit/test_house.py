@@ -126,7 +126,7 @@ MECHANISMS = {
 """What there is one of, and the file that has it."""
 
 OTHERS: dict[str, dict[str, str]] = {
-    "file replacement": {"extensions/board/queue.py": "shows a folder that is done", "running/doctor.py": "sets aside"},
+    "file replacement": {"extensions/board/queue.py": "shows a folder that is done"},
     "child process": {"extensions/cluster/replica.py": "the pool of models"},
     "thread": {
         "extensions/board/library.py": "reads runs in the background",

@@ -1,4 +1,4 @@
-"""Damage, disks, names, versions and clocks that a run folder meets: named, and what can be repaired or used is."""
+"""Damage, disks, names, versions and clocks that a run folder meets: named, and what can be mended or used is."""
 
 import errno
 import json
@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from choicewise import Run, evaluate, open_run
+from choicewise.cli import options
 from choicewise.errors import StoreError
 from choicewise.results.summary import summarize
 from choicewise.running.doctor import examine_runs
@@ -119,61 +120,89 @@ def leftovers(run: Path) -> None:
 
 
 DAMAGES: list[tuple[Callable[[Path], Any], str, Remedy]] = [
-    (lambda run: (block(run) / "spans.parquet").unlink(), "is missing", Remedy.ask_again),
-    (lambda run: shutil.rmtree(block(run)), "is missing", Remedy.ask_again),
-    (lambda run: truncate(block(run) / "requests.parquet"), "bytes, and had", Remedy.ask_again),
-    (lambda run: empty(block(run) / "observations.parquet"), "has 0 bytes", Remedy.ask_again),
-    (lambda run: flip(block(run) / "observations.parquet"), "its sha256 differs", Remedy.ask_again),
-    (lambda run: foreign(block(run, 0) / "observations.parquet"), "bytes, and had", Remedy.ask_again),
-    (other_schema, "holds no table that this version", Remedy.ask_again),
-    (lose_observations, "observations that no block holds", Remedy.ask_again),
-    (lambda run: truncate(run / "items.parquet"), "bytes, and had", Remedy.write_again),
-    (lambda run: (run / "items.parquet").unlink(), "is missing", Remedy.write_again),
-    (lambda run: flip(run / "items.parquet"), "its sha256 differs", Remedy.write_again),
-    (lambda run: (run / "manifest.json").unlink(), "is missing", Remedy.put_back),
-    (lambda run: truncate(run / "manifest.json"), "is damaged", Remedy.put_back),
-    (lambda run: empty(run / "manifest.json"), "is damaged", Remedy.put_back),
-    (lambda run: (run / "manifest.json").write_text("[]"), "is not a manifest of Choicewise", Remedy.put_back),
-    (edit, "was changed after it was written", Remedy.put_back),
-    (lambda run: truncate(run / "summary.parquet"), "counts for nothing", Remedy.write_again),
-    (lambda run: (run / "summary.parquet").write_bytes(b"\x80\x04."), "counts for nothing", Remedy.write_again),
-    (leftovers, "a write left that was killed", Remedy.remove),
-    (lambda run: shutil.copytree(block(run), run / "blocks/00031"), "the manifest does not list", Remedy.set_aside),
-    (lambda run: (block(run) / "cache").write_bytes(pickle.dumps({"a": 1})), "is a pickle", Remedy.set_aside),
-    (lambda run: (block(run) / "notes.txt").write_text("x"), "is not of the run", Remedy.set_aside),
-    (lambda run: (run / "blocks" / "x").mkdir(), "is not of the run", Remedy.set_aside),
-    (lambda run: link(run, block(run) / "spans.parquet"), "outside the run folder", Remedy.copy),
-    (lambda run: link(run, block(run)), "outside the run folder", Remedy.copy),
-    (lambda run: link(run, run / "blocks"), "outside the run folder", Remedy.copy),
-    (link_away, "what it names is not the run's", Remedy.set_aside),
+    (lambda run: (block(run) / "spans.parquet").unlink(), "is missing", Remedy.drop),
+    (lambda run: shutil.rmtree(block(run)), "is missing", Remedy.drop),
+    (lambda run: truncate(block(run) / "requests.parquet"), "bytes, and had", Remedy.drop),
+    (lambda run: empty(block(run) / "observations.parquet"), "has 0 bytes", Remedy.drop),
+    (lambda run: flip(block(run) / "observations.parquet"), "its sha256 differs", Remedy.drop),
+    (lambda run: foreign(block(run, 0) / "observations.parquet"), "bytes, and had", Remedy.drop),
+    (other_schema, "holds no table that this version", Remedy.drop),
+    (lose_observations, "observations that no block holds", Remedy.drop),
+    (lambda run: truncate(run / "items.parquet"), "bytes, and had", Remedy.run_again),
+    (lambda run: (run / "items.parquet").unlink(), "is missing", Remedy.run_again),
+    (lambda run: flip(run / "items.parquet"), "its sha256 differs", Remedy.run_again),
+    (lambda run: truncate(run / "summary.parquet"), "counts for nothing", Remedy.run_again),
+    (lambda run: (run / "summary.parquet").write_bytes(b"\x80\x04."), "counts for nothing", Remedy.run_again),
+    (lambda run: (run / "manifest.json").unlink(), "is missing", Remedy.by_hand),
+    (lambda run: truncate(run / "manifest.json"), "is damaged", Remedy.by_hand),
+    (lambda run: empty(run / "manifest.json"), "is damaged", Remedy.by_hand),
+    (lambda run: (run / "manifest.json").write_text("[]"), "is not a manifest of Choicewise", Remedy.by_hand),
+    (edit, "was changed after it was written", Remedy.by_hand),
 ]
 
 
 @pytest.mark.parametrize(("damage", "problem", "remedy"), DAMAGES)
-def test_damage_is_repaired(damage: Callable[[Path], Any], problem: str, remedy: Remedy, home: Path, run: Path) -> None:
+def test_damage_is_mended(damage: Callable[[Path], Any], problem: str, remedy: Remedy, home: Path, run: Path) -> None:
     expected = open_run(home / "run").report().to_pylist()
     damage(run)
-    before = files(run)
+    before, beside = files(run), outside(run)
     named = [fault for fault in examined(run).harmed if problem in fault.problem]
     assert [fault.remedy for fault in named[:1]] == [remedy], examined(run).faults
     assert (doctor(run), files(run)) == (DAMAGED, before)
-    lacking, beside = remedy is Remedy.ask_again, outside(run)
-    (told,) = json.loads(choicewise("doctor", run, "--repair", "--json", code=LACKING if lacking else HEALTHY).stdout)
-    assert (told["damaged"], told["done"] != [], told["line"] != "", outside(run)) == (0, True, lacking, beside)
-    if lacking:
-        assert not read_manifest(run).complete
+    (told,) = json.loads(choicewise("doctor", run, "--drop", "--json").stdout)
+    assert outside(run) == beside
+    assert (told["dropped"] != [], told["line"] != "") == (remedy is Remedy.drop, remedy is Remedy.drop)
+    if remedy is Remedy.drop:
+        assert (told["damaged"], read_manifest(run).complete) == (0, False)
         words = shlex.split(told["line"])
         assert words[:2] == ["choicewise", "run"]
         choicewise(*words[1:], code=0)
+    elif remedy is Remedy.by_hand:
+        assert files(run) == before
+        words = shlex.split(named[0].problem.split("`")[1])
+        assert words[0] == "cp"
+        subprocess.run(words, check=True)
+    else:
+        line = options.line_of(run, read_manifest(run))
+        choicewise(*shlex.split(line)[1:], code=0)
     assert open_run(run).report().to_pylist() == expected
     keys = read_blocks(run, read_manifest(run).blocks, "observations")["key"].to_pylist()
     assert (len(keys), doctor(run)) == (len(set(keys)), HEALTHY)
 
 
+NOTED: list[tuple[Callable[[Path], Any], str]] = [
+    (leftovers, "a write left that was killed"),
+    (lambda run: shutil.copytree(block(run), run / "blocks/00031"), "the manifest does not list"),
+    (lambda run: (block(run) / "notes.txt").write_text("x"), "is not of the run"),
+    (lambda run: (run / "blocks" / "x").mkdir(), "is not of the run"),
+    (lambda run: link(run, block(run) / "spans.parquet"), "outside the run folder"),
+    (lambda run: link(run, block(run)), "outside the run folder"),
+    (lambda run: link(run, run / "blocks"), "outside the run folder"),
+    (link_away, "outside the run folder"),
+]
+
+
+@pytest.mark.parametrize(("strange", "problem"), NOTED)
+def test_what_does_no_harm_is_noted_and_stays(strange: Callable[[Path], Any], problem: str, run: Path) -> None:
+    strange(run)
+    before, beside = files(run), outside(run)
+    assert any(problem in fault.problem for fault in examined(run).faults)
+    assert (examined(run).harmed, doctor(run, "--drop")) == ([], HEALTHY)
+    assert (files(run), outside(run)) == (before, beside)
+
+
+def test_a_pickle_is_damage_and_is_left_to_its_owner(run: Path) -> None:
+    pickled = block(run) / "cache"
+    pickled.write_bytes(pickle.dumps({"a": 1}))
+    (fault,) = examined(run).harmed
+    assert (fault.remedy, "is a pickle" in fault.problem) == (Remedy.by_hand, True)
+    assert (doctor(run, "--drop"), pickled.exists()) == (DAMAGED, True)
+
+
 def test_a_whole_run_is_healthy_and_nothing_is_changed(run: Path) -> None:
     before = files(run)
     assert examined(run).faults == []
-    assert doctor(run) == doctor(run, "--repair") == HEALTHY
+    assert doctor(run) == doctor(run, "--drop") == HEALTHY
     assert files(run) == before
     assert (examined(run).blocks, examined(run).items) == (len(read_manifest(run).blocks), 24)
 
@@ -185,11 +214,11 @@ FORGED: list[tuple[Callable[[Path], None], str]] = [
 
 
 @pytest.mark.parametrize(("forge", "problem"), FORGED)
-def test_what_cannot_be_repaired_is_named_and_stays(forge: Callable[[Path], None], problem: str, run: Path) -> None:
+def test_what_cannot_be_mended_is_named_and_stays(forge: Callable[[Path], None], problem: str, run: Path) -> None:
     forge(run)
     before = files(run)
     (fault,) = examined(run).harmed
-    assert (fault.remedy, problem in fault.problem, doctor(run, "--repair")) == (Remedy.by_hand, True, DAMAGED)
+    assert (fault.remedy, problem in fault.problem, doctor(run, "--drop")) == (Remedy.by_hand, True, DAMAGED)
     assert files(run) == before
 
 
@@ -197,26 +226,24 @@ def test_other_files_are_noted_and_stay(run: Path) -> None:
     (run / "notes.txt").write_text("mine")
     (run / "manifest.copy.json").unlink()
     assert sorted(fault.kind for fault in examined(run).faults) == ["copy", "foreign"]
-    assert (examined(run).harmed, doctor(run, "--repair")) == ([], HEALTHY)
+    assert (examined(run).harmed, doctor(run, "--drop")) == ([], HEALTHY)
     assert (run / "notes.txt").read_text() == "mine"
 
 
-def test_nothing_that_was_observed_is_deleted(run: Path) -> None:
-    name = block(run).name
+def test_nothing_is_deleted_before_it_is_asked_again(run: Path) -> None:
     truncate(block(run) / "spans.parquet")
-    observed = (block(run) / "observations.parquet").read_bytes()
-    edit(run)
-    assert doctor(run, "--repair") == LACKING
-    assert (run / "damaged" / f"blocks-{name}" / "observations.parquet").read_bytes() == observed
-    assert "GPT-9" in (run / "damaged" / "manifest.json").read_text()
-    assert not (run / "blocks" / name).exists()
+    observed = block(run) / "observations.parquet"
+    content = observed.read_bytes()
+    assert doctor(run, "--drop") == LACKING
+    assert observed.read_bytes() == content
+    assert observed.parent.name not in {each.name for each in read_manifest(run).blocks}
 
 
 def test_a_running_folder_is_not_touched(run: Path) -> None:
     truncate(block(run) / "spans.parquet")
     before = files(run)
     with locked(run):
-        for more in ([], ["--repair"]):
+        for more in ([], ["--drop"]):
             told = choicewise("doctor", run, *more, code=HEALTHY).stdout
             assert "another process is writing to it; it was not examined" in told
     assert files(run) == before
@@ -227,15 +254,17 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
         list(examine_runs(tmp_path))
 
 
-def test_every_run_of_a_sweep_is_examined_and_its_record_comes_back(home: Path, tmp_path: Path) -> None:
+def test_every_run_of_a_sweep_is_examined_and_the_copy_of_its_record_is_named(home: Path, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     words = ["sweep", "--model", "fake:hash", "--model", "fake:oracle", "--data", home / "data"]
     words += ["--protocol", "mmlu/original", "--out", folder]
     whole = choicewise(*words, code=0).stdout
     (folder / "sweep.json").write_text("{")
     assert [each.state for each in examine_runs(folder)] == ["sweep", "complete", "complete"]
-    assert (doctor(folder), doctor(folder, "--repair")) == (DAMAGED, HEALTHY)
-    assert choicewise(*words, code=0).stdout == whole
+    assert doctor(folder) == doctor(folder, "--drop") == DAMAGED
+    sweep = next(examine_runs(folder))
+    subprocess.run(shlex.split(sweep.faults[0].problem.split("`")[1]), check=True)
+    assert (doctor(folder), choicewise(*words, code=0).stdout) == (HEALTHY, whole)
 
 
 def test_it_works_without_torch(run: Path) -> None:

@@ -60,8 +60,8 @@ def run(data: Path, out: Path) -> None:
     evaluate(model="fake:hash", data=data, protocols=["mmlu/original", "mmlu/cloze"], out=out)
 
 
-def mend(data: Path, out: Path) -> None:
-    for examined in doctor.repair_runs(out, lambda run, manifest: manifest.files, lambda run, manifest: "line"):
+def drop(data: Path, out: Path) -> None:
+    for examined in doctor.drop_damaged_blocks(out, lambda run, manifest: "line"):
         assert not examined.harmed, examined.harmed
 
 
@@ -93,12 +93,10 @@ def folders(tmp_path: Path) -> list[Path]:
     return [tmp_path / f"{number}" for number in range(TIMES)]
 
 
-def cut_off(folder: Path, whole: Path, manifest: bool) -> None:
-    """A copy of the run with a damaged block, and without its manifest where ``manifest``."""
+def cut_off(folder: Path, whole: Path) -> None:
+    """A copy of the run with a damaged block."""
     copytree(whole, folder)
     truncate(block(folder, 0) / "spans.parquet")
-    if manifest:
-        (folder / "manifest.json").write_text("{")
 
 
 def assert_same(out: Path, whole: Path) -> None:
@@ -116,14 +114,16 @@ def test_a_folder_that_two_begin_at_once(data: Path, whole: Path, folders: list[
         assert_same(folder, whole)
 
 
-@pytest.mark.parametrize("first", [mend, run])
-def test_a_repair_beside_another_or_a_run(first: Act, data: Path, whole: Path, folders: list[Path]) -> None:
+@pytest.mark.parametrize("first", [drop, run])
+def test_damaged_blocks_are_dropped_by_two_or_beside_a_run(
+    first: Act, data: Path, whole: Path, folders: list[Path]
+) -> None:
     for folder in folders:
-        cut_off(folder, whole, manifest=first is mend)
-    do_at_once(first, mend, data, folders)
+        cut_off(folder, whole)
+    do_at_once(first, drop, data, folders)
     for folder in folders:
-        if first is mend:
-            mend(data, folder)
+        if first is drop:
+            drop(data, folder)
         run(data, folder)
         assert_same(folder, whole)
 

@@ -1,7 +1,7 @@
 """The command line: results on stdout, notes and progress on stderr.
 
 Exit codes: 0 done, 1 another Choicewise error, 2 wrong use, 3 data, 4 protocol, 5 model, 6 run folder, 7 a sweep that
-lacks something or a run that was repaired and lacks something, 8 a damaged run folder, 130 interrupted.
+lacks something or a run that lacks dropped blocks, 8 a damaged run folder, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,49 +14,40 @@ from choicewise.cli.terminal import print_json, show, tell
 from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
-    from choicewise.data.dataset import Dataset
-    from choicewise.records import Manifest
     from choicewise.store.faults import Examined
 
 
 LACKING, DAMAGED = 7, 8
-"""Exit codes: repaired, and the printed lines ask again what was lost; damaged."""
+"""Exit codes: dropped, and the printed lines ask again what was lost; damaged."""
 
 
 def doctor(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", readable=False, help="A run folder, or a folder that holds runs.")
     ],
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Repair what can be; without it nothing is changed.")
-    ] = False,
+    drop: Annotated[bool, typer.Option("--drop", help="Drop damaged blocks; without it nothing is changed.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Say what is damaged in a run folder, or in every run of a folder, and with --repair repair it.
+    """Say what is damaged in a run folder, or in every run of a folder; with --drop no damaged block counts any more.
 
-    Damaged blocks are set aside in DIR/damaged, and the printed `choicewise run` line asks again what they held; a lost
-    manifest is put back from its copy; the item table is written again from the data; leftovers of killed writes are
-    removed. No model is needed, nothing observed is deleted, and a run that another process writes to is not touched.
+    The printed `choicewise run` line asks again what they held. It also writes a damaged item table again, and removes
+    what killed writes left. No model is needed here, and a run that another process writes to is not touched.
 
-    Exit codes: 0 nothing is damaged, 7 repaired, but a printed line has to ask again what was lost, 8 damaged.
+    Exit codes: 0 nothing is damaged, 7 dropped, and a printed line has to ask again what was lost, 8 damaged.
     """
     from choicewise.running import doctor
 
-    if repair:
-        write = partial(doctor.rewrite_items, open_data=_open_data)
-        runs = list(doctor.repair_runs(folder, write, options.line_of))
-    else:
-        runs = list(doctor.examine_runs(folder))
+    runs = list(doctor.drop_damaged_blocks(folder, options.line_of) if drop else doctor.examine_runs(folder))
     if json:
         print_json([{**asdict(run), "damaged": len(run.harmed)} for run in runs])
     else:
         for run in runs:
             show(*_lines(run))
-        if any(run.harmed for run in runs) and not repair:
-            tell(f"`{command_line('doctor', folder, '--repair')}` repairs what can be")
+        if any(fault.remedy == "drop" for run in runs for fault in run.harmed):
+            tell(f"`{command_line('doctor', folder, '--drop')}` drops the damaged blocks")
     if any(run.harmed for run in runs):
         raise typer.Exit(DAMAGED)
-    if any(run.line and run.done for run in runs):
+    if any(run.dropped for run in runs):
         raise typer.Exit(LACKING)
 
 
@@ -73,21 +63,7 @@ def _lines(run: Examined) -> Iterator[str]:
         yield f"  {'damaged' if fault.harmful else 'note'}: {fault.path} {fault.problem}{remedy}"
     if run.unanswered:
         yield f"  note: {run.unanswered:,} questions have no answer; the run's own line asks them again"
-    for line in run.done:
-        yield f"  repaired: {line}"
+    for line in run.dropped:
+        yield f"  dropped {line}"
     if run.line:
         yield f"  this line asks what is not there: {run.line}"
-
-
-def _open_data(run: Path, manifest: Manifest) -> Dataset:
-    """The data of a run, where its job says that they lie."""
-    from choicewise.errors import StoreError
-    from choicewise.running.job import job_of
-
-    if manifest.job:
-        job = job_of({**manifest.job, "protocols": options.selectors_of(run, manifest)})
-        sources = options.sources_of(job)
-        for source in sources:
-            if len(sources) == 1 or source.name == manifest.dataset.name:
-                return source.open()
-    raise StoreError(f"its manifest does not say where {manifest.dataset.name} lies")

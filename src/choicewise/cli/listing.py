@@ -49,7 +49,7 @@ COMMANDS: Final = {
     "fetch": KernelCommand("data", "fetch", "Fetch the data of benchmarks, and models, into a folder."),
     "score": KernelCommand("check", "score", "Score each choice as a continuation of the context."),
     "check": KernelCommand("check", "check", "Measure how much ways of computing a score differ on a model."),
-    "doctor": KernelCommand("doctor", "doctor", "Say what is damaged in run folders, and repair it."),
+    "doctor": KernelCommand("doctor", "doctor", "Say what is damaged in run folders, and drop damaged blocks."),
     "demo": KernelCommand("demo", "demo", "Score the bundled models on the bundled questions."),
     "requests": KernelCommand("interchange", "requests", "Freeze what protocols ask, in tokens, for another engine."),
     "import": KernelCommand("interchange", "import_logs", "Make run folders of other tools' logs, or of answers."),

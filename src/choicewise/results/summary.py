@@ -93,23 +93,12 @@ def summary_fault(folder: Path, manifest: Manifest, whole: bool) -> Fault | None
     outcomes = _stored_outcomes(folder, manifest)
     if isinstance(outcomes, _SummaryProblem):
         words = f"{outcomes.words}; it counts for nothing and is written again"
-        return Fault("summary", SUMMARY, words, Remedy.none if outcomes.older else Remedy.write_again)
+        return Fault("summary", SUMMARY, words, Remedy.none if outcomes.older else Remedy.run_again)
     for stored, computed in zip(outcomes, _computed(_run(folder, manifest)), strict=True) if outcomes and whole else ():
         if not _alike(_plain(stored), _plain(computed)):
-            words = f"says other numbers of {stored.protocol} than follow from the observations"
-            return Fault("summary", SUMMARY, words, Remedy.write_again)
+            words = f"says other numbers of {stored.protocol} than follow from the observations; delete it"
+            return Fault("summary", SUMMARY, words, Remedy.by_hand)
     return None
-
-
-def rewrite_summary(folder: Path, manifest: Manifest) -> dict[str, FileRecord]:
-    """Write the file again from the observations, under the folder's lock; returns it by name, to be listed.
-
-    Raises StoreError where blocks are damaged, or where it can't be written.
-    """
-    run = _run(folder, manifest)
-    if run.evidence.damages:
-        raise StoreError("it is written again when no block is damaged")
-    return _write_summary(folder, manifest, _computed(run))
 
 
 SOURCES = (

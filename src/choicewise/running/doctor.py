@@ -1,21 +1,18 @@
-"""What is damaged in run folders, and its repair."""
+"""What is damaged in run folders; damaged blocks can be dropped, and the command of the run asks them again."""
 
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.data.dataset import Dataset
-from choicewise.errors import ChoicewiseError, StoreError
+from choicewise.errors import StoreError
 from choicewise.records import (
     BLOCK_FOLDER,
     ITEM_FILE,
@@ -26,14 +23,11 @@ from choicewise.records import (
     SUMMARY,
     SWEEP,
     BlockRecord,
-    FileRecord,
     Manifest,
     Sweep,
 )
-from choicewise.requests.blocks import list_sections, with_split
-from choicewise.results.run import asked_protocols, count_items
-from choicewise.results.summary import rewrite_summary, summary_fault
-from choicewise.running.evaluate import item_rows
+from choicewise.results.run import count_items
+from choicewise.results.summary import summary_fault
 from choicewise.store.faults import Examined, Fault, Remedy
 from choicewise.store.folder import (
     is_sweep,
@@ -53,25 +47,12 @@ from choicewise.store.tables import (
     other_version,
     read_columns,
     unanswered_keys,
-    write_items,
 )
-from choicewise.util.files import (
-    PARTIAL,
-    copy_of,
-    disk_errors,
-    is_locked,
-    locked,
-    move,
-    new_file,
-    new_folder,
-    open_file,
-    read_text,
-    remove,
-    write_text,
-)
+from choicewise.util.files import PARTIAL, copy_of, disk_errors, is_locked, locked, open_file
+from choicewise.util.text import quoted
 
 ROUNDS = 6
-"""How often a folder is examined and repaired at most: a repair can uncover what could not be judged before."""
+"""How often a folder is examined at most until nothing changes it meanwhile."""
 
 RUNNING = "running"
 
@@ -92,24 +73,46 @@ def examine_runs(folder: Path) -> Iterator[Examined]:
         yield _examined(run)
 
 
-def repair_runs(folder: Path, write_items: WriteFile, line_of: LineOf) -> Iterator[Examined]:
-    """The same, with everything repaired that can be.
+def drop_damaged_blocks(folder: Path, line_of: LineOf) -> Iterator[Examined]:
+    """The same, and damaged blocks count no longer; ``line_of`` says what asks again what they held.
 
-    ``write_items`` writes the item table again from the data, ``line_of`` says what asks again what was set aside.  A
-    run that another process writes to is not touched.
+    Their files stay until that line removes them.  A run that another process writes to is not touched.
     """
     if not (folder / MANIFEST).exists() and is_sweep(folder):
-        yield _repaired_sweep(folder)
+        yield _sweep(folder)
     for run in _runs(folder):
         if is_locked(run):
             yield Examined(str(run), RUNNING)
             continue
         with locked(run):
-            examined = _repaired(run, write_items)
+            dropped = list[str]()
+            while new := _drop(run, examined := examine(run)):  # another block may need what one held
+                dropped += new
+            examined.dropped = dropped
             manifest, _ = _usable(run, MANIFEST, "manifest", read_manifest)
             if manifest is not None and not manifest.complete:
                 examined.line = line_of(run, manifest)
         yield examined
+
+
+def _drop(run: Path, examined: Examined) -> list[str]:
+    """Take the damaged blocks off the manifest in one step; a line about each block that is not listed any more."""
+    reasons = {}
+    for fault in examined.faults:
+        if fault.remedy is Remedy.drop:
+            reasons[fault.block] = f"{fault.path} {fault.problem}"
+    if not reasons or any(fault.path == MANIFEST for fault in examined.harmed):
+        return []  # which blocks there are is said by a manifest that is whole
+    manifest = read_manifest(run)
+    blocks = usable_blocks(manifest.blocks, [block for block in manifest.blocks if block.name in reasons])
+    with disk_errors(run):
+        write_manifest(run, replace(manifest, blocks=blocks, complete=False))
+    lines = []
+    for block in manifest.blocks:
+        if block not in blocks:
+            reason = reasons.get(block.name, "it names observations that a damaged block held")
+            lines.append(f"block {block.name}: {reason}")
+    return lines
 
 
 def _examined(run: Path) -> Examined:
@@ -129,21 +132,6 @@ def _stamp(run: Path) -> object:
         stat = (run / MANIFEST).stat()
         return stat.st_ino, stat.st_mtime_ns
     return None
-
-
-def _repaired(run: Path, write_items: WriteFile) -> Examined:
-    writers = {ITEM_FILE: write_items, SUMMARY: rewrite_summary}
-    done: dict[str, None] = {}
-    for _ in range(ROUNDS):
-        examined = examine(run)
-        if not examined.harmed:
-            break
-        new = list(_repair(run, examined.faults, writers))
-        done |= dict.fromkeys(new)
-        if not new:
-            break
-    examined.done = list(done)
-    return examined
 
 
 def _runs(folder: Path) -> list[Path]:
@@ -170,43 +158,6 @@ def _sweep(folder: Path) -> Examined:
     return Examined(str(folder), "sweep", _usable(folder, SWEEP, "sweep", read_sweep)[1])
 
 
-def _repaired_sweep(folder: Path) -> Examined:
-    examined, path = _sweep(folder), folder / SWEEP
-    if examined.state == RUNNING or not examined.harmed or examined.faults[0].remedy is Remedy.by_hand:
-        return examined
-    with locked(folder), disk_errors(path):
-        text = read_text(copy_of(path))
-        if path.exists():
-            path.rename(path.with_name(f"{path.name}.damaged"))
-        write_text(path, text)
-    done = f"{SWEEP} {examined.faults[0].problem}: its copy was put back"
-    return Examined(str(folder), "sweep", done=[done])
-
-
-def rewrite_items(
-    run: Path, manifest: Manifest, open_data: Callable[[Path, Manifest], Dataset]
-) -> dict[str, FileRecord]:
-    """Write the item table of ``run`` from what ``open_data`` opens; returns the file by name.
-
-    Raises StoreError where the data can't be opened, or are not those of the run: then nothing is written.
-    """
-    try:
-        data = open_data(run, manifest)
-    except ChoicewiseError as error:
-        raise StoreError(f"its data can't be opened: {error.message}") from error
-    if data.digest != manifest.dataset.digest:
-        raise StoreError(f"what lies where its data lay are other data ({data.digest[:12]} by their digest)")
-    recipes = {name: with_split(each, data) for name, each in asked_protocols(run, manifest).items()}
-    sections = list_sections(data, recipes, manifest.selection)
-    if missing := {block.split for block in manifest.blocks} - {section.split for section in sections}:
-        raise StoreError(f"its protocols test no items of split {', '.join(sorted(missing))}")
-    return write_items(run, chain.from_iterable(item_rows(sections).values()))
-
-
-_ASIDE = "damaged"
-"""The folder inside a run folder that takes what is set aside."""
-
-
 def examine(run: Path) -> Examined:
     """What there is in the run folder ``run``, and what is wrong with it; StoreError where ``run`` is no run folder."""
     manifest, lost = _usable(run, MANIFEST, "manifest", read_manifest)
@@ -229,9 +180,6 @@ def examine(run: Path) -> Examined:
         examined.unanswered = len(unanswered_keys(run, manifest))
     if (fault := summary_fault(run, manifest, not examined.harmed)) is not None:
         faults.append(fault)
-    if (run / _ASIDE).is_dir() and (count := sum(1 for _ in (run / _ASIDE).iterdir())):
-        problem = f"holds what was set aside before ({count}); delete it when you need it no more"
-        faults.append(Fault("set aside", f"{_ASIDE}/", problem, Remedy.none))
     return examined
 
 
@@ -250,38 +198,12 @@ def _usable(folder: Path, name: str, kind: str, read: Callable[..., _Record]) ->
     if "can't be read" in problem or "version" in problem:
         return None, [Fault(kind, name, problem, Remedy.by_hand)]
     with suppress(StoreError):
-        return read(folder, copy.name), [Fault(kind, name, problem, Remedy.put_back)]
+        record = read(folder, copy.name)
+        problem += f"; `cp {quoted(copy)} {quoted(path)}` puts back its copy"
+        return record, [Fault(kind, name, problem, Remedy.by_hand)]
     why = "damaged, too" if copy.exists() else "missing"
     problem += f"; its copy is {why}: evaluate again into a new folder"
     return None, [Fault(kind, name, problem, Remedy.by_hand)]
-
-
-WriteFile = Callable[[Path, Manifest], dict[str, FileRecord]]
-"""Writes a file of a run again, and returns it by name; StoreError where it can't."""
-
-
-def _repair(run: Path, faults: Sequence[Fault], writers: Mapping[str, WriteFile]) -> Iterator[str]:
-    """Repair what can be, under the lock of the folder; a line about each thing that was done."""
-    with disk_errors(run):
-        for fault in faults:
-            if fault.remedy is Remedy.put_back:
-                yield _put_back(run, fault)
-                return  # what else is wrong is judged by the manifest that is there now
-        yield from _repair_by_asking(run, [fault for fault in faults if fault.remedy is Remedy.ask_again])
-        for fault in faults:
-            if not os.path.lexists(run / fault.path) and fault.remedy is not Remedy.write_again:
-                continue  # it went with the block that it lay in
-            match fault.remedy:
-                case Remedy.remove:
-                    remove(run / fault.path)
-                    yield f"{fault.path} was removed: it {fault.problem}"
-                case Remedy.set_aside:
-                    yield f"{fault.path} was set aside as {_set_aside(run, run / fault.path)}: it {fault.problem}"
-                case Remedy.copy:
-                    _copy_in(run / fault.path)
-                    yield f"{fault.path}, which was a link, holds its content now"
-                case Remedy.write_again:
-                    yield _rewrite(run, fault, writers[fault.path])
 
 
 def _copy(run: Path, manifest: Manifest) -> list[Fault]:
@@ -304,79 +226,13 @@ def _said(error: StoreError, path: Path) -> str:
 def _items(run: Path, manifest: Manifest) -> list[Fault]:
     """What is wrong with the item table."""
     path = run / ITEM_FILE
-    reason = damage(path, manifest.files.get(ITEM_FILE)) or other_version(path, ITEMS)
-    if reason and reason.startswith("can't be read") and path.is_file():
-        return [Fault("unreadable", ITEM_FILE, f"{reason}; make it readable", Remedy.by_hand)]
-    return [Fault("item table", ITEM_FILE, reason, Remedy.write_again)] if reason else []
-
-
-def _put_back(run: Path, fault: Fault) -> str:
-    path, aside = run / MANIFEST, ""
-    text = read_text(copy_of(path))
-    if path.is_file():
-        free = _free(run, path)
-        shutil.copyfile(path, free)
-        aside = f"; the old one is {free.relative_to(run).as_posix()}"
-    write_text(path, text)
-    return f"{MANIFEST} {fault.problem}: its copy was put back{aside}"
-
-
-def _repair_by_asking(run: Path, faults: Sequence[Fault]) -> Iterator[str]:
-    """Take the blocks off the manifest in one step, then set them aside."""
-    if not faults:
-        return
-    manifest = read_manifest(run)
-    names = {fault.block for fault in faults}
-    blocks = usable_blocks(manifest.blocks, [block for block in manifest.blocks if block.name in names])
-    write_manifest(run, replace(manifest, blocks=blocks, complete=False))
-    reasons = {fault.block: f"{fault.path} {fault.problem}" for fault in faults}
-    present = {block.name for block in blocks}
-    for block in manifest.blocks:
-        if block.name in present:
-            continue
-        path = run / BLOCK_FOLDER / block.name
-        reason = reasons.get(block.name, "it names observations that a damaged block held")
-        where = f"set aside as {_set_aside(run, path)}" if os.path.lexists(path) else "left out"
-        yield f"block {block.name} was {where}, to be asked again: {reason}"
-
-
-def _set_aside(run: Path, path: Path) -> str:
-    """Move what is at ``path``, itself a link or not, below ``damaged/``; returns where it is, relative to the run."""
-    free = _free(run, path)
-    move(path, free)
-    return free.relative_to(run).as_posix()
-
-
-def _free(run: Path, path: Path) -> Path:
-    folder = run / _ASIDE
-    if folder.is_symlink():
-        raise StoreError(f"{folder} is a link; remove it, what is damaged goes there")
-    folder.mkdir(exist_ok=True)
-    name = "-".join(path.relative_to(run).parts)
-    free, number = folder / name, 2
-    while os.path.lexists(free):
-        free, number = folder / f"{name}-{number}", number + 1
-    return free
-
-
-def _copy_in(path: Path) -> None:
-    """Put the content of what a link names in the place of the link."""
-    if path.is_dir():
-        with new_folder(path) as partial:
-            shutil.copytree(path, partial, dirs_exist_ok=True)
-    else:
-        with new_file(path) as partial:
-            shutil.copyfile(path, partial)
-
-
-def _rewrite(run: Path, fault: Fault, write: WriteFile) -> str:
-    manifest = read_manifest(run)
-    try:
-        files = write(run, manifest)
-    except StoreError as error:
-        return f"{fault.path} {fault.problem}; {error.message}"
-    write_manifest(run, replace(manifest, files={**manifest.files, **files}))
-    return f"{fault.path} was written again from the {'data' if fault.path == ITEM_FILE else 'observations'}"
+    if reason := damage(path, manifest.files.get(ITEM_FILE)):
+        if reason.startswith("can't be read") and path.is_file():
+            return [Fault("unreadable", ITEM_FILE, f"{reason}; make it readable", Remedy.by_hand)]
+        return [Fault("item table", ITEM_FILE, reason, Remedy.run_again)]
+    if reason := other_version(path, ITEMS):
+        return [Fault("item table", ITEM_FILE, f"{reason}; evaluate again into a new folder", Remedy.by_hand)]
+    return []
 
 
 def _file_faults(run: Path, blocks: Sequence[BlockRecord]) -> list[Fault]:
@@ -389,7 +245,7 @@ def _file_faults(run: Path, blocks: Sequence[BlockRecord]) -> list[Fault]:
         if broken.reason.startswith("can't be read") and broken.path.is_file():
             faults.append(Fault("unreadable", where, f"{about}; make it readable", Remedy.by_hand, broken.block.name))
         else:
-            faults.append(Fault("damaged block", where, about, Remedy.ask_again, broken.block.name))
+            faults.append(Fault("damaged block", where, about, Remedy.drop, broken.block.name))
     return faults
 
 
@@ -413,12 +269,12 @@ def _dangling_faults(run: Path, blocks: Sequence[BlockRecord], harmed: bool) -> 
             where = f"{BLOCK_FOLDER}/{block.name}/spans.parquet"
             problem = f"names {lacking:,} observations that no block holds"
             problem += "; they may lie in the damaged ones, and come again with those" if harmed else ""
-            remedy, useless = (Remedy.none, "") if harmed else (Remedy.ask_again, block.name)
+            remedy, useless = (Remedy.none, "") if harmed else (Remedy.drop, block.name)
             faults.append(Fault("lost observations", where, problem, remedy, useless))
     return faults
 
 
-_OWN = frozenset({MANIFEST, copy_of(Path(MANIFEST)).name, ITEM_FILE, SUMMARY, BLOCK_FOLDER, _ASIDE})
+_OWN = frozenset({MANIFEST, copy_of(Path(MANIFEST)).name, ITEM_FILE, SUMMARY, BLOCK_FOLDER})
 """Names in a run folder."""
 
 _FILES = frozenset(f"{table}.parquet" for table in SCHEMAS)
@@ -429,17 +285,16 @@ def _stray_faults(run: Path, manifest: Manifest) -> Iterator[Fault]:
     listed = {block.name for block in manifest.blocks}
     unlisted = {*unlisted_blocks(run, manifest)}
     for path in leftovers(run, manifest):
-        where = path.relative_to(run).as_posix()
+        what = "is a block that the manifest does not list"
         if path.name.endswith(PARTIAL):
-            yield Fault("leftover", where, "is what a write left that was killed; it counts for nothing", Remedy.remove)
-        else:
-            problem = "is a block that the manifest does not list, so that it counts for nothing"
-            yield Fault("unlisted block", where, problem, Remedy.set_aside)
+            what = "is what a write left that was killed"
+        where = path.relative_to(run).as_posix()
+        yield Fault("leftover", where, f"{what}; it counts for nothing, and the next run removes it", Remedy.none)
     for path, own in _entries(run, listed):
         if path in unlisted:
             continue
         if path.is_symlink():
-            yield _link(run, path, manifest)
+            yield _link(run, path)
         elif not own:
             yield _foreign(run, path)
 
@@ -455,32 +310,18 @@ def _entries(run: Path, listed: Collection[str]) -> Iterator[tuple[Path, bool]]:
             yield from ((file, file.name in _FILES) for file in sorted(block.iterdir()))
 
 
-def _link(run: Path, path: Path, manifest: Manifest) -> Fault:
-    """A link: where its content is the run's, the content can take its place."""
-    where = path.relative_to(run).as_posix()
-    target = os.readlink(path)
-    outside = not path.resolve().is_relative_to(run.resolve())
-    problem = f"is a link to {target}{', outside the run folder' if outside else ''}"
-    listed: dict[str, Mapping[str, FileRecord | None]] = {block.name: block.files for block in manifest.blocks}
-    files = listed.get(path.parent.name, {ITEM_FILE: manifest.files.get(ITEM_FILE)})
-    if path.name == BLOCK_FOLDER and path.parent == run:
-        own = path.is_dir()
-    elif path.name in listed and path.parent.name == BLOCK_FOLDER:
-        own = all(not damage(path / name, listed[path.name].get(name)) for name in _FILES)
-    else:
-        own = path.name in files and not damage(path, files[path.name])
-    if own:
-        return Fault("link", where, problem, Remedy.copy)
-    return Fault("link", where, f"{problem}, and what it names is not the run's", Remedy.set_aside)
+def _link(run: Path, path: Path) -> Fault:
+    """A link: a large run may lie on several disks, and what the manifest lists is checked wherever it lies."""
+    outside = ", outside the run folder" if not path.resolve().is_relative_to(run.resolve()) else ""
+    return Fault("link", path.relative_to(run).as_posix(), f"is a link to {os.readlink(path)}{outside}", Remedy.none)
 
 
 def _foreign(run: Path, path: Path) -> Fault:
     where = path.relative_to(run).as_posix()
     if _is_pickle(path):
-        problem = "is a pickle, which runs code when it is opened; no run has one, and nothing here opens it"
-        return Fault("pickle", where, problem, Remedy.set_aside)
-    remedy = Remedy.none if path.parent == run else Remedy.set_aside
-    return Fault("foreign", where, "is not of the run, and nothing reads it", remedy)
+        problem = "is a pickle, which runs code when it is opened; no run has one, and nothing here opens it; delete it"
+        return Fault("pickle", where, problem, Remedy.by_hand)
+    return Fault("foreign", where, "is not of the run, and nothing reads it", Remedy.none)
 
 
 _PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".joblib", ".dill")

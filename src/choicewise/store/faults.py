@@ -1,4 +1,4 @@
-"""What is wrong with a folder, what repairs it, and what an examination came to."""
+"""What is wrong with a folder, what mends it, and what an examination came to."""
 
 from __future__ import annotations
 
@@ -7,18 +7,12 @@ from enum import StrEnum
 
 
 class Remedy(StrEnum):
-    """What repairs a fault.  Nothing that was observed is ever deleted: it is set aside, under ``damaged/``."""
+    """What mends a fault."""
 
-    put_back = "put back"
-    """The copy of the file takes its place."""
-    ask_again = "ask again"
-    """The block is set aside, and the run's own line asks again what it held."""
-    write_again = "write again"
-    """The item table is written again from the data, as the run's own line does, the summary from the observations."""
-    copy = "copy"
-    """What a link names takes the place of the link."""
-    set_aside = "set aside"
-    remove = "remove"
+    drop = "drop"
+    """The block is taken off the manifest, and the command of the run asks again what it held."""
+    run_again = "run again"
+    """The command of the run writes it again: the item table from the data, the summary from the observations."""
     by_hand = "by hand"
     """Only a person can: the problem says what to do."""
     none = "none"
@@ -50,7 +44,7 @@ class Examined:
 
     ``state``: complete, not complete, running (another process writes to it; then nothing else is said), lost (no
     manifest can be read).  ``blocks``: how many there are, and ``items``: how many places they are about.
-    ``line``: what asks again what was lost.  ``done``: what was repaired, a line each.
+    ``line``: what asks again what was lost.  ``dropped``: the blocks that count no longer, a line each.
     """
 
     folder: str
@@ -60,7 +54,7 @@ class Examined:
     items: int = 0
     unanswered: int = 0
     line: str = ""
-    done: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
 
     @property
     def harmed(self) -> list[Fault]:

@@ -63,6 +63,7 @@ from choicewise.store.tables import (
 )
 from choicewise.util.files import PARTIAL, copy_of, disk_errors, locked, read_text, remove, renew_copy, write_twice
 from choicewise.util.jsonio import exact_json, json_digest
+from choicewise.util.text import quoted
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -294,7 +295,7 @@ def check_folder(path: Path) -> None:
         # A first start that was killed before its manifest left nothing but the item table and unfinished files.
         names = {child.name for child in path.iterdir()} - {ITEM_FILE} if parent == path else set()
         if copy_of(path / MANIFEST).name in names and not (path / MANIFEST).exists():
-            raise StoreError(f"{path} has lost its {MANIFEST}; `choicewise doctor` puts back its copy")
+            raise StoreError(f"{path} has lost its {MANIFEST}; {_put_back(path / MANIFEST)}")
         # Another process may have begun the folder meanwhile: then it has the lock, and says so.
         if MANIFEST not in names and not all(name.endswith(PARTIAL) for name in names):
             raise StoreError(f"{path} holds other files and no {MANIFEST}; choose an empty or new folder")
@@ -433,7 +434,7 @@ def version_of(manifest: Manifest) -> str:
 
 
 class _Kind(NamedTuple):
-    """A file that says what a folder is: the ``command`` that writes it, and what to do ``instead`` of repairing it."""
+    """A file that says what a folder is: the ``command`` that writes it; what to do ``instead`` if it is lost."""
 
     record: Any
     command: str
@@ -457,7 +458,7 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
     manifest: Manifest = _read_record(path, _RUN)
     counts = Counter(block.name for block in manifest.blocks)
     if wrong := [name for name, count in counts.items() if not name.isdecimal() or count > 1]:
-        raise StoreError(f"{path} is damaged: {wrong[0]!r} is no name of a block; {_advice(_RUN)}")
+        raise StoreError(f"{path} is damaged: {wrong[0]!r} is no name of a block; {_advice(path, _RUN)}")
     return manifest
 
 
@@ -482,12 +483,16 @@ def read_sweep(folder: Path, name: str = SWEEP) -> Sweep:
     sweep: Sweep = _read_record(path, _SWEEP)
     for cell in sweep.cells:
         if Path(cell.folder).is_absolute() or ".." in Path(cell.folder).parts:
-            raise StoreError(f"{path} is damaged: {cell.folder} lies outside; {_advice(_SWEEP)}")
+            raise StoreError(f"{path} is damaged: {cell.folder} lies outside; {_advice(path, _SWEEP)}")
     return sweep
 
 
-def _advice(kind: _Kind) -> str:
-    return f"`choicewise doctor` puts back its copy; or {kind.instead}"
+def _advice(path: Path, kind: _Kind) -> str:
+    return f"{_put_back(path)}; or {kind.instead}"
+
+
+def _put_back(path: Path) -> str:
+    return f"`cp {quoted(copy_of(path))} {quoted(path)}` puts back its copy"
 
 
 def _read_record(path: Path, kind: _Kind) -> Any:
@@ -497,7 +502,7 @@ def _read_record(path: Path, kind: _Kind) -> Any:
         content = json.loads(read_text(path))
     except (FileNotFoundError, NotADirectoryError) as error:
         if copy_of(path).is_file():
-            raise StoreError(f"{path} is missing; {_advice(kind)}") from error
+            raise StoreError(f"{path} is missing; {_advice(path, kind)}") from error
         if (path.parent / BUNDLE).is_file():
             raise StoreError(
                 f"{path.parent} is a bundle of requests; `choicewise import` makes a run of it and of its answers"
@@ -507,7 +512,7 @@ def _read_record(path: Path, kind: _Kind) -> Any:
     except OSError as error:
         raise StoreError(f"{path} can't be read: {error.strerror}; make it readable") from error
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is damaged ({error}); {_advice(kind)}") from error
+        raise StoreError(f"{path} is damaged ({error}); {_advice(path, kind)}") from error
     if not isinstance(content, dict) or content.pop("format", None) != kind.format:
         raise StoreError(f"{path} is not {kind.what} of Choicewise; choose another folder")
     version = content.pop("version", None)
@@ -524,11 +529,11 @@ def _read_record(path: Path, kind: _Kind) -> Any:
         problems = {"missing": "is missing", "unexpected_keyword_argument": "is unknown"}
         problem = problems.get(first["type"], f"is {first['input']!r} ({first['msg']})")
         field = ".".join(map(str, first["loc"]))
-        raise StoreError(f"{path} is damaged: field {field} {problem}; {_advice(kind)}") from error
+        raise StoreError(f"{path} is damaged: field {field} {problem}; {_advice(path, kind)}") from error
     except (RecursionError, ValueError) as error:
-        raise StoreError(f"{path} is damaged ({error}); {_advice(kind)}") from error
+        raise StoreError(f"{path} is damaged ({error}); {_advice(path, kind)}") from error
     if signed and listed != json_digest(content):
-        raise StoreError(f"{path} was changed after it was written (its sha256 differs); {_advice(kind)}")
+        raise StoreError(f"{path} was changed after it was written (its sha256 differs); {_advice(path, kind)}")
     return record
 
 

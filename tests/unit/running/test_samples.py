@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise import evaluate, open_dataset, open_run
+from choicewise import evaluate, open_run
 from choicewise.data.dataset import Dataset, shares
 from choicewise.data.items import Item, draw_hash
 from choicewise.errors import StoreError, UsageError
@@ -23,7 +23,6 @@ from choicewise.records import MANIFEST, Selection
 from choicewise.requests.blocks import list_sections, settled
 from choicewise.results.rows import chosen_part
 from choicewise.results.run import Run
-from choicewise.running.doctor import rewrite_items
 from choicewise.running.job import job_of, read_plan
 from choicewise.running.plan import plan
 from choicewise.store.folder import read_manifest
@@ -170,7 +169,7 @@ def test_paired_runs_have_the_same_items_and_a_lost_table_is_written_again(tmp_p
     assert ids[0] == ids[1]
     assert len(ids[0]) == 5
     (tmp_path / "one" / "items.parquet").unlink()
-    rewrite_items(tmp_path / "one", one.manifest, lambda *_: open_dataset(folder))
+    scored(tmp_path / "one", folder, model="fake:hash", sample=5)
     assert open_run(tmp_path / "one").tables.items["item"].to_pylist() == ids[0]
     line = run_line(one.manifest, ["mmlu/original"], tmp_path / "one")
     assert "--sample 5" in line

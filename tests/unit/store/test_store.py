@@ -358,7 +358,8 @@ def test_the_wrong_field_of_a_manifest_is_named(filled: Path, change: Callable[[
     path.write_text(json.dumps(content))
     with pytest.raises(StoreError, match=re.escape(f"{path} is damaged: {reason}")) as error:
         store.read_manifest(filled)
-    assert str(error.value).endswith("; `choicewise doctor` puts back its copy; or evaluate again into a new folder")
+    advice = f"; `cp {filled / 'manifest.copy.json'} {path}` puts back its copy; or evaluate again into a new folder"
+    assert str(error.value).endswith(advice)
 
 
 def test_a_manifest_is_plain_json_and_read_back_as_written(tmp_path: Path) -> None:
@@ -442,6 +443,6 @@ def test_keys_are_a_set(steps: list[tuple[list[str], list[str]]]) -> None:
     assert tables.Keys(reference).without(sorted(reference)) == []
 
 
-def test_what_needs_no_repair_is_no_damage() -> None:
+def test_what_needs_no_mending_is_no_damage() -> None:
     faults = [Fault("kind", "path", "problem", remedy) for remedy in Remedy]
     assert Examined("run", "complete", faults).harmed == [each for each in faults if each.remedy != "none"]

@@ -48,13 +48,6 @@ answered for.  No result lies in it, and a queue that is lost costs no run."""
 
 TO_CUT = frozenset(
     {
-        "__init__.py -> extensions/interop/export.py",
-        "__init__.py -> extensions/interop/harness_tasks/as_protocols.py",
-        "__init__.py -> extensions/interop/logs/import_log.py",
-        "__init__.py -> extensions/training/bundles/answers.py",
-        "__init__.py -> extensions/training/bundles/bundle.py",
-        "__init__.py -> extensions/training/bundles/write.py",
-        "__init__.py -> extensions/training/in_loop.py",
         "cli/check.py -> extensions/endpoints/vllm/engine_model.py",
         "cli/interchange.py -> extensions/interop/export.py",
         "cli/interchange.py -> extensions/interop/lm_eval/__init__.py",

@@ -14,6 +14,7 @@ from choicewise.cli.listing import help_lines
 from choicewise.running.job import job_of
 from choicewise.running.sweep import sweep
 from tests.helpers.mmlu_data import write_mmlu
+from tests.paths import ROOT
 
 HEAVY = {"torch", "transformers", "pandas", "scipy", "tokenizers"}
 
@@ -126,3 +127,29 @@ def test_every_public_name_is_there() -> None:
         assert getattr(choicewise, name).__doc__
     with pytest.raises(AttributeError, match="nonsense"):
         _ = choicewise.nonsense
+
+
+SCRIPT = """
+from pathlib import Path
+
+import choicewise
+from choicewise import InLoop, Run, export, import_answers, import_log, load_harness_tasks, open_bundle, write_bundle
+
+runs: list[Run] = import_log("log.csv", Path("out"))
+files: tuple[Path, ...] = export(runs, "csv", "rows.csv").files
+digest: str = open_bundle("bundle").record.digest
+version: str = choicewise.__version__
+print(InLoop, import_answers, load_harness_tasks, write_bundle)
+"""
+
+
+def test_a_type_checker_knows_the_names_of_extensions(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    line = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(ROOT / ".mypy_cache"), "script.py"]
+    checked = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_a_star_imports_every_name(tmp_path: Path) -> None:
+    told = said("from choicewise import *; import sys; print(export, InLoop, score, file=sys.stderr)", folder=tmp_path)
+    assert "score_texts" in told

@@ -5,4 +5,13 @@ Frozen bundles of requests, the evaluation inside a training loop, and callbacks
 
 from choicewise.ports import Extension
 
-EXTENSION = Extension("training", [])
+EXTENSION = Extension(
+    "training",
+    [],
+    names={
+        "InLoop": "choicewise.extensions.training.in_loop",
+        "import_answers": "choicewise.extensions.training.bundles.answers",
+        "open_bundle": "choicewise.extensions.training.bundles.bundle",
+        "write_bundle": "choicewise.extensions.training.bundles.write",
+    },
+)

@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     from choicewise.data.items import Item
     from choicewise.logs import Log, Verdict
     from choicewise.models.model import Model
+    from choicewise.page.charts.chart import Chart
+    from choicewise.page.charts.choices import Choices
+    from choicewise.page.embed import Section
+    from choicewise.page.study import Study
     from choicewise.protocols import readings
     from choicewise.records import Manifest, Sweep
     from choicewise.requests.request import Asker
@@ -577,6 +581,69 @@ class Writer(Port):
     def endings(self, table: str) -> Sequence[str]:
         """Return what the names of further files end with, which a writer of a file writes beside it."""
         return ()
+
+
+# Charts and the page
+
+
+class ChartKind(Port):
+    """A chart of runs: ``choicewise plot DIR... NAME --out FILE``, and ``run.chart(NAME)`` in a notebook.
+
+    ``summary``: what it shows, in a few words. ``needs``: what runs must have for it, likewise. ``uses``: the fields of
+    :class:`~choicewise.page.charts.choices.Choices` that it looks at. ``metrics``: whether it also draws numbers that
+    are no shares of 1.
+
+    Example::
+
+        class Sizes(ChartKind):
+            name = "sizes"
+            summary = "how many items each run has"
+            needs = "a run"
+
+            def draw(self, study, choices):
+                from choicewise.page.charts import chart
+
+                values = [{"kind": "run", "model": run.label, "items": run.items} for run in study.runs]
+                across = chart.number("items")
+                down = {"field": "model", "type": "nominal", "title": None}
+                bars = chart.layer("run", {"type": "bar"}, x=across, y=down)
+                margins = {"left": 120, "right": 24, "top": 16, "bottom": 44}
+                about = "Items of each run"
+                spec = chart.frame(values, [bars], width=choices.width, height=200, about=about, **margins)
+                return chart.Chart("sizes", about, spec)
+    """
+
+    needs: ClassVar[str] = ""
+    uses: ClassVar[Sequence[str]] = ()
+    metrics: ClassVar[bool] = False
+
+    def lacks(self, study: Study) -> str:
+        """Return why the runs of ``study`` can't be drawn so, in words; empty if they can."""
+        return ""
+
+    def draw(self, study: Study, choices: Choices) -> Chart:
+        """Return the chart. Raises UsageError for choices that are wrong or missing."""
+        raise NotImplementedError
+
+
+class PageSections(Port):
+    """Sections of ``choicewise page``, which stand between the comparison of models and the items.
+
+    Example::
+
+        class Sizes(PageSections):
+            name = "sizes"
+
+            def sections(self, study):
+                from choicewise.page.embed import Section
+
+                items = sum(run.items for run in study.runs)
+                yield Section(name="sizes", title="How many items?", html=f"<p>All runs have {items:,} items.</p>")
+    """
+
+    def sections(self, study: Study) -> Iterator[Section]:
+        """Yield a section for everything that the runs of ``study`` have to show; none if there is nothing."""
+        raise NotImplementedError
 
 
 # The command line

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from choicewise.cli.report import VIEWS, Views
-from choicewise.extensions.analyses.charts.probabilities import metric_tables
 from choicewise.extensions.board.library import read_snapshot
 from choicewise.page.document import Content, document, inside_items
+from choicewise.page.metrics import metric_tables
 from choicewise.page.study import read_study
 from choicewise.protocols.between import under_metrics
 from choicewise.results.outcomes import read_together

@@ -16,7 +16,19 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import ProtocolError, UsageError
 from choicewise.models.fake import HashModel
-from choicewise.ports import Extension, PairAnalysis, PairStatistic, Port, all_of, built_in_extensions, find
+from choicewise.page.document import Content, document, inside_items
+from choicewise.page.study import read_study
+from choicewise.ports import (
+    ChartKind,
+    Extension,
+    PageSections,
+    PairAnalysis,
+    PairStatistic,
+    Port,
+    all_of,
+    built_in_extensions,
+    find,
+)
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.preparations import prepare
 from choicewise.results.summary import state
@@ -193,3 +205,26 @@ def test_an_extraction_of_an_extension_decides(stranger: list[Port]) -> None:
     assert replace(protocol, decision="last-capital").decision == "last-capital"
     with pytest.raises(ProtocolError, match="decision is 'first-capital'"):
         replace(protocol, decision="first-capital")
+
+
+def test_a_chart_is_drawn_by_its_name(folders: list[Path], stranger: list[Port], tmp_path: Path) -> None:
+    stranger.append(example(ChartKind))
+    choicewise("plot", *folders, "sizes", "--out", tmp_path / "sizes.json", code=0)
+    drawn = json.loads((tmp_path / "sizes.json").read_text(encoding="utf-8"))
+    records = [record for record in drawn["data"]["values"] if record["kind"] == "run"]
+    assert [record["items"] for record in records] == [6, 6]
+    refused = choicewise("plot", *folders, "sizes", "--rank", "--out", tmp_path / "sizes.json", code=2).stderr
+    assert "sizes has no use for --rank" in refused
+    unknown = choicewise("plot", *folders, "size", "--out", tmp_path / "size.json", code=2).stderr
+    assert "sizes (how many items each run has)" in " ".join(unknown.split())
+
+
+@pytest.mark.costly("a page is drawn")
+def test_a_section_stands_on_the_page_before_the_items(folders: list[Path], stranger: list[Port]) -> None:
+    pytest.importorskip("vl_convert", reason="pages need choicewise[page]")
+    stranger.append(example(PageSections))
+    content = Content(read_study(folders[:1]))
+    page = document(content, "1 Jan 2026", inside_items(content, 0))
+    assert "<p>All runs have 6 items.</p>" in page
+    ids = [line.split('"')[1] for line in page.splitlines() if line.startswith("<section id=")]
+    assert ids.index("sizes") == ids.index("items") - 1

@@ -115,12 +115,12 @@ def plot(
     bump: models over protocols; ranks: whether the order holds; pair: two models compared; steps: a number over the
     checkpoints of training runs; along: answers along a model's thoughts.
     """
-    from choicewise.page.charts.kinds import KINDS, draw, find_kind
+    from choicewise.page.charts.kinds import chart_kinds, draw, find_kind
     from choicewise.page.study import read_study
     from choicewise.util.files import disk_errors, new_file
 
     *folders, name = arguments
-    charts = [kind.name for kind in KINDS]
+    charts = [kind.name for kind in chart_kinds()]
     if arguments[0] in charts and name not in charts:
         raise UsageError(f"{arguments[0]} stands before the run folders; name the chart last")
     kind = find_kind(name)

@@ -16,27 +16,13 @@ from typing import Any
 
 from choicewise import __version__
 from choicewise.errors import UsageError
-from choicewise.extensions.analyses.charts import along, calibration, steps
-from choicewise.extensions.analyses.charts import chain as chain_chart
-from choicewise.extensions.analyses.charts.probabilities import (
-    BIN_COLUMNS,
-    CALIBRATION_COLUMNS,
-    MetricTable,
-    StatedProbabilities,
-    bin_rows,
-    calibration_rows,
-    chain_table,
-    metric_tables,
-    stated_probabilities,
-    told,
-)
-from choicewise.extensions.analyses.charts.steps import Trained
 from choicewise.page import item_views, sections
 from choicewise.page import study as study_data
 from choicewise.page.charts import bump, lanes, strip
 from choicewise.page.embed import (
     Embedded,
     Record,
+    Section,
     Spec,
     Specifications,
     check_libraries,
@@ -47,9 +33,11 @@ from choicewise.page.embed import (
     static_text,
 )
 from choicewise.page.item_views import FEW, details, index_data, study_warnings
+from choicewise.page.metrics import MetricTable, metric_tables
 from choicewise.page.reproduce import recipe
 from choicewise.page.sections import Order
 from choicewise.page.study import MOST_RUNS, Study, downloads, file_address, read_study
+from choicewise.ports import PageSections, all_of
 from choicewise.report.findings import sentences
 from choicewise.report.tables import average_tables
 from choicewise.results.finding import finding
@@ -116,7 +104,7 @@ def document(
     address of the board that the page belongs to.
     """
     data = _script_data(content, inside, parts, folder)
-    renderer, script, style = renderer_script(), _page_script(), static_text("page.css")
+    renderer, script, style = renderer_script(), _page_script(content.added), static_text("page.css")
     template = environment().get_template("page.html.j2")
     return template.render(
         **_shown(content),
@@ -245,24 +233,14 @@ class Content:
         return sections.orders(self.study, self.compared)
 
     @cached_property
-    def trained(self) -> list[Trained]:
-        """Numbers over checkpoints: one per dataset with a training run."""
-        return steps.trained(self.study)
-
-    @cached_property
     def metrics(self) -> list[MetricTable]:
         """Numbers that are no shares of 1."""
         return metric_tables(self.study)
 
     @cached_property
-    def stated(self) -> list[StatedProbabilities]:
-        """The chain of metrics and the calibration, of every dataset."""
-        return stated_probabilities(self.study)
-
-    @cached_property
-    def thoughts(self) -> list[along.Along]:
-        """Answers along thoughts, of the first runs."""
-        return along.shown_along(self.study)
+    def added(self) -> list[Section]:
+        """What extensions add."""
+        return [section for port in all_of(PageSections) for section in port.sections(self.study)]
 
     @cached_property
     def sheets(self) -> list[sections.Sheet]:
@@ -316,18 +294,18 @@ def _check(out: Path, beside: Path) -> None:
 
 _SCRIPTS = (
     *("dom.js", "state.js", "charts.js", "strip.js", "ladder.js", "order.js", "pairs.js", "item.js", "items.js"),
-    "training.js",
     "protocol.js",
-    "start.js",
 )
 """Our modules, which share one scope, in the order in which they are joined."""
 
 _COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
 
 
-def _page_script() -> str:
-    """Our script: the modules in one scope, without their comments."""
-    return f'(() => {{\n"use strict";\n{_COMMENT.sub("", static_text(*_SCRIPTS))}\n}})();'
+def _page_script(added: Sequence[Section]) -> str:
+    """Our script: the modules and those of sections in one scope, without their comments."""
+    of_sections = dict.fromkeys(section.script for section in added if section.script)
+    modules = "\n".join([static_text(*_SCRIPTS), *of_sections, static_text("start.js")])
+    return f'(() => {{\n"use strict";\n{_COMMENT.sub("", modules)}\n}})();'
 
 
 def _policy(scripts: Sequence[str], style: str, parts: bool) -> str:
@@ -376,15 +354,9 @@ def _shown(content: Content) -> dict[str, Any]:
         "range_columns": sections.RANGE_COLUMNS,
         "compared": [_compared(content, each) for each in content.compared[:1]],
         "pair_columns": sections.PAIR_COLUMNS,
-        "trained": [(each, drawing(_SPECS["steps"], each.first)) for each in content.trained],
-        "trained_columns": steps.COLUMNS,
         "most_pairs": MOST_RUNS,
         "metrics": content.metrics,
-        "chains": [_chain(each) for each in content.stated if each.chains],
-        "calibrations": [_calibration(each) for each in content.stated if each.calibrated],
-        "along": [(each, *_drawn("along", along.values(each.known))) for each in content.thoughts],
-        "along_columns": along.COLUMNS,
-        "panels": sections.shown_panels(study),
+        "added": [(section.name, _markup(section.html)) for section in content.added],
         "listed": content.listed,
         "item_rows": [item_views.first_rows(each) for each in content.listed],
         "sheets": content.sheets,
@@ -403,11 +375,7 @@ def _contents(content: Content) -> list[tuple[str, str, bool]]:
         ("why", "Why do they differ?", any(content.ways) or any(content.effects)),
         ("order", "Does the order hold?", bool(content.orders)),
         ("pair", "Two models", bool(content.compared)),
-        ("training", "Over training", bool(content.trained)),
-        ("chain", "From probability to accuracy", any(each.chains for each in content.stated)),
-        ("calibration", "Is it calibrated?", any(each.calibrated for each in content.stated)),
-        ("along", "Along the thought", bool(content.thoughts)),
-        ("invariance", "Does it depend on how I ask?", sections.has_panels(content.study)),
+        *((section.name, section.title, True) for section in content.added),
         ("items", "Items", any(each.index.ids for each in content.listed)),
         ("protocols", "Protocols", bool(content.study.protocols)),
         ("warnings", "Warnings", True),
@@ -415,36 +383,10 @@ def _contents(content: Content) -> list[tuple[str, str, bool]]:
     ]
 
 
-def _chain(each: StatedProbabilities) -> dict[str, Any]:
-    """The chart of a dataset with its caption and its table."""
-    values = chain_chart.values(each.chains)
-    columns, rows = chain_table(each.chains)
-    about = {"dataset": each.dataset, "drawing": drawing(_SPECS["chain"], values), "caption": _caption("chain", values)}
-    return about | {"columns": columns, "rows": rows}
-
-
-def _calibration(each: StatedProbabilities) -> dict[str, Any]:
-    """The diagrams of a dataset, one for each of so few models, what they do not show, and the tables."""
-    shown = each.calibrated if len(each.calibrated) <= MOST_DIAGRAMS else ()
-    diagrams = [(own, drawing(_SPECS["calibration"], calibration.values(own)).slim, told(own)) for own in shown]
-    about = {"dataset": each.dataset, "protocol": each.calibrated[0].protocol, "diagrams": diagrams}
-    about |= {"columns": CALIBRATION_COLUMNS, "rows": calibration_rows(each.calibrated)}
-    return about | {"caption": calibration.CAPTION, "bin_columns": BIN_COLUMNS, "bins": bin_rows(each.calibrated)}
-
-
-MOST_DIAGRAMS = 4
-"""Models of a dataset that have a reliability diagram each; of more there is the table."""
-
-
 def _compared(content: Content, pair: study_data.Pair) -> tuple[dict[str, Any], Any, list[Record]]:
     """What is said of a pair, its drawing where there is one, and the values of that."""
     values = content.pair_values(pair)
     return sections.pair_data(content.study, pair), drawing(_SPECS["pair"], values) if values else None, values
-
-
-def _drawn(name: str, values: Sequence[Record]) -> tuple[Any, str]:
-    """The drawing of these values, and how to read it."""
-    return drawing(_SPECS[name], values), _caption(name, values)
 
 
 def _state(specs: Specifications, name: str, values: Sequence[Record]) -> dict[str, Any]:
@@ -473,7 +415,7 @@ def _script_data(content: Content, inside: FullItems, parts: Sequence[Part], fol
     compared = [embedded(f"pairs-{place}", each) for place, each in _pairs(content, specs).items()]
     orders = [embedded(f"order-{place}", _order(each, specs)) for place, each in enumerate(content.orders)]
     names = list(content.numbers)
-    trained = [embedded(f"steps-{place}", _trained(each, specs)) for place, each in enumerate(content.trained)]
+    added = [embedded(name, data) for section in content.added for name, data in section.data(specs).items()]
     lists = [embedded(f"items-{place}", index_data(each, names)) for place, each in enumerate(content.listed)]
     core = {
         "runs": [_about(content, place) for place in range(len(study.runs))],
@@ -492,7 +434,7 @@ def _script_data(content: Content, inside: FullItems, parts: Sequence[Part], fol
         ],
         "specs": specs.known,
     }
-    return [embedded("data", core), *runs, *compared, *orders, *trained, *lists, *inside.elements]
+    return [embedded("data", core), *runs, *compared, *orders, *added, *lists, *inside.elements]
 
 
 def _sheet_places(content: Content) -> list[int]:
@@ -506,10 +448,6 @@ def _order(shown: Order, specs: Specifications) -> dict[str, Any]:
         return {}
     drawn = {name: _state(specs, name, shown.values) for name in ("rank", "score")}
     return drawn | {"ranks": _state(specs, "ranks", shown.rank_values)}
-
-
-def _trained(shown: Trained, specs: Specifications) -> dict[str, Any]:
-    return {"charts": {name: _state(specs, "steps", own) for name, own in shown.values.items()}, "rows": shown.rows}
 
 
 def _about(content: Content, place: int) -> dict[str, Any]:
@@ -580,10 +518,6 @@ _SPECS: Mapping[str, Spec] = {
     "score": lambda values, width: bump.spec(values, rank=False, width=width),
     "ranks": lambda values, width: lanes.ranks_spec(values, width=width),
     "pair": lambda values, width: lanes.pair_spec(values, width=width),
-    "chain": lambda values, width: chain_chart.spec(values, width=width),
-    "calibration": lambda values, width: calibration.spec(values, calibration.SIDE),
-    "steps": lambda values, width: steps.spec(values, width=width),
-    "along": lambda values, width: along.spec(values, width=width),
 }
 """The charts of a page."""
 
@@ -595,8 +529,5 @@ _CAPTIONS: Mapping[str, Callable[[Sequence[Record]], str]] = {
     "score": lambda values: bump.caption(values, rank=False),
     "ranks": lambda values: lanes.RANKS_CAPTION,
     "pair": lanes.pair_caption,
-    "chain": chain_chart.caption,
-    "steps": steps.caption,
-    "along": along.caption,
 }
 """What stands below them."""

@@ -157,6 +157,32 @@ def drawing(draw: Spec, values: Sequence[Record]) -> Drawing:
     return Drawing(Markup(wide), Markup(slim), size is not None and float(size[1]) > _SLIM + 20)
 
 
+def _no_data(specs: Specifications) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A section of a page.
+
+    ``name``: the id of its element, and what its address ends in. ``html``: what stands below its title, trusted as it
+    is; :func:`section_html` makes it of a template. ``data``: what its script loads, by the ids of the elements that
+    hold it; charts of it are made by :meth:`Specifications.state`. ``script``: a module in the scope of the page's
+    script, which adds a function to ``furtherSections`` that brings the section to life.
+    """
+
+    name: str
+    title: str
+    html: str
+    data: Callable[[Specifications], Mapping[str, Any]] = _no_data
+    script: str = ""
+
+
+def section_html(template: Path, **names: Any) -> str:
+    """Return a template's text with ``names`` filled in; it may import ``macros.html.j2`` of the pages."""
+    return environment().from_string(template.read_text(encoding="utf-8")).render(**names)
+
+
 @cache
 def renderer_script() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script that defines ``vegaEmbed``.

@@ -10,14 +10,11 @@ from statistics import median
 from typing import Any
 
 from choicewise.errors import ProtocolError, UsageError
-from choicewise.extensions.analyses.invariance import panels
-from choicewise.extensions.analyses.invariance_report import HEADS, READING, check_cells, panel_lines, reading_of
 from choicewise.page.charts import bump, lanes
 from choicewise.page.embed import Record
 from choicewise.page.item_views import words
 from choicewise.page.study import MOST_RUNS, Contest, Lead, Pair, ShownRun, Study, leads
 from choicewise.protocols.catalogue import Entry, entry
-from choicewise.protocols.panel import asks_changes
 from choicewise.protocols.protocol import Protocol, axis_differences, family, short_signature, signature
 from choicewise.protocols.readings import READINGS
 from choicewise.report.findings import reversal_sentence
@@ -26,7 +23,6 @@ from choicewise.results.finding import reversal
 from choicewise.results.ladder import Effect, ValueChange, ladders, main_effects
 from choicewise.results.outcomes import Axis
 from choicewise.results.rows import Row
-from choicewise.results.run import open_run
 from choicewise.util import text
 from choicewise.util.text import counted, percent, points, probability, ranks, shown
 
@@ -483,33 +479,3 @@ def _turned(record: Record, side: str) -> Record:
     """The same number at the other end of a way."""
     about = f"{side}{record['description'].removeprefix(record['side'])}"
     return {**record, "side": side, "detail": side, "description": about}
-
-
-@dataclass(frozen=True)
-class PanelTable:
-    """The invariance panel of one run under one protocol: a row for each check, and lines below."""
-
-    title: str
-    columns: Sequence[tuple[str, str]]
-    rows: Sequence[Sequence[str]]
-    lines: Sequence[str]
-
-
-def has_panels(study: Study) -> bool:
-    """Whether a run of the study was asked with changes.  Reads no run."""
-    return any(asks_changes(run.protocols.values()) for run in study.runs)
-
-
-def shown_panels(study: Study) -> list[PanelTable]:
-    """Of the first runs the panels of protocols that were asked with changes."""
-    columns = [(head, "number" if place else "") for place, head in enumerate(HEADS)]
-    return [
-        PanelTable(
-            f"{run.label} on {run.manifest.dataset.name}, {panel.protocol}: {percent(panel.accuracy)} % right",
-            columns,
-            [check_cells(check) for check in panel.checks],
-            [*panel_lines(panel), *READING, *(reading_of(panel.kind, check.check) for check in panel.checks)],
-        )
-        for run in (study.runs[:MOST_RUNS] if has_panels(study) else ())
-        for panel in panels(open_run(run.folder))
-    ]

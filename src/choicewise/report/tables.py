@@ -305,6 +305,16 @@ def shown_value(row: Row, spelled: Callable[[float], str]) -> str:
     return (low if low == high else f"{low} – {high}") if row.open else spelled(row.value)
 
 
+def value_text(row: Row, value: float) -> str:
+    """Return a value of the row's metric in words: accuracies in percent, others as :func:`plain` spells them."""
+    return f"{percent(value)} %" if row.share and not math.isnan(value) else plain(value)
+
+
+def interval_text(row: Row) -> str:
+    """Return the interval of a row; a dash where there is none."""
+    return interval(row.ci_low, row.ci_high, percent if row.share else plain)
+
+
 def nats(mean: Difference) -> str:
     """Return a mean in nats with its 95 % interval where it has one, in three digits: ``0.0123 [0.0101 – 0.0145]``."""
     known = "" if math.isnan(mean.se) else f" [{interval(mean.ci_low, mean.ci_high, _three_digits)}]"

@@ -157,7 +157,8 @@ def test_the_page_draws_every_point_and_has_the_table(run: Run) -> None:
     content = Content(study)
     page = Page(document(content, "1 Jan 2026", inside_items(content)))
     said = {about.get("aria-label") for tag, about in page.elements if about.get("role") == "graphics-symbol"}
-    for each in content.thoughts:
+    thoughts = chart.shown_along(study)
+    for each in thoughts:
         assert page.tables[f"{each.title}, {each.known.protocol}"][1:] == each.rows
         points = [record for record in chart.values(each.known) if record["kind"] == "point"]
         assert len(points) == 15
@@ -165,7 +166,7 @@ def test_the_page_draws_every_point_and_has_the_table(run: Run) -> None:
         assert all(line in page.text for line in each.lines)
     drawn = draw("along", study, protocol="limited")
     points = [record for record in drawn.spec["data"]["values"] if record["kind"] == "point"]
-    known: AlongThought = content.thoughts[1].known
+    known: AlongThought = thoughts[1].known
     assert [record["value"] for record in points[:5]] == [point.accuracy for point in known.points]
     assert [record["value"] for record in points[5:10]] == [point.probability for point in known.points]
     for width in (400, 960):

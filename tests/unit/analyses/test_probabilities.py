@@ -16,19 +16,19 @@ from choicewise.extensions.analyses.charts.probabilities import (
     bin_rows,
     calibration_rows,
     chain_table,
+    errors_in_words,
     lacks_probabilities,
-    metric_tables,
-    spelled,
     stated_probabilities,
-    told,
 )
 from choicewise.extensions.board.library import read_snapshot
 from choicewise.extensions.board.model import Snapshot
 from choicewise.extensions.board.pages import guessed
 from choicewise.extensions.board.records import View, board_record, shown, sorted_by
 from choicewise.page.document import Content, document, inside_items
+from choicewise.page.metrics import metric_tables
 from choicewise.page.study import Study, read_study
 from choicewise.protocols.metrics import CHAIN
+from choicewise.report.tables import value_text
 from choicewise.results.run import open_run
 from choicewise.util.text import plain
 from tests.helpers.page_runs import Page, write_run
@@ -95,8 +95,8 @@ def test_the_calibration_is_the_plain_one(folders: list[Path], read: StatedProba
         assert record["right"] == pytest.approx(np.mean([hit for _, hit in bins[number]]))
         assert record["low"] <= record["right"] <= record["high"]
     assert sum(record["share"] for record in drawn) == pytest.approx(1)
-    assert f"{plain(own.ece.calibrated)} if calibrated" in told(own)[0]
-    assert "0.750 uniform" in told(own)[1]
+    assert f"{plain(own.ece.calibrated)} if calibrated" in errors_in_words(own)[0]
+    assert "0.750 uniform" in errors_in_words(own)[1]
 
 
 def test_the_chain_has_every_model_and_metric_at_its_place(study: Study, read: StatedProbabilities) -> None:
@@ -206,7 +206,7 @@ def test_the_page_shows_all_of_it(study: Study, read: StatedProbabilities) -> No
         if record["kind"] == "dot":
             assert record["description"] in said
     row = read.chains[0].models[1][1][0]
-    assert any(f"log-probability {spelled(row, row.value)}" in each for each in said)
+    assert any(f"log-probability {value_text(row, row.value)}" in each for each in said)
 
 
 def test_the_board_has_columns_of_other_metrics_that_mix_with_nothing(snapshot: Snapshot) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from choicewise.errors import UsageError
 from choicewise.page.charts import bump, lanes, strip
 from choicewise.page.charts import chart as theme
 from choicewise.page.charts.chart import MIME, Chart, Record, Records
-from choicewise.page.charts.kinds import KINDS, draw
+from choicewise.page.charts.choices import Choices
+from choicewise.page.charts.kinds import chart_kinds, draw
 from choicewise.page.study import Study, leads, make_study, pairs
 from choicewise.results.ladder import Ladder, Step, main_effects
 from choicewise.results.ladder import ladder as climb
@@ -304,7 +305,15 @@ CHOICES["ladder"] |= ENDS
 CHOICES["pair"] = {"models": ["fake:hash", "fake:oracle"]}
 
 
-@pytest.mark.parametrize("name", [kind.name for kind in KINDS if kind.name not in ("steps", "along")])  # none is here
+def test_kinds_look_at_choices_that_a_user_has() -> None:
+    choices = {field.name for field in fields(Choices)}
+    assert all({*kind.uses} <= choices for kind in chart_kinds())
+
+
+OF_OTHER_RUNS = "steps", "along"
+
+
+@pytest.mark.parametrize("name", [kind.name for kind in chart_kinds() if kind.name not in OF_OTHER_RUNS])
 @pytest.mark.parametrize("width", [400, 640, 1100])
 def test_every_chart_is_drawn_at_every_width(study: Study, name: str, width: int) -> None:
     chart = draw(name, study, **CHOICES.get(name, {}), width=width)

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from choicewise.extensions.analyses.charts.probabilities import spelled
 from choicewise.page.charts import chart
 from choicewise.page.charts.chart import Record, Records
 from choicewise.page.study import Contest
+from choicewise.report.tables import value_text
 from choicewise.results.outcomes import measured_as
 from choicewise.results.rows import Row
 from choicewise.util.text import counted, error, percent, points, probability
@@ -453,7 +453,7 @@ def _over_protocols(model: str, ranks: Sequence[int], place: int, models: int) -
 def _under_one(row: Row, place: int, models: int) -> list[Record]:
     low, high = (math.nan if each is None else each for each in (row.rank_low, row.rank_high))
     bounds = "" if row.rank_low is None else f", between {row.rank_low} and {row.rank_high} (95 %)"
-    value = spelled(row, row.value)
+    value = value_text(row, row.value)
     about = f"{chart.cut(row.model, chart.SAID)}: rank {row.rank} of {models}{bounds}, {value}"
     shown = {**_model(row.model, place, low, high, row.rank or 0, value), "description": about}
     dot = {"kind": "rank", "model": row.model, "lane": place, "rank": row.rank, "count": 1, "share": 0.25, "label": ""}

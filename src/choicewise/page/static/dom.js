@@ -12,6 +12,9 @@ const el = (tag, attributes = {}, ...children) => {
   return made;
 };
 
+// Functions that bring the sections of extensions to life.
+const furtherSections = [];
+
 const one = (selector, within = document) => within.querySelector(selector);
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 

@@ -20,8 +20,9 @@ const start = async () => {
   state.on(["run", "protocol"], inView);
   inView();
   startStill();
-  const sections = [startNumbers(), startLadder(), startOrder(), startPair(), startTraining(), startItems()];
-  await Promise.all([...sections, startProtocol()]);
+  const sections = [startNumbers(), startLadder(), startOrder(), startPair()];
+  const further = furtherSections.map((begin) => begin());
+  await Promise.all([...sections, ...further, startItems(), startProtocol()]);
   if (state.section && !state.get("item")) document.getElementById(state.section)?.scrollIntoView();
   document.documentElement.dataset.ready = "yes";
 };

@@ -6,14 +6,16 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from choicewise.errors import UsageError
 from choicewise.extensions.analyses.along import AlongThought, along_thoughts
 from choicewise.extensions.analyses.along_report import ENDED, along_lines, point_cells, tokens
 from choicewise.page.charts import chart
-from choicewise.page.charts.chart import Record, Records
+from choicewise.page.charts.chart import Chart, Record, Records
+from choicewise.page.charts.choices import Choices, chosen_run, protocol_of
 from choicewise.page.study import MOST_RUNS, Study
 from choicewise.protocols.readings import READINGS
 from choicewise.results.run import open_run
-from choicewise.util.text import counted
+from choicewise.util.text import counted, safe
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,34 @@ def asks_along(study: Study) -> bool:
 
 def shown_along(study: Study) -> list[Along]:
     """Of the first runs those that were asked along thoughts, with what can be drawn."""
-    return [
-        Along(run.label, run.manifest.dataset.name, each)
-        for run in study.runs[:MOST_RUNS]
-        if any(READINGS[protocol.reading].along for protocol in run.protocols.values())
-        for each in along_thoughts(open_run(run.folder))
-        if each.n
-    ]
+    shown = []
+    for run in study.runs[:MOST_RUNS]:
+        if not any(READINGS[protocol.reading].along for protocol in run.protocols.values()):
+            continue
+        for each in along_thoughts(open_run(run.folder)):
+            if each.n:
+                shown.append(Along(run.label, run.manifest.dataset.name, each))
+    return shown
+
+
+def lacks(study: Study) -> str:
+    """Return why there is no thought to draw.  Reads no run."""
+    return "" if asks_along(study) else "no protocol has reading along-thought"
+
+
+def draw(study: Study, choices: Choices) -> Chart:
+    """Draw the answers along the thoughts of one model, under the chosen protocol or the first one."""
+    run = chosen_run(study, choices)
+    shown = shown_along(Study((run,)))
+    if choices.protocol is not None:
+        name = protocol_of(run, choices.protocol)
+        shown = [each for each in shown if each.known.protocol == name]
+    if not shown:
+        raise UsageError("no item has a thought that was scored; `choicewise report DIR` says why")
+    first = shown[0]
+    records = values(first.known)
+    title = f"{first.title}, {safe(first.known.protocol)}"
+    return Chart("along", title, spec(records, choices.width), caption(records))
 
 
 def caption(values: Records) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from choicewise.extensions.analyses.charts.probabilities import Calibrated
+from choicewise.errors import UsageError
+from choicewise.extensions.analyses.charts.probabilities import Calibrated, errors_in_words, stated_probabilities
 from choicewise.page.charts import chart
-from choicewise.page.charts.chart import Record, Records
-from choicewise.util.text import counted, interval, percent
+from choicewise.page.charts.chart import Chart, Record, Records
+from choicewise.page.charts.choices import Choices, about_run, chosen_run
+from choicewise.page.study import Study
+from choicewise.util.text import counted, interval, percent, safe
 
 CAPTION = (
     "A dot: items with about the same confidence (the highest share of a choice in the softmax of the scores), and how "
@@ -16,6 +19,18 @@ CAPTION = (
     "equal width."
 )
 """How to read it."""
+
+
+def draw(study: Study, choices: Choices) -> Chart:
+    """Draw the diagram of one model; UsageError if no item has scores of its choices."""
+    run = chosen_run(study, choices)
+    calibrated = [of_model for each in stated_probabilities(Study((run,))) for of_model in each.calibrated]
+    if not calibrated:
+        raise UsageError("no item has scores of its choices under a protocol of letters")
+    first = calibrated[0]
+    title = f"{about_run(run)}: calibration under {safe(first.protocol)}"
+    caption = " ".join([*errors_in_words(first), CAPTION])
+    return Chart("calibration", title, spec(values(first), choices.width), caption)
 
 
 def values(each: Calibrated) -> list[Record]:

@@ -10,10 +10,19 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from choicewise.extensions.analyses.charts.probabilities import CHAIN_TITLES, Chain, spelled
+from choicewise.errors import UsageError
+from choicewise.extensions.analyses.charts.probabilities import (
+    CHAIN_TITLES,
+    Chain,
+    lacks_probabilities,
+    stated_probabilities,
+)
 from choicewise.page.charts import chart
-from choicewise.page.charts.chart import Record, Records
+from choicewise.page.charts.chart import Chart, Record, Records
+from choicewise.page.charts.choices import Choices, about_runs, run_of, several_data
+from choicewise.page.study import Study
 from choicewise.protocols.metrics import METRICS
+from choicewise.report.tables import value_text
 from choicewise.results.rows import Row
 from choicewise.util.text import counted, plain
 
@@ -37,6 +46,22 @@ def caption(values: Records) -> str:
     if models > len(shown):
         told.append(f"{MOST} of {models} models, those with the highest accuracy; the table has all.")
     return " ".join(told)
+
+
+def lacks(study: Study) -> str:
+    """Return why the runs of ``study`` have no chain."""
+    return several_data(study) or lacks_probabilities(study)
+
+
+def draw(study: Study, choices: Choices) -> Chart:
+    """Draw the chain of the chosen models, or of all; UsageError if no item has log-likelihoods."""
+    drawn = Study(tuple(run_of(study, model) for model in choices.models) or study.runs)
+    stated = [each for each in stated_probabilities(drawn) if each.chains]
+    if not stated:
+        raise UsageError("no item has log-likelihoods of its choices")
+    records = values(stated[0].chains)
+    title = f"{about_runs(drawn)}: from probability to accuracy"
+    return Chart("chain", title, spec(records, choices.width), caption(records))
 
 
 MOST = 12
@@ -180,10 +205,10 @@ class _Panel:
 
     def dot(self, row: Row, at: int) -> Record:
         known = not math.isnan(row.ci_low)
-        low, high = spelled(row, row.ci_low), spelled(row, row.ci_high)
+        low, high = value_text(row, row.ci_low), value_text(row, row.ci_high)
         interval = f", 95 % interval {low} to {high}" if known else ""
-        guess = f"; guessing has {spelled(row, row.chance)}" if not math.isnan(row.chance) else ""
-        said = f"{CHAIN_TITLES[self.metric]} {spelled(row, row.value)}{interval}, {counted(row.n, 'item')}{guess}"
+        guess = f"; guessing has {value_text(row, row.chance)}" if not math.isnan(row.chance) else ""
+        said = f"{CHAIN_TITLES[self.metric]} {value_text(row, row.value)}{interval}, {counted(row.n, 'item')}{guess}"
         return {
             "kind": "dot",
             "model": row.model,

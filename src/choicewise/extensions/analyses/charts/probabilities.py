@@ -1,6 +1,6 @@
-"""What a page says of probabilities: the chain from log-probability to accuracy, calibration, and all other metrics.
+"""What a page says of probabilities: the chain from log-probability to accuracy, and calibration.
 
-Chain and calibration are read from the run folders, under one protocol of letters and one of texts.
+They are read from the run folders, under one protocol of letters and one of texts.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from dataclasses import dataclass, replace
 
 from choicewise.errors import UsageError
 from choicewise.extensions.analyses.reliability import chain, reliability_tables
-from choicewise.page.item_views import words
 from choicewise.page.study import MOST_RUNS, ShownRun, Study
 from choicewise.protocols.between import under_metrics
 from choicewise.protocols.metrics import CHAIN, METRICS
 from choicewise.protocols.protocol import RENDERED, Protocol
 from choicewise.report.brief import LETTERS, TEXTS
-from choicewise.report.tables import letter_notes, shown_value
+from choicewise.report.tables import interval_text, value_text
 from choicewise.results.headline import headline
 from choicewise.results.rows import Row
 from choicewise.results.run import Run, open_run
 from choicewise.scoring.probabilities import Bin
 from choicewise.util import text
-from choicewise.util.text import counted, percent, plain, sentence
+from choicewise.util.text import counted, percent, plain
 
 
 @dataclass(frozen=True)
@@ -87,16 +86,6 @@ CHAIN_TITLES = {
 """What a metric of the chain is called where there is little room."""
 
 
-def spelled(row: Row, value: float) -> str:
-    """A value of the row's metric: accuracies in percent, others as reports spell them."""
-    return f"{percent(value)} %" if row.share and not math.isnan(value) else plain(value)
-
-
-def bounds(row: Row) -> str:
-    """The interval of a row; a dash where there is none."""
-    return text.interval(row.ci_low, row.ci_high, percent if row.share else plain)
-
-
 def chain_table(chains: Sequence[Chain]) -> tuple[list[tuple[str, str]], list[list[str]]]:
     """The columns and the rows of the table behind the chart: a row for each model and protocol."""
     metrics = [metric for metric in CHAIN if any(metric in each.metrics for each in chains)]
@@ -107,7 +96,8 @@ def chain_table(chains: Sequence[Chain]) -> tuple[list[tuple[str, str]], list[li
         for model, rows in each.models:
             own = {row.metric: row for row in rows}
             cells = [
-                f"{spelled(row, row.value)} ({bounds(row)})" if (row := own.get(metric)) else "" for metric in metrics
+                f"{value_text(row, row.value)} ({interval_text(row)})" if (row := own.get(metric)) else ""
+                for metric in metrics
             ]
             lines.append([model, each.protocol, *cells, f"{rows[0].n:,}"])
     return columns, lines
@@ -131,10 +121,10 @@ def calibration_rows(calibrated: Sequence[Calibrated]) -> list[list[str]]:
         [
             each.model,
             plain(each.ece.value),
-            bounds(each.ece),
+            interval_text(each.ece),
             plain(each.ece.calibrated),
             plain(each.brier.value),
-            bounds(each.brier),
+            interval_text(each.brier),
             plain(each.brier.chance),
             f"{each.ece.n:,}",
         ]
@@ -168,71 +158,15 @@ def bin_rows(calibrated: Sequence[Calibrated]) -> list[list[str]]:
     ]
 
 
-def told(each: Calibrated) -> list[str]:
+def errors_in_words(each: Calibrated) -> list[str]:
     """What a diagram does not show: the errors, and what other predictors would have on the same items."""
+    ece, brier = each.ece, each.brier
     return [
-        f"Calibration error {plain(each.ece.value)} ({bounds(each.ece)}), {plain(each.ece.calibrated)} if calibrated; "
-        f"{counted(each.ece.n, 'item')}.",
-        f"Brier score {plain(each.brier.value)} ({bounds(each.brier)}), {plain(each.brier.calibrated)} if calibrated, "
-        f"{plain(each.brier.chance)} uniform.",
+        f"Calibration error {plain(ece.value)} ({interval_text(ece)}), {plain(ece.calibrated)} if calibrated; "
+        f"{counted(ece.n, 'item')}.",
+        f"Brier score {plain(brier.value)} ({interval_text(brier)}), {plain(brier.calibrated)} if calibrated, "
+        f"{plain(brier.chance)} uniform.",
     ]
-
-
-@dataclass(frozen=True)
-class MetricTable:
-    """The numbers of one metric that runs were asked for themselves; ``notes``: what they do not say."""
-
-    metric: str
-    direction: str
-    about: str
-    columns: tuple[tuple[str, str], ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...]
-
-
-def metric_tables(study: Study) -> list[MetricTable]:
-    """One for each metric whose numbers are no shares of 1, the best number first."""
-    by_metric: dict[str, list[Row]] = {}
-    for row in study.other_metrics:
-        by_metric.setdefault(row.metric, []).append(row)
-    return [_metric_table(metric, own) for metric, own in by_metric.items()]
-
-
-def _metric_table(metric: str, rows: Sequence[Row]) -> MetricTable:
-    """Columns that say nothing are left out."""
-    ordered = sorted(rows, key=lambda row: math.inf if math.isnan(row.merit) else -row.merit)
-    every = [("model", "", [row.model for row in ordered]), ("protocol", "", [row.protocol for row in ordered])]
-    grouped = len({row.subject for row in rows}) > 1
-    if grouped:
-        every.append(("group", "", [row.subject for row in ordered]))
-    unit, pooled = METRICS[metric].unit, METRICS[metric].pooled
-    every += [
-        (unit or "value", "number", [shown_value(row, plain) for row in ordered]),
-        ("95 % interval", "number", [bounds(row) for row in ordered]),
-        ("items", "number", [f"{row.n:,}" for row in ordered]),
-        ("uniform", "number", ["" if pooled else _known(row.chance) for row in ordered]),
-        ("if calibrated", "number", [_known(row.calibrated) for row in ordered]),
-        ("rank", "number", [_rank(row) for row in ordered]),
-        ("warnings", "breaks", [words(row) for row in ordered]),
-        ("ids", "code", [f"{row.id} {row.i} {row.t} {row.r}" for row in ordered]),
-    ]
-    optional = {"uniform", "if calibrated", "rank", "warnings"}
-    shown = [(name, kind, cells) for name, kind, cells in every if name not in optional or any(cells)]
-    columns = tuple((name, kind) for name, kind, _ in shown)
-    lines = tuple(zip(*(cells for _, _, cells in shown), strict=True))
-    about = METRICS[metric].about
-    notes = tuple(sentence([note]) for note in letter_notes(rows))
-    return MetricTable(metric, METRICS[metric].direction, f"{about[:1].upper()}{about[1:]}.", columns, lines, notes)
-
-
-def _known(value: float) -> str:
-    return "" if math.isnan(value) else plain(value)
-
-
-def _rank(row: Row) -> str:
-    if row.rank is None:
-        return ""
-    return f"{row.rank}" + (f" ({text.ranks(row.rank_low, row.rank_high)})" if row.rank_low is not None else "")
 
 
 def _heading(metric: str) -> str:

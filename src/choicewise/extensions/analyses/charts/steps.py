@@ -7,14 +7,36 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from choicewise.extensions.analyses.charts.probabilities import bounds, spelled
+from choicewise.errors import UsageError, did_you_mean
 from choicewise.extensions.analyses.signal import STEPS, Training, trainings
 from choicewise.page.charts import chart
-from choicewise.page.charts.chart import Record, Records
+from choicewise.page.charts.chart import Chart, Record, Records
+from choicewise.page.charts.choices import Choices, several_data
 from choicewise.page.study import ShownRun, Study
+from choicewise.report.tables import interval_text, value_text
 from choicewise.results.headline import headline
 from choicewise.results.rows import Row
-from choicewise.util.text import counted
+from choicewise.util.text import counted, safe
+
+
+def lacks(study: Study) -> str:
+    """Return why the runs of ``study`` are no checkpoints of a training run."""
+    if reason := several_data(study):
+        return reason
+    return "" if over_steps(study.runs) else "no names of models say so many steps, as ORG/NAME@step1000 does"
+
+
+def draw(study: Study, choices: Choices) -> Chart:
+    """Draw the chosen protocol's number at every checkpoint, or the first protocol's."""
+    known = over_steps(study.runs)
+    if choices.protocol is not None and choices.protocol not in known:
+        few = f"no training run has enough checkpoints under {choices.protocol!r}"
+        raise UsageError(f"{few}; {did_you_mean(choices.protocol, list(known))}")
+    name = next(iter(known)) if choices.protocol is None else choices.protocol
+    records = values(known[name])
+    checkpoints = counted(sum(record["kind"] == "point" for record in records), "checkpoint")
+    title = f"{safe(name)} on {study.runs[0].manifest.dataset.name} over {checkpoints}"
+    return Chart("steps", title, spec(records, choices.width), caption(records))
 
 
 def caption(values: Records) -> str:
@@ -188,8 +210,8 @@ _DISTANCE = 15  # pixels between two names
 def _point(training: Training, slot: int | None, at: float, row: Row) -> Record:
     step, value, between = (
         f"{at:,.0f}" if training.unit == "step" else f"{at:.3g}",
-        spelled(row, row.value),
-        bounds(row),
+        value_text(row, row.value),
+        interval_text(row),
     )
     name = chart.cut(training.name, chart.SAID)
     said = f"{name}, {training.unit} {step}: {value} of {counted(row.n, 'item')}"

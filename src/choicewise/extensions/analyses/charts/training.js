@@ -16,3 +16,4 @@ const startTraining = () => Promise.all(all('[data-chart^="steps-"]').map(async 
   state.on([name], draw);
   return draw();
 }));
+furtherSections.push(startTraining);

@@ -1,0 +1,74 @@
+"""What a user chooses of a chart, and the runs and protocols that it means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from choicewise.errors import UsageError, did_you_mean
+from choicewise.page.charts.chart import WIDTH
+from choicewise.page.study import ShownRun, Study
+from choicewise.util.text import counted, safe
+
+
+@dataclass(frozen=True)
+class Choices:
+    """``models``: by name, of those among the runs.  ``start`` and ``end``: protocols.  ``protocol``: one to point out,
+    or to draw alone.  ``rank``: ranks, or values; None: what the chart shows by itself.  ``width``: in pixels.
+    """
+
+    models: Sequence[str] = ()
+    start: str | None = None
+    end: str | None = None
+    protocol: str | None = None
+    rank: bool | None = None
+    width: int = WIDTH
+
+
+def chosen_run(study: Study, choices: Choices) -> ShownRun:
+    """Return the run that a chart of one model is about; UsageError if it isn't said which."""
+    if len(choices.models) > 1:
+        raise UsageError(f"{len(choices.models)} models were named; the chart is about one")
+    if not choices.models and len(study.runs) > 1:
+        raise UsageError(f"the chart is about one model; name one of {listed_models(study)}")
+    return run_of(study, choices.models[0]) if choices.models else study.runs[0]
+
+
+def run_of(study: Study, model: str) -> ShownRun:
+    """Return the run of a model; UsageError if there is none."""
+    for run in study.runs:
+        if model in (run.label, run.manifest.model.name):
+            return run
+    raise UsageError(f"no run is of the model {model!r}; {did_you_mean(model, study.labels)}")
+
+
+def protocol_of(run: ShownRun, name: str) -> str:
+    """Return the name of a protocol of the run; UsageError if it has none of that name."""
+    if name not in run.protocols:
+        raise UsageError(f"the run of {safe(run.label)} has no protocol {name!r}; {did_you_mean(name, run.protocols)}")
+    return name
+
+
+def about_run(run: ShownRun) -> str:
+    """Return what a chart of one run is about: its model, its data, how many items."""
+    return f"{run.label} on {run.manifest.dataset.name}, {counted(run.items, 'item')}"
+
+
+def about_runs(study: Study) -> str:
+    """Return what a chart of several runs is about: how many models, on which data."""
+    datasets = dict.fromkeys(run.manifest.dataset.name for run in study.runs)
+    return f"{counted(len(study.runs), 'model')} on {', '.join(datasets)}"
+
+
+def several_data(study: Study) -> str:
+    """Return why a chart of one dataset can't be drawn: the runs are on several. Empty if they are not."""
+    if len(study.datasets) < 2:
+        return ""
+    names = (study.runs[places[0]].manifest.dataset.name for places in study.datasets.values())
+    data = [f"{safe(name)} #D{digest[:6]}" for name, digest in zip(names, study.datasets, strict=True)]
+    return f"the runs are on different data; name those on one of {', '.join(data)}"
+
+
+def listed_models(study: Study) -> str:
+    """Return the names of the first ten models."""
+    return ", ".join(map(safe, study.labels[:10])) + (", ..." if len(study.runs) > 10 else "")

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import combinations
 from random import Random
 from types import MappingProxyType
@@ -433,12 +433,14 @@ class Shape(NamedTuple):
         columns = self.columns
         needed = (columns.used - {columns.id, columns.subject}).union(self.also)
         if columns.last_of is not None:  # the others are in its elements
-            return answered and _holds(row, columns.last_of)
+            return answered and has_column(row, columns.last_of)
         if not answered:
             if columns.answer is None or columns.choices is None or columns.answer in names_of(columns.choices):
                 return False
             needed -= {columns.answer}
-        return all(_holds(row, path) for path in needed) and (answered or not _holds(row, columns.answer or ""))
+        if not answered and has_column(row, columns.answer or ""):
+            return False
+        return all(has_column(row, path) for path in needed)
 
 
 def option_watch(columns: Columns) -> OptionWatch:
@@ -457,7 +459,10 @@ def choices_of(row: Mapping[str, Any], columns: Columns) -> tuple[str, ...] | No
     return choices
 
 
-def _holds(row: Mapping[str, Any], path: str) -> bool:
+def has_column(row: Mapping[str, Any], path: str) -> bool:
+    """Whether the row has a column of this name, or this path into nested columns."""
+    if "." not in path:
+        return path in row
     try:
         value_at(row, path)
     except UnusableRow:
@@ -569,8 +574,16 @@ def shape_of(row: Mapping[str, Any]) -> str | None:
 
 def shape_of_columns(columns: Columns) -> str:
     """The name of the shape whose mapping is ``columns``, whatever names items and subjects; empty for none."""
-    alike = (name for name, shape in SHAPES.items() if _unnamed(shape.columns) == _unnamed(columns))
-    return next(alike, "")
+    return _names_of_shapes().get(_unnamed(columns), "")
+
+
+@cache
+def _names_of_shapes() -> Mapping[Columns, str]:
+    """The name of each shape by its mapping; of two with the same mapping that of the first."""
+    named: dict[Columns, str] = {}
+    for name, shape in SHAPES.items():
+        named.setdefault(_unnamed(shape.columns), name)
+    return named
 
 
 def _answer(row: Mapping[str, Any], columns: Columns) -> Answer:
@@ -617,7 +630,7 @@ def _cells(
         cells: list[object] = []
         for path in source:
             # A row of JSONL may lack the keys of the choices that it does not have.
-            is_lacking = columns.drop_empty and not _holds(row, path)
+            is_lacking = columns.drop_empty and not has_column(row, path)
             cells.append(None if is_lacking else value_at(row, path))
         return cells, None, ", ".join(source)
     cell = value_at(row, source)

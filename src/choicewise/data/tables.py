@@ -21,7 +21,7 @@ import numpy as np
 
 from choicewise.data.dataset import Columns, Dataset, ItemColumns, Items
 from choicewise.data.decisions import STATE, decision_drafts, is_decisions
-from choicewise.data.files import ROW_READERS, Row, RowPlace, cells, json_remedy, repeated, value_at
+from choicewise.data.files import ROW_READERS, Row, RowPlace, cells, json_remedy, repeated
 from choicewise.data.guess import (
     SAMPLE,
     guessed_columns,
@@ -43,6 +43,7 @@ from choicewise.data.rows import (
     RowDraft,
     choices_of,
     draft,
+    has_column,
     lettered,
     option_watch,
     recognise,
@@ -155,7 +156,7 @@ def _refusal(file: Path, error: DataError, guessed: Columns | None) -> UnknownSh
 def _is_recognised(row: Row) -> bool:
     """Whether a row is of a known shape with its answer; that of a test split without answers is not."""
     columns = recognise(row)
-    return columns is not None and (columns.answer is None or _has_column(row, columns.answer))
+    return columns is not None and (columns.answer is None or has_column(row, columns.answer))
 
 
 def _read(
@@ -343,7 +344,8 @@ def _table_rows(
             watch = None if is_declared else _RowWatch(mapping)
             draws = None if mapping.shuffled is None else Random(mapping.shuffled)
             for number, row in enumerate(rows):
-                lacking = [path for path in lacking if not _has_column(row, path)]
+                if isinstance(row, dict):
+                    lacking = [path for path in lacking if not has_column(row, path)]
                 subject, drafted = _draft(row, mapping)
                 if watch is not None and isinstance(row, dict):
                     watch.check(RowPlace(file, number), row, drafted)
@@ -371,16 +373,6 @@ def _columns_that_rows_may_lack(columns: Columns | None) -> Sequence[str]:
     if columns is None or not columns.drop_empty or not isinstance(columns.choices, tuple):
         return ()
     return columns.choices
-
-
-def _has_column(row: Row | UnusableRow, path: str) -> bool:
-    if isinstance(row, UnusableRow):
-        return False
-    try:
-        value_at(row, path)
-    except UnusableRow:
-        return False
-    return True
 
 
 def _decision_rows(files: Mapping[str, list[Path]]) -> Iterator[_IntakeRow]:

@@ -497,14 +497,18 @@ def _has_score(name: str, protocol: Protocol, score: str) -> bool:
     known = _known(plain)
     if known is not None and (own := known.called(f"{known.name}:{score}")) is not None:
         return own in (plain, known.called(plain))
-    return plain.partition(":")[2] == score or _decides_by(protocol, score)
+    if plain.partition(":")[2] == score:
+        return True
+    return all(getattr(protocol, axis) == value for axis, value in _deciding_axes(score).items())
 
 
-def _decides_by(protocol: Protocol, score: str) -> bool:
-    """Whether the number of ``protocol`` is the accuracy by ``score``, of ours or by a known name, and nothing else."""
+def _deciding_axes(score: str) -> dict[str, Any]:
+    """The axes of a protocol whose number is the accuracy by ``score``, of ours or by a known name, and no more."""
     ours = SCORE_NAMES[score].score if score in SCORE_NAMES else score
     axes = {**SCORES.get(ours, {"score": ours}), "metric": "acc", "decision": "argmax", "calibration": "none"}
-    return all(getattr(protocol, axis) == value for axis, value in _values(axes).items() if axis != "rev")
+    values = _values(axes)
+    values.pop("rev", None)
+    return values
 
 
 def _selectors(name: str) -> list[str]:
@@ -542,9 +546,11 @@ def _entry(name: str) -> Entry:
     protocols = dict(sorted(protocols.items(), key=lambda variant: variant[1] != headline)) or {name: headline}
     published = {f"{name}:{alias}": f"{name}:{score}" for alias, score in table.get("scores", {}).items()}
     for score in SCORE_NAMES:
-        fitting = [each for each, protocol in protocols.items() if _decides_by(protocol, score)]
+        fitting = protocols
+        for axis, value in _deciding_axes(score).items():
+            fitting = {full: protocol for full, protocol in fitting.items() if getattr(protocol, axis) == value}
         if len(fitting) == 1 and f"{name}:{score}" not in protocols:
-            published.setdefault(f"{name}:{score}", fitting[0])
+            published.setdefault(f"{name}:{score}", next(iter(fitting)))
     facts = {key: table[key] for key in _FACTS}
     return Entry(**facts, protocols=MappingProxyType(protocols), published=MappingProxyType(published))
 

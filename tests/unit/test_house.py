@@ -24,7 +24,7 @@ ROOMS = [
 """The kernel, in the order of the way of the data: a room imports only itself and the rooms before it."""
 
 EXTENSIONS = {
-    "endpoints": {"analyses"},
+    "endpoints": set[str](),
     "analyses": set[str](),
     "cluster": set[str](),
     "training": set[str](),

@@ -297,6 +297,17 @@ def choice_distribution(scores: Floats, item_offsets: Integers, temperature: flo
     return weights / reduce_rows(np.add, weights, item_offsets)[item]
 
 
+def divergences(left: Floats, right: Floats, item_offsets: Integers) -> Floats:
+    """Return KL(softmax left ‖ softmax right) in nats of each item, float64 [items], from scores [rows].
+
+    NaN where a score is not known or all choices are impossible, infinite where right excludes what left does not.
+    """
+    with np.errstate(invalid="ignore"):
+        logs = [own - reduce_rows(np.logaddexp, own, item_offsets)[row_of(item_offsets)] for own in (left, right)]
+        terms = np.where(np.isneginf(logs[0]), 0.0, np.exp(logs[0]) * (logs[0] - logs[1]))
+    return np.maximum(reduce_rows(np.add, terms, item_offsets), 0.0)  # rounding alone goes below
+
+
 def option_mass(sums: Floats, item_offsets: Integers) -> Floats:
     """Σ exp S over an item's choices, float64 [items]: the probability that the model says any of them.
 

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise import evaluate
-from choicewise.extensions.analyses.twins import divergences
+from choicewise.extensions.analyses.twins import Twins
 from choicewise.extensions.analyses.twins_report import twin_lines
 from choicewise.models.fake import HashModel
 from choicewise.report.tables import nats
 from choicewise.results.compare import Comparison, comparisons
 from choicewise.results.run import Run
+from choicewise.scoring.decide import divergences
 from choicewise.scoring.intervals import wilson
 from choicewise.scoring.significance import Difference, lost_per_token
 from choicewise.util.jsonio import json_value
@@ -113,6 +114,12 @@ def one(left: Run, right: Run, protocol: str) -> Comparison:
     return found
 
 
+def figures(left: Run, right: Run, protocol: str) -> Twins:
+    figure = one(left, right, protocol).figures["twins"]
+    assert isinstance(figure, Twins)
+    return figure
+
+
 def stored(run: Run, protocol: str) -> dict[tuple[str, int], np.ndarray]:
     """The log-probabilities of every choice, by item and place, as the run folder has them."""
     tables, prompt = run.evidence.tables, run.protocols[protocol].prompt_digest
@@ -128,8 +135,7 @@ def stored(run: Run, protocol: str) -> dict[tuple[str, int], np.ndarray]:
 @pytest.mark.parametrize("protocol", SCORES)
 def test_a_comparison_has_what_loops_over_the_folder_have(protocol: str, run: Run, evaluated: Evaluate) -> None:
     other = evaluated(HashModel(1), protocols=SCORES)
-    apart = one(run, other, protocol).figures["twins"]
-    assert apart is not None
+    apart = figures(run, other, protocol)
     sides = [stored(each, protocol) for each in (run, other)]
     measured = [each.measurements[protocol] for each in (run, other)]
     gold = {item: right for item, (right,) in zip(measured[0].evidence.ids, measured[0].evidence.gold, strict=True)}
@@ -180,8 +186,7 @@ def test_what_is_not_defined_is_not_said(run: Run, evaluated: Evaluate) -> None:
 @pytest.mark.costly("runs are evaluated and compared")
 def test_items_without_an_answer_are_missing_and_counted(run: Run, evaluated: Evaluate) -> None:
     partly = evaluated(Failing(third), protocols=SCORES[:1])
-    apart = one(run, partly, SCORES[0]).figures["twins"]
-    assert apart is not None
+    apart = figures(run, partly, SCORES[0])
     (scores,) = (each.scores for each in partly.measurements.values())
     assert scores is not None
     lacking = int(np.isnan(scores).reshape(60, 4).any(axis=1).sum())

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from choicewise.extensions.analyses.twins import ItemDifference, ServedMinusOwn
 from choicewise.extensions.endpoints.decisions.boards import BoardReport, Question, board_numbers
 from choicewise.extensions.endpoints.decisions.decision_report import board_tables, served_tables
+from choicewise.extensions.endpoints.decisions.minus_own import ItemDifference, ServedMinusOwn
 from choicewise.records import EndpointRecord
 from choicewise.scoring.significance import paired_difference
 from tests.helpers.printed import printed

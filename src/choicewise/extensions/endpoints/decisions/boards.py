@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 
 from choicewise.errors import UsageError
-from choicewise.extensions.analyses.twins import option_probabilities, own_layouts
+from choicewise.extensions.endpoints.decisions.minus_own import option_probabilities, own_layouts
 from choicewise.protocols.preparations import change_of
 from choicewise.results.measurement import Measurement, human_counts
 from choicewise.results.run import Run

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group
 from rich.text import Text
 
-from choicewise.extensions.analyses.twins import ServedMinusOwn
 from choicewise.extensions.endpoints.decisions.boards import BOARDS, NUMBERS, BoardNumbers, BoardReport
+from choicewise.extensions.endpoints.decisions.minus_own import ServedMinusOwn
 from choicewise.report.tables import nats, table, titled
 from choicewise.util.text import counted, interval, percent, plain, safe
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 
 from choicewise.errors import UsageError
-from choicewise.extensions.analyses.twins import ServedMinusOwn, minus_own_computation, own_layouts
 from choicewise.extensions.endpoints.decisions.answers import REFUSED
 from choicewise.extensions.endpoints.decisions.exchange import Exchange, of_repeats, repeated
+from choicewise.extensions.endpoints.decisions.minus_own import ServedMinusOwn, minus_own_computation, own_layouts
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Decision
 from choicewise.records import OBSERVATIONS, EndpointRecord, Manifest

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -202,15 +201,8 @@ class Sequences:
         return np.concatenate([self.contexts[self.context[place]], self.flat[start : start + self.inputs[place]]])
 
 
-SERVER: Final = "server"
-"""The ``device`` of a model that a server computes."""
-
-ENGINE: Final = "vllm"
-"""The ``device`` of a model that vLLM computes on this machine, on what devices it takes."""
-
-SHARD_TOKENS = {"cpu": 32_768, SERVER: None, ENGINE: None}
-"""Unique tokens of a shard at least, by device: a few packs, so that few of them are small.  None: all of a block, as a
-server or vLLM divides the work itself."""
+SHARD_TOKENS = {"cpu": 32_768}
+"""Unique tokens of a shard at least, by device: a few packs, so that few of them are small."""
 
 DEVICE_TOKENS = 131_072
 """The same on all other devices, whose packs are larger."""
@@ -233,8 +225,8 @@ class Shard:
     depth: int
 
 
-def shard_tokens(device: str) -> int | None:
-    """How many tokens a shard has at least where a model computes on ``device``; None: all of a block."""
+def shard_tokens(device: str) -> int:
+    """How many tokens a shard has at least where a model computes on ``device``."""
     return SHARD_TOKENS.get(device.partition(":")[0], DEVICE_TOKENS)
 
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from choicewise.page.embed import Section
     from choicewise.page.study import Study
     from choicewise.protocols import readings
-    from choicewise.records import Manifest, Sweep
+    from choicewise.records import Manifest, ServerRecord, Sweep
     from choicewise.requests.request import Asker
     from choicewise.results.compare import Comparison
     from choicewise.results.measurement import Measurement
@@ -123,8 +123,9 @@ class ModelKind(Port):
 
     ``takes``: the options of :data:`LOADING` that apply to this kind; its further options are part of the model's
     name, as in ``decisions:URL#NAME,repeats=5``. ``because``: why it takes no others, such as "is computed by its
-    server". ``revisions``: why a plan can't name revisions of it, "" if it can. ``copies``: whether several processes
-    may compute it at once. ``remote``: whether another program computes it, which can fail and be asked once more.
+    server". ``revisions``: why a plan can't name revisions of it, "" if it can. ``workers``: why several processes
+    can't compute it at once, "" if they can. ``remote``: whether another program computes it, which divides the work
+    itself and may refuse a single question of a kind that it answers otherwise.
 
     Example::
 
@@ -141,7 +142,7 @@ class ModelKind(Port):
     takes: ClassVar[frozenset[str]] = frozenset()
     because: ClassVar[str] = ""
     revisions: ClassVar[str] = "has no use for revisions"
-    copies: ClassVar[bool] = False
+    workers: ClassVar[str] = "is computed in one process"
     remote: ClassVar[bool] = False
 
     def check(self, name: str) -> None:
@@ -169,9 +170,32 @@ class ModelKind(Port):
         """
         raise NotImplementedError
 
+    def measure_noise(self, model: Model) -> tuple[dict[str, Any], str] | None:
+        """Measure what ``choicewise check`` prints of ``model``: None for the self-check and further compute paths.
+
+        Return the fields of its :class:`choicewise.models.model.SelfCheck` with ``noise`` (nats a token) and ``paths``,
+        and from what the differences are measured, in words.
+        """
+        return None
+
     def notes(self, folder: Path, manifest: Manifest) -> Iterator[str]:
         """Yield the lines that every report of a run of such a model prints on stderr."""
         return iter(())
+
+    def read_exchange(self, text: str) -> Mapping[str, Any]:
+        """Return what a run keeps of one question and its answer: ``text`` is the column ``exchange`` of the answer."""
+        raise NotImplementedError
+
+    def exchange_lines(self, exchange: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the lines that ``choicewise explain`` prints of what :meth:`read_exchange` returned."""
+        raise NotImplementedError
+
+    def closing_record(self, folder: Path, manifest: Manifest, now: ServerRecord) -> ServerRecord:
+        """Return what the run in ``folder`` keeps of its server after the last question.
+
+        ``manifest``: the run's, with what it has kept so far. ``now``: what the model says of its server.
+        """
+        return manifest.server or now
 
 
 # Finished runs

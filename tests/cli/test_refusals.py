@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from choicewise import models
 from choicewise.data.open import open_dataset
-from choicewise.engine import SERVER
 from choicewise.errors import ModelError, UsageError
 from choicewise.models import opening
 from choicewise.models.fake import HashModel
@@ -29,7 +29,7 @@ class TwoTokens(HashModel):
     """Answers what is about two tokens at most, as a server does that has no probabilities of the prompt."""
 
     supports = frozenset({Span, Mass})
-    device = SERVER
+    kind_name = "server"
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,6 +46,7 @@ class TwoTokens(HashModel):
 @pytest.fixture
 def two_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(opening.FAKES, "fake:hash", TwoTokens)
+    monkeypatch.setattr(models.Fake, "remote", True)
 
 
 @pytest.mark.costly("whole runs")
@@ -97,7 +98,7 @@ def test_a_later_line_may_add_what_is_refused_and_takes_back_what_no_longer_is(t
     assert run.manifest.complete
     assert run.manifest.refused == {CHOSEN: NO_TEXT}
     heals = HashModel()
-    heals.device = SERVER
+    heals.kind_name = "server"
     run = evaluate(model=heals, protocols=[CHOSEN], **asked)
     assert run.manifest.refused == {}
     assert [*run.manifest.protocols] == [LETTER, CHOSEN]

@@ -16,7 +16,6 @@ from choicewise import Run, evaluate, load_model, open_run
 from choicewise.bundled import BENCHMARK
 from choicewise.cli.commands import invoke
 from choicewise.cli.run import INCOMPLETE
-from choicewise.engine import SERVER
 from choicewise.errors import ModelError, StoreError, UsageError
 from choicewise.extensions.cluster import ray as ray_cluster
 from choicewise.extensions.cluster.replica import ReplicaDied
@@ -440,13 +439,11 @@ def test_dead_replicas_are_recorded(world: World, data: Path, tmp_path: Path, mo
 
 
 @pytest.mark.costly("replicas are processes")
-def test_a_model_behind_a_server_has_no_replicas(world: World, data: Path, tmp_path: Path) -> None:
-    def served() -> Any:
-        model = Named("a")
-        model.device = SERVER
-        return model
-
-    world.loading = {"a": served}
+def test_a_model_behind_a_server_has_no_replicas(
+    world: World, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = "choicewise.running.sweep.served_model"
+    monkeypatch.setattr(served, lambda model: model if model.name == "a" else None)
     assert not sweep(asked(data, "a", "b", "c"), tmp_path / "out").missing
     assert sorted(world.started) == ["b", "c"]
 

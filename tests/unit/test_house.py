@@ -48,7 +48,6 @@ answered for.  No result lies in it, and a queue that is lost costs no run."""
 
 TO_CUT = frozenset(
     {
-        "cli/check.py -> extensions/endpoints/vllm/engine_model.py",
         "cli/interchange.py -> extensions/interop/export.py",
         "cli/interchange.py -> extensions/interop/lm_eval/__init__.py",
         "cli/interchange.py -> extensions/interop/logs/import_log.py",
@@ -83,10 +82,6 @@ TO_CUT = frozenset(
         "cli/serve.py -> extensions/board/server.py",
         "cli/serve.py -> extensions/board/submission.py",
         "cli/serve.py -> extensions/board/worker.py",
-        "report/explain.py -> extensions/endpoints/decisions/endpoint_report.py",
-        "results/explain.py -> extensions/endpoints/decisions/exchange.py",
-        "running/work.py -> extensions/endpoints/decisions/summary.py",
-        "running/work.py -> extensions/endpoints/server/server_model.py",
     }
 )
 """Imports from the kernel into an extension that are still to go; none is added."""

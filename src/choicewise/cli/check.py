@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,12 +15,7 @@ from choicewise.errors import DataError, ModelError
 from choicewise.util.files import read_text
 
 if TYPE_CHECKING:
-    from choicewise.extensions.endpoints.vllm.engine_model import EngineModel
     from choicewise.models.model import Model
-
-
-_PLAIN_BYTES: Final = 2 << 30
-"""Weights in float32 up to which plain transformers on the CPU are held beside vLLM."""
 
 
 @grouped
@@ -53,9 +48,9 @@ def check(
         measured = measure_twins(loaded, loading.load(against), texts)
         print_json(measured) if json else show(*_twin_lines(measured))
         return
-    from choicewise.engine import SERVER
+    from choicewise.running.work import served_model
 
-    if loaded.device == SERVER:
+    if served_model(loaded) is not None:
         measured = measure_server(loaded)
         print_json(measured) if json else show_server(measured)
         return
@@ -71,13 +66,15 @@ def check(
 
 def measure_noise(model: Model) -> dict[str, Any]:
     """The self-check of ``model`` with its noise, and by how much common ways to run it differ (nats)."""
-    from choicewise.engine import ENGINE
+    from choicewise.models.kinds import kind_of
     from choicewise.protocols.readings import supported_readings
 
     readings = supported_readings(model.supports)
     head: dict[str, Any] = {"model": model.name, "dtype": model.dtype, "device": model.device, "readings": readings}
-    if model.device == ENGINE:
-        return {**head, **_engine_noise(cast("EngineModel", model))}
+    own = kind_of(model).measure_noise(model)
+    if own is not None:
+        measured, compared = own
+        return {**head, **measured, "compared": compared}
     if (check := model.selfcheck) is None:
         return {**head, "rung": None, "noise": None, "trials": [], "paths": []}
     from choicewise.models.local.folder_model import FolderModel
@@ -87,7 +84,8 @@ def measure_noise(model: Model) -> dict[str, Any]:
     local = model.local if isinstance(model, FolderModel) else model
     alone = isinstance(local, LocalModel) and not isinstance(local, SharedModel)  # others would wait for this rank
     differences = path_differences(local.lm) if isinstance(local, LocalModel) and alone else []
-    return {**head, **asdict(check), "paths": [*map(asdict, differences)]}
+    compared = "largest difference from one sequence at a time, of n tokens over √n"
+    return {**head, **asdict(check), "paths": [*map(asdict, differences)], "compared": compared}
 
 
 def measure_twins(model: Model, other: Model, file: Path | None) -> dict[str, Any]:
@@ -174,28 +172,6 @@ def _twin_lines(measured: dict[str, Any]) -> list[str]:
     ]
 
 
-def _engine_noise(model: EngineModel) -> dict[str, Any]:
-    """The same of a model that vLLM computes: its ways of asking, and plain transformers where the weights fit."""
-    check, spans = model.selfcheck, model.probe()
-    difference, failed = None, None
-    if (size := 4 * model.parameters) > _PLAIN_BYTES:
-        failed = f"{size / 1e9:.0f} GB of weights in float32 are too many to load beside vLLM"
-    else:
-        from choicewise.errors import ModelError
-        from choicewise.models.local.folder_model import FolderModel
-
-        try:
-            plain = dict(FolderModel(model.folder, "float32", "cpu", rung="plain").answer(spans))
-        except (ImportError, ModelError) as error:
-            failed = f"transformers can't load it: {error}"
-        else:
-            ours = dict(model.answer(spans))
-            apart = (abs(plain[place].logprobs - ours[place].logprobs).max() for place in range(len(spans)))
-            difference = float(max(apart))
-    paths = [{"path": "plain transformers, float32 on the CPU", "difference": difference, "failed": failed}]
-    return {**asdict(check), "noise": max(check.noise, difference or 0.0), "paths": paths, "vllm": asdict(model.facts)}
-
-
 def _tables(noise: dict[str, Any]) -> list[Any]:
     from rich.text import Text
 
@@ -214,12 +190,8 @@ def _tables(noise: dict[str, Any]) -> list[Any]:
             f"{noise['model']}, {noise['dtype']} on {noise['device']}: a run takes the path {noise['rung']!r},"
             f" {noise['cost']}",
             _table("path", _trials(noise)),
-            (
-                "largest difference of a token from prompt log-probabilities, with the cache empty and full"
-                if "vllm" in noise
-                else "largest difference from one sequence at a time, of n tokens over √n"
-            )
-            + f", on sequences up to {noise['depth']} tokens; up to {noise['tolerance']:.2g} nats are allowed",
+            f"{noise['compared']}, on sequences up to {noise['depth']} tokens;"
+            f" up to {noise['tolerance']:.2g} nats are allowed",
         ),
         ways if paths else Text(unit),
     ]

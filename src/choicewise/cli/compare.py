@@ -172,18 +172,21 @@ def explain(
     """
     if json:
         options.refuse_without_use("--json shows every token and has", tokens=tokens)
+    from choicewise.models.kinds import answering_kind
     from choicewise.report.explain import explanation_lines
     from choicewise.results.explain import explain as explain_item
     from choicewise.results.run import open_run
     from choicewise.results.sweep import one_run
 
-    explanation = explain_item(open_run(one_run(folder)).choose(protocol), item)
+    run = open_run(one_run(folder))
+    kind = answering_kind(run.manifest)
+    explanation = explain_item(run.choose(protocol), item)
     if json:
         print_json(explanation)
     elif tokens:
-        show(*explanation_lines(explanation))
+        show(*explanation_lines(explanation, kind))
     else:
         from choicewise.report.explain import explanation_parts
 
-        print_parts(explanation_parts(explanation))
+        print_parts(explanation_parts(explanation, kind=kind))
         show("S: sum of log-probabilities in nats; [ ]: chosen; whole prompts and every token: --tokens")

@@ -316,17 +316,14 @@ def next_lines(
 
 
 def _tell_state(runs: Sequence[Run] | Sequence[Summary]) -> None:
+    from choicewise.models.kinds import answering_kind
     from choicewise.results.run import refused_lines
     from choicewise.store.shards import not_complete
 
     for run in runs:
-        if run.manifest.server is not None and (endpoint := run.manifest.server.endpoint) is not None:
-            from choicewise.extensions.endpoints.decisions.endpoint_report import repeats_line
-            from choicewise.extensions.endpoints.decisions.summary import endpoint_record
-
-            if not run.manifest.complete:  # its manifest says nothing yet of what was sent twice
-                endpoint = endpoint_record(run.folder, run.manifest) or endpoint
-            tell(f"note: {repeats_line(endpoint)}; more: {command_line('report', run.folder, '--endpoint')}")
+        kind = answering_kind(run.manifest)
+        if kind is not None:
+            tell(*(f"note: {note}" for note in kind.notes(run.folder, run.manifest)))
         if not run.manifest.complete:
             tell(not_complete(run.folder, run.manifest))
         tell(*(f"note: {line}" for line in refused_lines(run.manifest.refused)))

@@ -79,8 +79,12 @@ def run(
     """
     from choicewise.models.kinds import model_kind
 
+    loading.refuse_foreign(model)
+    kind = model_kind(model)
     copies = {name: value for name, value in spread.given.items() if name != "shard"}
-    loading.refuse_foreign(model, **({} if model_kind(model).copies else copies))
+    if kind.workers and copies:
+        names = " and ".join(map(options.spelled_option, copies))
+        raise UsageError(f"{kind.display(model)} {kind.workers}; leave {names} out")
     if dry_run:
         options.refuse_without_use(
             "--dry-run counts what is asked first and has", **spread.given, all=output.every, ids=output.ids

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from choicewise.bundled import DATASETS, PREFIX, bundled_folder
+from choicewise.bundled import DATASETS, PREFIX, bundled_folder, is_bundled
 from choicewise.data.dataset import Columns, Dataset
 from choicewise.data.files import ROW_READERS, json_remedy
 from choicewise.data.hub import DATASET, Download, HubName, Snapshot, hub_name, open_snapshot, refuse_page
@@ -45,7 +45,7 @@ def open_dataset(
     """
     check_name(path, "the dataset", DataError)
     refuse_page(str(path), DATASET)
-    if str(path).startswith(PREFIX):
+    if is_bundled(str(path)):
         bundled = bundled_folder(str(path), DATASETS)
         if bundled is None:
             names = " and ".join(PREFIX + folder.name for folder in DATASETS)

@@ -19,7 +19,7 @@ class Fake(ModelKind):
     name = "fake"
     because = "has no weights"
     revisions = ""
-    copies = True
+    workers = ""
 
     def folder(self, name: str) -> str:
         return name
@@ -37,7 +37,7 @@ class Local(ModelKind):
     takes = frozenset(LOADING) - {"tokenizer"}
     because = "brings its own tokenizer"
     revisions = ""
-    copies = True
+    workers = ""
 
     def folder(self, name: str) -> str:
         return name

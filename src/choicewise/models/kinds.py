@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from choicewise.engine import shard_tokens
 from choicewise.models.model import Model
 from choicewise.ports import ModelKind, find
 from choicewise.records import Manifest
@@ -25,12 +26,23 @@ def kind_of(model: Model) -> ModelKind:
     return find(ModelKind, model.kind_name) or _local()
 
 
+def shard_tokens_of(model: Model) -> int | None:
+    """Return how many unique tokens a shard of the model's questions has at least.
+
+    None for all questions of a block, if the program that computes the model divides the work itself.
+    """
+    return None if kind_of(model).remote else shard_tokens(model.device)
+
+
 def answering_kind(manifest: Manifest) -> ModelKind | None:
     """Return the kind of the model that answered a run.
 
     None if the run was imported, if a caller made the model, or if the package of the kind is not installed.
     """
-    return find(ModelKind, manifest.model.kind) if manifest.model.kind else None
+    name = manifest.model.kind
+    if not name and manifest.server is not None:  # earlier versions did not write the kind
+        name = "server" if manifest.server.endpoint is None else "decisions"
+    return find(ModelKind, name) if name else None
 
 
 def _local() -> ModelKind:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from choicewise.questions import Answers, Question
+from choicewise.records import ServerRecord
 from choicewise.tokens.tokenizer import Tokenizer
 
 
@@ -15,7 +16,7 @@ class Model(Protocol):
 
     ``window``: the most tokens that can be inputs at once; the last token of a span is never an input, so a span may
     have ``window + 1`` tokens.  ``digest`` (64 hex) identifies weights and configuration, ``device`` where it runs
-    (:data:`choicewise.engine.SERVER`: behind a server).  ``kind_name``: the :class:`choicewise.ports.ModelKind` that
+    (``server``: behind one).  ``kind_name``: the :class:`choicewise.ports.ModelKind` that
     opened it, "" for a model that a caller made.
     ``supports``: the kinds of question it answers (classes of :data:`~choicewise.questions.Question`, and ``Sampling``
     where it samples generations).
@@ -88,6 +89,31 @@ class Model(Protocol):
         The same question has the same answer, whatever else is asked.  Raises ModelError for what the model can't
         answer: more tokens than its window, tokens that it does not know.
         """
+
+
+class ServedModel(Model, Protocol):
+    """A model behind a server.
+
+    ``notes``: what users should know of how the server is asked. ``takes``: tokens of prompt and answer that it takes,
+    and ``front``: the tokens that it puts before a text; None if it doesn't say.
+    """
+
+    notes: list[str]
+    takes: int | None
+
+    @property
+    def front(self) -> tuple[int, ...] | None:
+        """Return the tokens before a text."""
+
+    @property
+    def record(self) -> ServerRecord:
+        """Return what a run keeps of the server."""
+
+    def probe_now(self) -> Mapping[str, float]:
+        """Return the probe's log-probabilities (nats) as the server gives them now, by text. Raises ModelError."""
+
+    def requests_for(self, questions: Sequence[Question]) -> int:
+        """Return how many requests ``questions`` take; those that can't be asked take none."""
 
 
 @dataclass(frozen=True)

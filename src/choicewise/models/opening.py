@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from choicewise.bundled import MODELS, PREFIX, bundled_folder
+from choicewise.bundled import MODELS, PREFIX, bundled_folder, is_bundled
 from choicewise.data.hub import MODEL, Download, HubName, Snapshot, hub_name, open_snapshot
 from choicewise.errors import ModelError, install_line
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
@@ -59,8 +59,7 @@ def _open(name: str, loading: Loading) -> FolderModel:
     options = dict(loading.options)
     if "adapter" in options:
         options["adapter"] = str(Path(options["adapter"]).absolute())  # for another process
-    is_bundled = name.startswith(PREFIX)
-    path = _bundled(name) if is_bundled else Path(name)
+    path = _bundled(name) if is_bundled(name) else Path(name)
     try:
         is_folder = path.is_dir()
     except OSError as error:
@@ -82,7 +81,7 @@ def _open(name: str, loading: Loading) -> FolderModel:
         return model
     if on_hub is None:
         model = FolderModel(path, **options, elsewhere=loading.elsewhere)
-        model.recipe = Recipe(name if is_bundled else str(path.absolute()), options)
+        model.recipe = Recipe(name if is_bundled(name) else str(path.absolute()), options)
         return model
     if is_gguf(on_hub.config or ""):
         return _open_gguf_on_hub(on_hub, options, loading)
@@ -124,7 +123,7 @@ def locate_model(name: str, progress: Download | None = None) -> tuple[Path, str
 
     ``name``: a folder, a bundled model or a name on the Hub, whose files are downloaded. Raises ModelError.
     """
-    if name.startswith(PREFIX):
+    if is_bundled(name):
         return _bundled(name), ""
     folder = Path(name)
     if folder.is_dir():

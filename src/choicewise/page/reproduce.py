@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from choicewise.errors import ChoicewiseError, ProtocolError
+from choicewise.models.kinds import answering_kind, model_kind
 from choicewise.protocols.catalogue import entries, entry, groups, in_chat, resolve, with_changes
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import Manifest
@@ -142,8 +143,11 @@ _TASK = "lm-eval:"
 def _described(manifest: Manifest) -> dict[str, Any]:
     """A job of what a manifest says of its model and its data."""
     model, data, selection = manifest.model, manifest.dataset.asked, manifest.selection
-    here = manifest.server is None and not model.name.startswith("fake:")
-    own = {"dtype": model.arithmetic, "device": model.device, "window": model.window} if here else {}
+    kind = answering_kind(manifest) or model_kind(model.asked)
+    loading = {"dtype": model.arithmetic, "device": model.device, "window": model.window}
+    own: dict[str, Any] = {}
+    if manifest.server is None:
+        own = {option: value for option, value in loading.items() if option in kind.takes}
     return {
         "models": [{"name": model.asked, **own}],
         "data": [{"path": data}] if data else [],

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from choicewise.extensions.endpoints.decisions.endpoint_report import exchange_lines
+from choicewise.ports import ModelKind
 from choicewise.protocols.readings import READINGS
 from choicewise.report.tables import console
 from choicewise.results.explain import AskedPrompt, Explanation, ItemDecision, ScoredContinuation
@@ -21,15 +21,20 @@ from choicewise.results.measurement import UNLISTED
 from choicewise.util.text import NAME, REASON, counted, safe, short, shortened, visible, visible_line
 
 
-def explanation_parts(explanation: Explanation, width: int | None = None) -> list[RenderableType]:
-    """The item with what the protocols decide, then every prompt with its choices.  ``width``: of the terminal."""
+def explanation_parts(
+    explanation: Explanation, width: int | None = None, kind: ModelKind | None = None
+) -> list[RenderableType]:
+    """The item with what the protocols decide, then every prompt with its choices.
+
+    ``width``: of the terminal.  ``kind``: of the model that answered.
+    """
     width = width or console().width
     blocks: dict[object, list[AskedPrompt]] = {}
     for asked in explanation.asked:
         alone = len(asked.protocols) > 1 or not shown(asked)
         blocks.setdefault(asked.protocols if alone else texts(asked), []).append(asked)
     lines = max(1, _PROMPTS // max(1, len(explanation.asked)))
-    prompts = (_block(asked, explanation, lines, width) for asked in blocks.values())
+    prompts = (_block(asked, explanation, lines, width, kind) for asked in blocks.values())
     return [Group(*map(Text, _item(explanation, width))), Group(*chain.from_iterable(prompts))]
 
 
@@ -43,8 +48,8 @@ def texts(asked: AskedPrompt) -> tuple[tuple[int, int, str, str], ...]:
     return tuple((each.choice, each.part, each.continuation or "", _size(each)) for each in shown(asked))
 
 
-def explanation_lines(explanation: Explanation) -> Iterator[str]:
-    """The item, every prompt with what was observed after it, and the decisions."""
+def explanation_lines(explanation: Explanation, kind: ModelKind | None = None) -> Iterator[str]:
+    """The item, every prompt with what was observed after it, and the decisions; ``kind``: of the model."""
     subject, model = safe(explanation.subject) or "-", safe(explanation.model)
     yield f"item {safe(explanation.item)} of subject {subject}, as {model} was asked"
     yield from visible(explanation.question).split("\n")
@@ -52,7 +57,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         yield f"  {'*' if index in explanation.gold else ' '} {index}  {safe(choice)}"
     yield "  * is right"
     for asked in explanation.asked:
-        yield from ("", *_asked(asked))
+        yield from ("", *_asked(asked, kind))
     yield ""
     yield from _decisions(explanation)
 
@@ -141,7 +146,9 @@ def _item(explanation: Explanation, width: int) -> Iterator[str]:
     yield from decision_lines(explanation.decided)
 
 
-def _block(prompts: list[AskedPrompt], explanation: Explanation, lines: int, width: int) -> Iterator[RenderableType]:
+def _block(
+    prompts: list[AskedPrompt], explanation: Explanation, lines: int, width: int, kind: ModelKind | None
+) -> Iterator[RenderableType]:
     """Prompts after which the same was scored, with one table."""
     ends = [[] if (text := _text(asked)) is None else folded(text, lines, width - 2) for asked in prompts]
     for place, asked in enumerate(prompts):
@@ -151,8 +158,8 @@ def _block(prompts: list[AskedPrompt], explanation: Explanation, lines: int, wid
         if place + 1 == len(prompts) or ends[place] != ends[place + 1]:
             yield from (Text(f"  {line}") for line in ends[place])
         yield from (Text(f"  ! {warning}") for warning in _warnings(asked))
-        if asked.exchange is not None:
-            yield from (Text(f"  {line}") for line in exchange_lines(asked.exchange))
+        if asked.exchange is not None and kind is not None:
+            yield from (Text(f"  {line}") for line in kind.exchange_lines(asked.exchange))
         generated = [quoted(each.generated) for each in asked.scored if each.generated is not None]
         if generated:
             more = f" and {len(generated) - 1} more" if len(generated) > 1 else ""
@@ -321,15 +328,15 @@ def _number(number: float | None, at_most: bool) -> str:
 _RULE = "─" * 78
 
 
-def _asked(asked: AskedPrompt) -> Iterator[str]:
+def _asked(asked: AskedPrompt, kind: ModelKind | None) -> Iterator[str]:
     yield from wrap(f"prompt of {', '.join(asked.protocols)}", 78, subsequent_indent="  ")
     if asked.missing is not None:
         yield f"not asked: {safe(asked.missing)}"
     yield ", ".join([f"reading {asked.reading}, boundary {asked.boundary}", *map(safe, asked.notes)])
     if asked.context is not None:
         yield from (_RULE, *visible(asked.context).split("\n"), _RULE)
-    if asked.exchange is not None:
-        yield from exchange_lines(asked.exchange)
+    if asked.exchange is not None and kind is not None:
+        yield from kind.exchange_lines(asked.exchange)
     context: str | None = None
     for scored, *nulls in asked.beside:
         if scored.context is not None and scored.context != context:

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from choicewise.errors import UsageError, did_you_mean
-from choicewise.extensions.endpoints.decisions.exchange import Exchange
+from choicewise.models.kinds import answering_kind
+from choicewise.ports import ModelKind
 from choicewise.protocols.preparations import added_option
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
@@ -102,8 +103,8 @@ class AskedPrompt:
     """One prompt of the item, the protocols that read it, and what was observed after it.
 
     ``boundary``: the protocol's, or in words whose, where another tool asked.
-    ``unused``: the fields of the data with content that the prompt does not show.  ``exchange``: with a decision
-    endpoint.
+    ``unused``: the fields of the data with content that the prompt does not show.  ``exchange``: what was
+    sent and what came, if the kind of the model keeps it (:meth:`choicewise.ports.ModelKind.read_exchange`).
     """
 
     protocols: tuple[str, ...]
@@ -116,7 +117,7 @@ class AskedPrompt:
     missing: str | None
     scored: tuple[ScoredContinuation, ...]
     unused: tuple[str, ...] = ()
-    exchange: Exchange | None = None
+    exchange: Mapping[str, Any] | None = None
 
     @property
     def notes(self) -> list[str]:
@@ -232,11 +233,12 @@ def _explanation(
     for each in decided:
         prompts.setdefault(each.protocol.prompt_digest, {})[each.name] = each.protocol
     asked = []
+    kind = answering_kind(run.manifest)
     for request in requests:
         if protocols := prompts.get(request["prompt"]):
             own = [span for span in spans if span["prompt"] == request["prompt"]]
             lacks = unused(next(iter(protocols.values())), run.manifest.dataset.content)
-            told = _asked(protocols, request, own, answers)
+            told = _asked(protocols, request, own, answers, kind)
             imported, rendered = run.manifest.imported, next(iter(protocols.values())).requests
             boundary = told.boundary if imported is None or rendered is None else f"of {imported.tool}"
             asked.append(replace(told, boundary=boundary, unused=lacks))
@@ -253,6 +255,7 @@ def _asked(
     request: Record,
     spans: list[Record],
     answers: Mapping[str, Record],
+    kind: ModelKind | None,
 ) -> AskedPrompt:
     one = next(iter(protocols.values()))
     nulls = {protocol.null for protocol in protocols.values()} | {None}
@@ -262,7 +265,7 @@ def _asked(
     scored = tuple(_scored(one, request, span, answers, chains) for span in spans)
     columns = {name: request[name] for name in ("context", "shots", "shots_dropped", "tokens_dropped", "missing")}
     said = next(filter(None, (answers[span["key"]].get("exchange") for span in spans if span["key"] in answers)), None)
-    exchange = None if said is None else Exchange.of(said)
+    exchange = None if said is None or kind is None else kind.read_exchange(said)
     return AskedPrompt(tuple(protocols), one.reading, one.boundary, **columns, scored=scored, exchange=exchange)
 
 

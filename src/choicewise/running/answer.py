@@ -12,8 +12,9 @@ from typing import Final, Protocol, Self, TypeAlias
 import pyarrow as pa
 
 from choicewise.data.dataset import Dataset
-from choicewise.engine import DEVICE_TOKENS, cut_shards, shard_tokens
+from choicewise.engine import DEVICE_TOKENS, cut_shards
 from choicewise.errors import UsageError
+from choicewise.models.kinds import shard_tokens_of
 from choicewise.models.model import Model, SelfCheck
 from choicewise.ports import Executor, Sharing, all_of, find
 from choicewise.records import OBSERVATIONS, ObservationRow, RequestRow, SpanRow
@@ -162,7 +163,7 @@ class Preparation:
         They are cut as ``assignment`` needs it.  When the ``with`` ends nobody waits any more, and the thread stops at
         its next prompt.
         """
-        tokens = shard_tokens(self.model.device)
+        tokens = shard_tokens_of(self.model)
         if assignment.share is not None:
             tokens = tokens or DEVICE_TOKENS  # several processes share what a server is asked at once
         with ThreadPoolExecutor(1) as thread, _Awaited(self.model) as awaited:
@@ -281,7 +282,7 @@ class InProcess:
 
     def observe(self, questions: Mapping[str, BlockQuestion]) -> Iterator[Observed]:
         """One observation per question, as they are answered."""
-        return self._answers(cut_shards(questions, shard_tokens(self._model.device)))
+        return self._answers(cut_shards(questions, shard_tokens_of(self._model)))
 
     def _answers(self, shards: Iterable[Mapping[str, BlockQuestion]]) -> Iterator[Observed]:
         for shard in shards:

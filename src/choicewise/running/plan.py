@@ -10,7 +10,8 @@ from time import perf_counter
 import numpy as np
 
 from choicewise.data.dataset import Dataset
-from choicewise.engine import build, cut_shards, shard_tokens
+from choicewise.engine import build, cut_shards
+from choicewise.models.kinds import shard_tokens_of
 from choicewise.models.model import Model
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import (
@@ -126,7 +127,7 @@ def plan(
         new = [question for key, question in prepared.wanted.items() if key in keys]
         counted.add(keys)
         tokens_asked += prepared.inputs
-        for shard in cut_shards(prepared.wanted, shard_tokens(model.device)):
+        for shard in cut_shards(prepared.wanted, shard_tokens_of(model)):
             tokens_unique += unique_tokens(
                 [question for key, question in shard.items() if key in keys], model.tokenizer
             )

@@ -16,7 +16,6 @@ from threading import Lock
 
 from choicewise import __version__
 from choicewise.data.hub import Download
-from choicewise.engine import SERVER
 from choicewise.errors import ChoicewiseError, MissingData, StoreError
 from choicewise.models.model import Model
 from choicewise.ports import Sharing
@@ -37,7 +36,7 @@ from choicewise.running.job import (
     sources_of,
 )
 from choicewise.running.progress import Progress, SweepProgress
-from choicewise.running.work import how_asked
+from choicewise.running.work import how_asked, served_model
 from choicewise.store.folder import check_folder, is_sweep, read_manifest, read_sweep, write_sweep
 from choicewise.store.tables import unanswered_keys
 from choicewise.util.background import Ending, give_model_back, in_threads
@@ -175,7 +174,7 @@ class _Sweep:
             loaded, failure = self._load(model)
             memory = bytes_of(model.memory or "") or None
             sharing = Sharing(models=len(turns), others=pools, memory=memory, safe_point=ending.safe_point)
-            served = loaded is not None and loaded.device == SERVER
+            served = loaded is not None and served_model(loaded) is not None
             with OneProcess() if served else self._executor.pool(self.job.workers, sharing) as pool:
                 pools.append(pool)
                 self._ask(model, (loaded, failure), cells, opened, shown, pool, ending.safe_point)

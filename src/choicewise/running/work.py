@@ -6,16 +6,15 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Self, cast
+from typing import Final, Self, cast
 
 import numpy as np
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
-from choicewise.engine import ENGINE, SERVER
 from choicewise.errors import DataError, ModelError, ProtocolError
-from choicewise.extensions.endpoints.decisions.summary import endpoint_record
-from choicewise.models.model import Model
+from choicewise.models.kinds import kind_of
+from choicewise.models.model import Model, ServedModel
 from choicewise.protocols.catalogue import entries
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import supported_readings
@@ -45,9 +44,6 @@ from choicewise.results.run import by_reason, refused_lines
 from choicewise.store.folder import RunFolder
 from choicewise.tokens.byte_coverings import ByteProbability, parts
 from choicewise.tokens.tokenizer import Tokenizer, common_prefix
-
-if TYPE_CHECKING:
-    from choicewise.extensions.endpoints.server.server_model import ServerModel
 
 Stretch = tuple[Section, int, int, list[Ask]]
 """Items ``start`` to ``stop`` (exclusive) of a section, and the ways in which they are still to be asked."""
@@ -216,7 +212,7 @@ def refusals(
 ) -> dict[str, str]:
     """By name why protocols can't be asked: kinds of question, chats without a template, and what the model says.
 
-    A model behind a server, or of vLLM, is shown the questions about the first items of ``sections``; others answer
+    A model that another program computes is shown the questions about the first items of ``sections``; others answer
     every question of a kind that they support, and a finished run is shown without making any.  What is wrong with
     items is no matter.
     """
@@ -224,7 +220,7 @@ def refusals(
     by_prompt: dict[frozenset[str], str | None] = {}
     for name, protocol in protocols.items():
         reason = lacking(model, protocol)
-        if reason is None and model.device in (SERVER, ENGINE):
+        if reason is None and kind_of(model).remote:
             prompt = frozenset(ask.name for ask in list_asks({name: protocol}))
             if prompt not in by_prompt:
                 try:
@@ -389,11 +385,11 @@ def note_change(folder: RunFolder, model: Model) -> None:
 
     Warns of that, and where the server can't be asked any more.
     """
-    if (served := served_model(model)) is None or (before := folder.manifest.server) is None:
+    served = served_model(model)
+    if served is None or folder.manifest.server is None:
         return
-    if (endpoint := endpoint_record(folder.path, folder.manifest)) is not None:
-        before = replace(before, endpoint=endpoint, noise=max(before.noise, served.record.noise))
-        folder.note_server(before)
+    before = kind_of(model).closing_record(folder.path, folder.manifest, served.record)
+    folder.note_server(before)
     try:
         now = replace(before, probes=dict(served.probe_now()), named=served.record.named)
     except ModelError as error:
@@ -415,6 +411,6 @@ def how_asked(model: Model) -> list[str]:
     return [asked, *(f"note: {note}" for note in served.notes)]
 
 
-def served_model(model: Model) -> ServerModel | None:
+def served_model(model: Model) -> ServedModel | None:
     """``model`` where it is behind a server; None for others."""
-    return cast("ServerModel", model) if hasattr(model, "probe_now") else None
+    return cast(ServedModel, model) if hasattr(model, "probe_now") else None

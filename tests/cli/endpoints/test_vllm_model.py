@@ -9,6 +9,7 @@ from choicewise.cli.run import token_savings
 from choicewise.errors import ChoicewiseError, ModelError, UsageError
 from choicewise.extensions.cluster.workers import copied
 from choicewise.extensions.endpoints.vllm.engine_model import EngineModel
+from choicewise.extensions.endpoints.vllm.noise import measure_noise
 from choicewise.running.evaluate import evaluate
 from tests.helpers.commands import choicewise
 from tests.helpers.fake_engine import FakeEngine
@@ -49,3 +50,18 @@ def test_a_run_says_what_was_computed_beside_what_is_unique(tmp_path: Path) -> N
 def test_workers_are_vllms_own() -> None:
     with pytest.raises(UsageError, match="tensor_parallel_size=2"):
         copied(EngineModel(FOLDER, engine=FakeEngine))
+
+
+@pytest.mark.costly("the self-check of a fake engine, and the network itself")
+def test_check_holds_it_beside_plain_transformers() -> None:
+    measured, compared = measure_noise(EngineModel(FOLDER, engine=FakeEngine))
+    (path,) = measured["paths"]
+    assert (path["path"], path["failed"]) == ("plain transformers, float32 on the CPU", None)
+    assert measured["noise"] >= path["difference"]
+    assert "prompt log-probabilities" in compared
+
+
+def test_check_does_not_load_weights_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("choicewise.extensions.endpoints.vllm.noise._PLAIN_BYTES", 0)
+    measured, _ = measure_noise(EngineModel(FOLDER, engine=FakeEngine))
+    assert "too many to load beside vLLM" in measured["paths"][0]["failed"]

@@ -23,7 +23,7 @@ from choicewise import Run, evaluate, load_model, open_dataset, open_run, questi
 from choicewise import engine as shards
 from choicewise.bundled import BENCHMARK
 from choicewise.data.dataset import Dataset
-from choicewise.engine import DEVICE_TOKENS, SERVER, SHARD_TOKENS, SHARE, Shard, cut_shards, shard_tokens
+from choicewise.engine import DEVICE_TOKENS, SHARD_TOKENS, SHARE, Shard, cut_shards, shard_tokens
 from choicewise.errors import ModelError, UsageError
 from choicewise.extensions.cluster import ray
 from choicewise.extensions.cluster import workers as replicas
@@ -514,7 +514,7 @@ def test_long_work_is_cut_and_neither_short_work_nor_a_long_common_context_for_a
 
 @pytest.mark.parametrize(
     ("device", "size"),
-    [("cpu", SHARD_TOKENS["cpu"]), ("cuda:1", DEVICE_TOKENS), ("cuda", DEVICE_TOKENS), (SERVER, None)],
+    [("cpu", SHARD_TOKENS["cpu"]), ("cuda:1", DEVICE_TOKENS), ("cuda", DEVICE_TOKENS)],
 )
 def test_a_shard_is_as_long_as_suits_the_device(device: str, size: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()

@@ -13,7 +13,7 @@ from threading import Event, Lock, RLock, Thread
 import numpy as np
 import pyarrow as pa
 
-from choicewise.bundled import PREFIX
+from choicewise.bundled import is_bundled
 from choicewise.data.open import dataset_name
 from choicewise.errors import StoreError
 from choicewise.extensions.board.headlines import MeanRanges, headlines
@@ -237,7 +237,7 @@ def asked_there(folder: Path) -> AskedThere:
 def _is_plain(data: Mapping[str, object]) -> bool:
     """Whether data can be named by their path alone, and are there."""
     path = str(data.get("path", ""))
-    return set(data) == {"path"} and (path.startswith(PREFIX) or dataset_name(path) is not None or os.path.exists(path))
+    return set(data) == {"path"} and (is_bundled(path) or dataset_name(path) is not None or os.path.exists(path))
 
 
 LISTED = 12

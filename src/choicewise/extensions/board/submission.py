@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from choicewise.bundled import MODELS, PREFIX, bundled_folder
+from choicewise.bundled import MODELS, PREFIX, bundled_folder, is_bundled
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
+from choicewise.models.kinds import model_kind
 from choicewise.util.text import holds_secret
 
 
@@ -92,7 +93,7 @@ _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/-]{0,99}", re.ASCII)
 
 
 def _has_revision(name: str) -> bool:
-    return "/" in name and not name.startswith(("server:", "decisions:", "/", "."))
+    return "/" in name and not name.startswith(("/", ".")) and not model_kind(name).revisions
 
 
 def _known_model(text: str) -> str:
@@ -197,7 +198,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 def refusal(wanted: Wanted) -> str:
     """Why the model can't be evaluated, where that can be told by its name alone; else nothing."""
-    if not wanted.model.startswith(PREFIX):
+    if not is_bundled(wanted.model):
         return ""
     if bundled_folder(wanted.model, MODELS) is None:
         return (

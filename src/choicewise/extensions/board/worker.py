@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from choicewise.bundled import MODELS, PREFIX, bundled_folder
+from choicewise.bundled import MODELS, bundled_folder, is_bundled
 from choicewise.data.hub import MODEL, Download, HubName, OutOfReach, Snapshot, hub_name, open_snapshot
 from choicewise.errors import (
     ChoicewiseError,
@@ -342,7 +342,7 @@ def check_model(wanted: Wanted, policy: Policy) -> str:
     if name in FAKES:
         return name
     try:
-        if name.startswith(PREFIX) or Path(name).is_absolute():  # ORG/NAME is never a folder that is here by chance
+        if is_bundled(name) or Path(name).is_absolute():  # ORG/NAME is never a folder that is here by chance
             _check_folder(name, wanted.revision, policy)
             return name
         if (on_hub := hub_name(wanted.name)) is None:

@@ -14,9 +14,10 @@ from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 
-from choicewise.engine import ENGINE, SERVER, Shard, cut_shards, shard_tokens
+from choicewise.engine import Shard, cut_shards
 from choicewise.errors import MachinesLost, ModelError, UsageError
 from choicewise.extensions.cluster.replica import DEATHS, Answered, Identity, Replica, ReplicaDied, process_replicas
+from choicewise.models.kinds import kind_of, shard_tokens_of
 from choicewise.models.model import Model, Recipe, SelfCheck
 from choicewise.ports import Sharing
 from choicewise.requests.blocks import Block
@@ -227,13 +228,9 @@ def copied(model: Model) -> tuple[Recipe, Identity]:
 
     Raises UsageError for a model that another program computes, and ModelError for one that is in memory alone.
     """
-    if model.device == SERVER:
-        raise UsageError(f"{model.name} is computed by its server, which needs no further workers; leave them out")
-    if model.device == ENGINE:
-        raise UsageError(
-            f"{model.name} is computed by vLLM, which has workers of its own: leave them out, and name"
-            " tensor_parallel_size in the model, as vllm:NAME,tensor_parallel_size=2"
-        )
+    reason = kind_of(model).workers
+    if reason:
+        raise UsageError(f"{model.name} {reason}; leave them out")
     if (recipe := model.recipe) is None:
         raise ModelError(f"{model.name} is in memory alone; pass a folder or a name, so that workers can load it")
     return recipe, Identity.of(model)
@@ -289,7 +286,7 @@ class _Distributed:
 
     def observe(self, questions: Mapping[str, BlockQuestion]) -> Iterator[pa.Table]:
         """One observation per question, a shard at a time."""
-        waiting = iter(list(cut_shards(questions, shard_tokens(self.asked.model.device))))
+        waiting = iter(list(cut_shards(questions, shard_tokens_of(self.asked.model))))
         numbers: deque[int] = deque()
         more = True
         while more or numbers:

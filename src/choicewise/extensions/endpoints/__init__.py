@@ -5,13 +5,16 @@ Servers of completions, vLLM's engine, and endpoints that print decisions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from choicewise.ports import Extension, Loading, ModelKind, PairAnalysis
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
+    from choicewise.records import Manifest, ServerRecord
     from choicewise.results.run import Run
 
 
@@ -21,6 +24,7 @@ class Served(ModelKind):
     name = "server"
     takes = frozenset({"window", "tokenizer"})
     because = "is computed by its server"
+    workers = "is computed by its server, which needs no further workers"
     revisions = "is the server's choice and has no use for revisions"
     remote = True
 
@@ -57,6 +61,7 @@ class Decisions(ModelKind):
 
     name = "decisions"
     because = "is an endpoint"
+    workers = "is an endpoint, which needs no further workers"
     revisions = "is the server's choice and has no use for revisions"
     remote = True
 
@@ -87,6 +92,26 @@ class Decisions(ModelKind):
 
         return DecisionModel(EndpointName.parse(name), say=loading.say)
 
+    def notes(self, folder: Path, manifest: Manifest) -> Iterator[str]:
+        from choicewise.extensions.endpoints.decisions.endpoint_report import notes
+
+        return notes(folder, manifest)
+
+    def read_exchange(self, text: str) -> Mapping[str, Any]:
+        from choicewise.extensions.endpoints.decisions.exchange import Exchange
+
+        return asdict(Exchange.of(text))
+
+    def exchange_lines(self, exchange: Mapping[str, Any]) -> Iterator[str]:
+        from choicewise.extensions.endpoints.decisions.endpoint_report import exchange_lines
+
+        return exchange_lines(exchange)
+
+    def closing_record(self, folder: Path, manifest: Manifest, now: ServerRecord) -> ServerRecord:
+        from choicewise.extensions.endpoints.decisions.summary import closing_record
+
+        return closing_record(folder, manifest, now)
+
 
 class Engine(ModelKind):
     """``vllm:MODEL,OPTION=VALUE,...``: a folder or a name on the Hub that vLLM computes on this machine."""
@@ -94,6 +119,10 @@ class Engine(ModelKind):
     name = "vllm"
     takes = frozenset({"dtype", "window", "batch_tokens", "memory"})
     because = "is computed by vLLM"
+    workers = (
+        "is computed by vLLM, which has workers of its own: name tensor_parallel_size in the model, as"
+        " vllm:NAME,tensor_parallel_size=2"
+    )
     revisions = "has no use for revisions; name each as vllm:NAME@REVISION"
     remote = True
 
@@ -114,6 +143,11 @@ class Engine(ModelKind):
         from choicewise.extensions.endpoints.vllm.engine_model import open_engine
 
         return open_engine(name, loading)
+
+    def measure_noise(self, model: Model) -> tuple[dict[str, Any], str]:
+        from choicewise.extensions.endpoints.vllm.noise import measure_noise
+
+        return measure_noise(model)
 
 
 class ServedMinusOwn(PairAnalysis):

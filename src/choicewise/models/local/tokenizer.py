@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from choicewise.bundled import MODELS, PREFIX, bundled_folder
+from choicewise.bundled import MODELS, PREFIX, bundled_folder, is_bundled
 from choicewise.data.hub import MODEL, Download, hub_name, open_snapshot
 from choicewise.errors import ModelError, install_line
 from choicewise.models.local.files import (
@@ -62,7 +62,7 @@ def tokenizer_folder(name: str, progress: Download | None = None) -> Path:
 
     A tokenizer of ``bytes`` has none.  Raises ModelError where there is none.
     """
-    if name.startswith(PREFIX):
+    if is_bundled(name):
         if (bundled := bundled_folder(name, MODELS)) is None:
             known = ", ".join(PREFIX + folder.name for folder in MODELS)
             raise ModelError(f"{name} is no bundled model; these are {known}")

@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from typing import Final, NamedTuple, cast
 
 from choicewise.data.items import draw_hash
-from choicewise.engine import SERVER
 from choicewise.errors import ModelError
 from choicewise.extensions.endpoints.decisions.answers import DecisionAnswer
 from choicewise.extensions.endpoints.decisions.dialects import DIALECTS
@@ -96,7 +95,7 @@ class DecisionModel:
     fails; a question that it can't be asked, or does not answer with a distribution, is unanswered, with the reason.
     """
 
-    device = SERVER
+    device = "server"
     kind_name = "decisions"
     dtype = "unknown"
     recipe = None

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 from rich.console import Group
 from rich.text import Text
 
 from choicewise.extensions.endpoints.decisions.exchange import Exchange
-from choicewise.extensions.endpoints.decisions.summary import EndpointSummary
-from choicewise.records import EndpointRecord
+from choicewise.extensions.endpoints.decisions.summary import EndpointSummary, endpoint_record
+from choicewise.records import EndpointRecord, Manifest
 from choicewise.report.tables import table, titled
 from choicewise.scoring.combine import LEAST
-from choicewise.util.text import counted, percent, plain, safe, visible
+from choicewise.util.text import command_line, counted, percent, plain, safe, visible
 
 _MOST = 6  # kinds of a thing that are listed, the most common first
 
@@ -50,8 +52,19 @@ def repeats_line(endpoint: EndpointRecord) -> str:
     )
 
 
-def exchange_lines(exchange: Exchange) -> Iterator[str]:
-    """Request and response as they were, and what was read in the response."""
+def notes(folder: Path, manifest: Manifest) -> Iterator[str]:
+    """Yield what became of the questions of the run in ``folder`` that were sent twice, and where more is said."""
+    endpoint = None if manifest.server is None else manifest.server.endpoint
+    if endpoint is None:
+        return
+    if not manifest.complete:  # the manifest says nothing yet of what was sent twice
+        endpoint = endpoint_record(folder, manifest) or endpoint
+    yield f"{repeats_line(endpoint)}; more: {command_line('report', folder, 'endpoint')}"
+
+
+def exchange_lines(kept: Mapping[str, Any]) -> Iterator[str]:
+    """Yield request and response as they were, and what was read in the response."""
+    exchange = Exchange(**kept)
     yield f"sent to {safe(exchange.path)}, answered {exchange.received}" + (
         "" if exchange.request_id is None else f", request {safe(exchange.request_id)}"
     )

@@ -17,7 +17,7 @@ from choicewise.extensions.endpoints.decisions.exchange import Exchange, of_repe
 from choicewise.extensions.endpoints.decisions.minus_own import ServedMinusOwn, minus_own_computation, own_layouts
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Decision
-from choicewise.records import OBSERVATIONS, EndpointRecord, Manifest
+from choicewise.records import OBSERVATIONS, EndpointRecord, Manifest, ServerRecord
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
 from choicewise.scoring.combine import LEAST
@@ -88,6 +88,13 @@ def endpoint_record(folder: Path, manifest: Manifest) -> EndpointRecord | None:
     if known is None:
         return None
     return replace(of_repeats(known.dialect, repeated(exchanges(folder, manifest))), doubts=known.doubts)
+
+
+def closing_record(folder: Path, manifest: Manifest, now: ServerRecord) -> ServerRecord:
+    """Return what a run keeps of its endpoint after the last question: repeats, and the most noise that was seen."""
+    before = manifest.server or now
+    noise = max(before.noise, now.noise)
+    return replace(before, endpoint=endpoint_record(folder, manifest), noise=noise)
 
 
 def endpoint_summary(run: Run) -> EndpointSummary | None:

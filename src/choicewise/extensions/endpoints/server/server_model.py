@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from choicewise.data.hub import Download, hub_name
-from choicewise.engine import SERVER
 from choicewise.errors import ChoicewiseError, ModelError
 from choicewise.extensions.endpoints.server.address import KEY_VARIABLE, ServerAddress
 from choicewise.extensions.endpoints.server.faults import ServerFailed, Unanswerable
@@ -51,7 +50,7 @@ class ServerModel:
     where the model or its tokenizer can't be had, and whenever the server fails.
     """
 
-    device = SERVER
+    device = "server"
     kind_name = "server"
     dtype = "unknown"
     recipe = None

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from choicewise.engine import ENGINE, build
+from choicewise.engine import build
 from choicewise.errors import ModelError
 from choicewise.extensions.endpoints.server.faults import Unanswerable
 from choicewise.extensions.endpoints.server.routes import Assembly, unanswered, with_label_ranks
@@ -74,7 +74,7 @@ class EngineModel:
     Raises ModelError, also where the engine dies ``DEATHS`` times without an answer; what was answered stays.
     """
 
-    device = ENGINE
+    device = "vllm"
     kind_name = "vllm"
     recipe = None
     planned = None

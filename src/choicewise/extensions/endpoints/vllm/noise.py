@@ -1,0 +1,47 @@
+"""Measure by how much a model that vLLM computes differs from plain transformers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Final
+
+from choicewise.errors import ModelError
+from choicewise.extensions.endpoints.vllm.engine_model import EngineModel
+from choicewise.models.model import Model
+
+_PLAIN_BYTES: Final = 2 << 30
+"""Weights in float32 up to which plain transformers on the CPU are held beside vLLM."""
+
+
+def measure_noise(model: Model) -> tuple[dict[str, Any], str]:
+    """Return the self-check of ``model`` with its noise, its distance from plain transformers, and vLLM's own facts.
+
+    Also return from what the differences of the self-check are measured, in words.
+    """
+    assert isinstance(model, EngineModel)
+    check = model.selfcheck
+    difference, failed = _from_plain(model)
+    measured = {
+        **asdict(check),
+        "noise": max(check.noise, difference or 0.0),
+        "paths": [{"path": "plain transformers, float32 on the CPU", "difference": difference, "failed": failed}],
+        "vllm": asdict(model.facts),
+    }
+    return measured, "largest difference of a token from prompt log-probabilities, with the cache empty and full"
+
+
+def _from_plain(model: EngineModel) -> tuple[float | None, str | None]:
+    """Return the largest difference of a token (nats), or why it was not measured."""
+    size = 4 * model.parameters
+    if size > _PLAIN_BYTES:
+        return None, f"{size / 1e9:.0f} GB of weights in float32 are too many to load beside vLLM"
+    from choicewise.models.local.folder_model import FolderModel
+
+    spans = model.probe()
+    try:
+        plain = dict(FolderModel(model.folder, "float32", "cpu", rung="plain").answer(spans))
+    except (ImportError, ModelError) as error:
+        return None, f"transformers can't load it: {error}"
+    ours = dict(model.answer(spans))
+    differences = [abs(plain[index].logprobs - ours[index].logprobs).max() for index in range(len(spans))]
+    return float(max(differences)), None

@@ -172,6 +172,17 @@ def ran(environment: dict[str, str], folder: Path, *arguments: str) -> str:
     return ended.stdout
 
 
+@pytest.mark.costly("two commands in other processes")
+def test_the_statistic_of_two_runs_and_the_chart_of_the_page_are_used(stranger: dict[str, str], tmp_path: Path) -> None:
+    for name, model in {"one": HashModel(), "other": HashModel(1)}.items():
+        evaluate(model=model, data=QUIZ, protocols=["options/cloze:sum"], out=tmp_path / name)
+    assert "the same choice is predicted for " in ran(stranger, tmp_path, "compare", "one", "other")
+    ran(stranger, tmp_path, "plot", "one", "sizes", "--out", "sizes.json")
+    assert json.loads((tmp_path / "sizes.json").read_text(encoding="utf-8"))["description"].startswith(
+        "Items of each run"
+    )
+
+
 @pytest.mark.costly("a command in another process")
 def test_the_score_and_the_reading_of_the_page_are_asked_by_name(stranger: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "quiz.csv").write_text("question,A,B,answer\nWhere?,in a tree,in the sea,A\n", encoding="utf-8")

@@ -107,7 +107,7 @@ def timed(name: str, run: Path, times: int, chosen: Sequence[str] | None) -> Ite
         "1 metric": ["report", str(run), "--metric", METRICS[0], "--json"],
         f"{len(METRICS)} metrics": ["report", str(run), "--metric", ",".join(METRICS), "--json"],
         f"report of {times}": ["report", *[str(run)] * times, "--json"],
-        "multiverse": ["report", str(run), "--multiverse", "--json"],
+        "multiverse": ["report", str(run), "multiverse", "--json"],
         "compare": ["compare", str(run), str(run), "--json"],
     }
     for verb, words in verbs.items():

@@ -112,9 +112,14 @@ class StoreError(ChoicewiseError):
     exit_code = 6
 
 
+def near_names(name: str, known: Collection[str]) -> list[str]:
+    """Return up to three of the ``known`` names for which ``name`` may be a slip."""
+    return get_close_matches(name, known, n=3, cutoff=0.65)
+
+
 def did_you_mean(name: str, known: Collection[str]) -> str:
     """The end of a message about an unknown ``name``: the nearest of the ``known`` names, or the first ten of them."""
-    if near := get_close_matches(name, known, n=3, cutoff=0.65):
+    if near := near_names(name, known):
         return f"did you mean {' or '.join(near)}?"
     more = f" and {len(known) - 10} more" if len(known) > 10 else ""
     return f"known are {', '.join(list(known)[:10]) or 'none'}{more}"

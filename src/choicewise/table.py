@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from choicewise.util.jsonio import json_value
 from choicewise.util.markup import latex_escape, markdown_escape
@@ -154,14 +154,20 @@ KINDS: Final[Mapping[str, Callable[[Any], str]]] = {
 """Kind of a column → the function that writes a value for people. Shares are of 1, and read in percent."""
 
 _TEXTS: Final = ("text", "excerpt", "names")
-"""Kinds that are aligned to the left, and folded if there is no room."""
 
 
 def has_value(value: Any) -> bool:
-    """Tell if a cell holds a value: None and NaN are none."""
+    """Tell if a cell holds a value: None, NaN and an empty list are none."""
     if isinstance(value, float):
         return not math.isnan(value)
+    if isinstance(value, list | tuple):
+        return bool(value)
     return value is not None
+
+
+def is_text(column: Column) -> bool:
+    """Tell if a column holds texts: they are aligned to the left, and folded if there is no room."""
+    return column.kind in _TEXTS
 
 
 def visible_columns(table: Table) -> list[Column]:
@@ -183,19 +189,22 @@ def cell_texts(table: Table, most: int | None = None) -> list[list[str]]:
         texts: list[str] = []
         for column, value in zip(table.columns, row, strict=True):
             if column.joined and has_value(value) and not column.data:
-                texts[-1] += column.joined + _written(column, value)
+                texts[-1] += column.joined + written(value, column.kind)
             elif column in visible:
-                texts.append(_written(column, value))
+                texts.append(written(value, column.kind))
         rows.append(texts)
     return rows
 
 
-def _written(column: Column, value: Any) -> str:
+def written(value: Any, kind: str) -> str:
+    """Write a value for people, as in a column of this kind; a dash if it is unknown."""
+    if isinstance(value, list | tuple) and not value:
+        return ""
     if not has_value(value):
         return "-"
     if isinstance(value, Share):
         return percent(value)
-    return KINDS[column.kind](value)
+    return KINDS[kind](value)
 
 
 def heading(column: Column) -> str:
@@ -226,9 +235,9 @@ def terminal(table: Table, most: int | None = MOST) -> Group:
     if rows:
         grid = Grid(box=None, pad_edge=False, header_style="bold")
         for column in visible_columns(table):
-            is_text = column.kind in _TEXTS
-            side = "left" if is_text else "right"
-            grid.add_column(safe(heading(column)), justify=side, overflow="fold", no_wrap=not is_text)  # type: ignore[arg-type]
+            folds = is_text(column)
+            side: Literal["left", "right"] = "left" if folds else "right"
+            grid.add_column(safe(heading(column)), justify=side, overflow="fold", no_wrap=not folds)
         for row in rows:
             grid.add_row(*row)
         parts.append(grid)
@@ -304,7 +313,7 @@ def as_html(table: Table) -> str:
 def _html_row(tag: str, columns: Sequence[Column], texts: Sequence[str]) -> str:
     cells = []
     for column, text in zip(columns, texts, strict=True):
-        kind = "" if column.kind in _TEXTS else ' class="number"'
+        kind = "" if is_text(column) else ' class="number"'
         cells.append(f"<{tag}{kind}>{_html(text)}</{tag}>")
     return f"<tr>{''.join(cells)}</tr>"
 
@@ -319,7 +328,7 @@ def as_latex(table: Table) -> str:
     The preamble defines ``\choicewisechar``, as the files of ``choicewise export --to latex`` say.
     """
     columns = visible_columns(table)
-    sides = "".join("l" if column.kind in _TEXTS else "r" for column in columns)
+    sides = "".join("l" if is_text(column) else "r" for column in columns)
     lines = [latex_escape(table.title), "", rf"\begin{{tabular}}{{{sides}}}", r"\toprule"]
     lines += [_latex_row([heading(column) for column in columns]), r"\midrule"]
     for row in cell_texts(table):
@@ -340,7 +349,7 @@ def _latex_row(texts: Sequence[str]) -> str:
 def as_markdown(table: Table) -> str:
     """Return a table of GitHub's Markdown, its title above and its notes below."""
     columns = visible_columns(table)
-    rule = [":--" if column.kind in _TEXTS else "--:" for column in columns]
+    rule = [":--" if is_text(column) else "--:" for column in columns]
     lines = [f"**{markdown_escape(table.title)}**", ""]
     lines += [_markdown_row([heading(column) for column in columns]), f"| {' | '.join(rule)} |"]
     for row in cell_texts(table):

@@ -174,7 +174,7 @@ def test_reading_a_run_needs_no_model(study: Study) -> None:
     lines = [
         *("explain RUN --item tides/test/0", "compare RUN RUN --protocol mmlu/original"),
         "report RUN --interval beta-binomial --protocol mmlu/original",
-        *("report RUN --multiverse", "report RUN --distribution --protocol mmlu/cloze:sum"),
+        *("report RUN multiverse", "report RUN distribution --protocol mmlu/cloze:sum"),
     ]
     asked = [sys.executable, "-c", code, str(study.hash), *lines]
     *told, loaded = subprocess.run(asked, capture_output=True, text=True, check=True).stderr.splitlines()

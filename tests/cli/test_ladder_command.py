@@ -164,18 +164,16 @@ def test_items_that_only_one_side_scores_are_counted(tmp_path: Path) -> None:
 
 
 def test_effects_are_a_report_of_their_own(folder: Path) -> None:
-    shown = choicewise("report", "--effects", folder)
+    shown = choicewise("report", folder, "effects")
     assert "a run, " not in shown.stdout
     assert "of 4 items" in shown.stdout
-    (content,) = json.loads(choicewise("report", "--effects", "--json", folder).stdout)
-    assert {effect["axis"] for effect in content["effects"]} >= {"score", "null"}
-    assert content["effects"][0]["absolute"] == max(effect["absolute"] for effect in content["effects"])
-    for words, message in (
-        (["--multiverse"], "--multiverse and --effects"),
-        (["--protocol", "mmlu/original"], "no two protocols of the run of fake:hash differ in one axis alone"),
-    ):
-        refused = choicewise("report", "--effects", *words, folder, code=UsageError.exit_code)
-        assert message in refused.stderr
+    effects, changes, pairs = json.loads(choicewise("report", folder, "effects", "--json").stdout)
+    assert {row["axis"] for row in effects["rows"]} >= {"score", "null"}
+    assert effects["rows"][0]["absolute"] == max(row["absolute"] for row in effects["rows"])
+    assert sum(row["pairs"] for row in changes["rows"]) == len(pairs["rows"])
+    words = ["--protocol", "mmlu/original"]
+    refused = choicewise("report", folder, "effects", *words, code=UsageError.exit_code)
+    assert "no two protocols of the run of fake:hash differ in one axis alone" in refused.stderr
 
 
 def test_one_item_is_one(tmp_path: Path) -> None:

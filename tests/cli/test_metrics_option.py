@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from choicewise.cli.report import VIEWS, Views
 from choicewise.extensions.board.library import read_snapshot
 from choicewise.page.document import Content, document, inside_items
 from choicewise.page.metrics import metric_tables
@@ -166,10 +165,6 @@ def test_a_run_without_accuracies_shows_its_numbers_and_how_to_get_them(tmp_path
     assert page.tables["bpb"][0][2] == "bits/byte"
     assert {*study.runs[0].asked} == {*names}
     assert all(name in page.text for name in names)
-
-
-def test_every_view_is_an_option(folders: list[Path]) -> None:
-    assert set(VIEWS) == {name for name, kind in Views.__annotations__.items() if "bool," in kind}
 
 
 def test_metrics_that_are_read_together_are_not_read_again(

@@ -41,15 +41,3 @@ def test_a_metric_of_other_scores_leaves_those_alone_that_have_a_metric_of_their
     out = run(tmp_path, "options/cloze:sum@metric=mc2-split", "options/cloze:char_mean")
     found = json.loads(choicewise("report", out, "--json", "--metric", "bpb", code=0).stdout)
     assert "bpb" in {row["metric"] for row in found}
-
-
-@pytest.mark.costly("a run with a panel by the command")
-def test_boards_look_at_questions_as_they_stand(tmp_path: Path) -> None:
-    plain, panel = run(tmp_path, "decision/endpoint"), run(tmp_path, "decision/endpoint", more=("--panel",))
-    one, other = (
-        json.loads(choicewise("report", each, "--boards", "--json", code=0).stdout) for each in (plain, panel)
-    )
-    assert [each["layout"] for each in one] == [each["layout"] for each in other] == ["decision/endpoint"]
-    assert one[0]["boards"] == other[0]["boards"]
-    changed = run(tmp_path, "decision/endpoint:choice@prepare=none-added")
-    assert "asks no typed questions as they stand" in choicewise("report", changed, "--boards", code=2).stderr

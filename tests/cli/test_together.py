@@ -33,31 +33,31 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.costly("the first one evaluates eleven models")
 def test_bad_items_are_told_by_ten_models(runs: Path) -> None:
-    shown = choicewise("report", runs / "runs", "--audit", code=0).stdout
+    shown = choicewise("report", runs / "runs", "audit", code=0).stdout
     assert "judged by 10 models under 2 protocols" in shown
-    (report,) = json.loads(choicewise("report", runs / "runs", "--audit", "--json", code=0).stdout)
+    report, *others = json.loads(choicewise("report", runs / "runs", "audit", "--json", code=0).stdout)
     assert (report["items"], len(report["models"]), report["protocols"]) == (8, 10, PROTOCOLS)
-    judged = [each for item in report["bad"] for each in item["under"]]
-    assert {each["protocol"] for each in judged} <= {*PROTOCOLS}
-    (one,) = json.loads(
-        choicewise("report", runs / "runs", "--audit", "--protocol", "mmlu/original", "--json", code=0).stdout
+    (judged,) = [table for table in others if table["table"] == "judgements"]
+    assert {row["protocol"] for row in judged["rows"]} <= {*PROTOCOLS}
+    one, *_ = json.loads(
+        choicewise("report", runs / "runs", "audit", "--protocol", "mmlu/original", "--json", code=0).stdout
     )
     assert one["protocols"] == ["mmlu/original"]
 
 
 def test_fewer_models_are_refused_with_how_many_there_are(runs: Path) -> None:
-    told = choicewise("report", runs / "runs/m0", runs / "runs/m1", "--audit", code=2).stderr
+    told = choicewise("report", runs / "runs/m0", runs / "runs/m1", "audit", code=2).stderr
     assert "there are 2 models on" in told
     assert "10 or more models" in told
 
 
 def test_signal_and_noise_over_checkpoints(runs: Path) -> None:
-    shown = " ".join(choicewise("report", runs / "runs", "--signal", code=0).stdout.split())
+    shown = " ".join(choicewise("report", runs / "runs", "signal", code=0).stdout.split())
     assert "signal over 5 models, noise over the last 3 of 6 checkpoints of org/m" in shown
-    (report,) = json.loads(choicewise("report", runs / "runs", "--signal", "--json", code=0).stdout)
+    (report,) = json.loads(choicewise("report", runs / "runs", "signal", "--json", code=0).stdout)
     assert report["trainings"] == {"org/m": [1000.0 * n for n in range(1, 7)]}
     assert {row["protocol"] for row in report["rows"]} == {*PROTOCOLS}
-    told = choicewise("report", runs / "runs/m8", runs / "runs/m9", "--signal", code=2).stderr
+    told = choicewise("report", runs / "runs/m8", runs / "runs/m9", "signal", code=2).stderr
     assert "no name says a step: fake:hash:8 and fake:hash:9" in told
 
 
@@ -78,7 +78,7 @@ def test_a_sample_is_estimated_with_the_other_models(runs: Path) -> None:
 
 
 def test_they_are_reports_of_their_own(runs: Path) -> None:
-    told = choicewise("report", runs / "runs", "--audit", "--signal", code=2).stderr
-    assert "--audit and --signal are reports of their own" in told
-    told = choicewise("report", runs / "runs", "--signal", "--by", "subjects", code=2).stderr
-    assert "--signal has no use for --by" in told
+    told = choicewise("report", runs / "runs", "audit", "signal", code=2).stderr
+    assert "audit and signal are two analyses" in told
+    told = choicewise("report", runs / "runs", "signal", "--by", "subjects", code=2).stderr
+    assert "signal has no use for --by" in told

@@ -21,13 +21,11 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.decisions import decision_drafts
 from choicewise.data.items import Item
 from choicewise.errors import ModelError, UsageError
-from choicewise.extensions.endpoints.decisions.boards import board_reports
 from choicewise.models.load import load_model
 from choicewise.protocols.catalogue import one, resolve
 from choicewise.requests.render import render
 from choicewise.results.ladder import both_ways
 from choicewise.tokens.chat_template import MessageAlone
-from tests.helpers.commands import choicewise
 from tests.helpers.deciding_models import save_deciding, winds
 from tests.paths import GOLDENS, ROOT
 
@@ -146,28 +144,6 @@ def test_a_base_model_has_no_such_layout_and_is_refused_by_name(tmp_path: Path) 
         match=r"merrow-bpe-512 has no chat template .* under .*vllm-0.32-no-chat.* decision/vllm-0.32:choice can't be",
     ):
         evaluate(model=MODEL, data=Dataset("isles", {"test": tuple(CHOICES)}), protocols=recipes, out=tmp_path / "run")
-
-
-@pytest.mark.costly("a model runs")
-def test_boards_of_a_run_agree_with_its_own_metrics_where_their_rules_are_ours(run: Run, tmp_path: Path) -> None:
-    """Those of EvalScope without a yes-or-no question; the data has no soft answers, which the card needs."""
-    names = [f"decision/{layout}:{kind}" for layout in ("vllm-0.32", "sglang-1") for kind in ("choice", "score")]
-    told = json.loads(choicewise("report", run.folder, "--boards", "--json", code=0).stdout)
-    by_name = {f"{each['layout']}:{each['kind']}": each for each in told}
-    metrics = {"accuracy": "acc", "divergence": "log-score", "brier": "brier", "ece": "ece"}
-    for name in names:
-        assert (by_name[name]["run"], by_name[name]["options"]) == (str(run.folder), 3)
-        boards = {each["board"]: each for each in by_name[name]["boards"]}
-        for number, metric in metrics.items():
-            (row,) = run.under(resolve(f"{name}@metric={metric}")).report().to_pylist()
-            assert boards["EvalScope 1.14.1"][number] == pytest.approx(row["value"], abs=1e-9), (name, number)
-        card = boards["typed-decisions card"]
-        assert (card["n"], card["divergence"], card["ece"]) == (3, None, None)
-    both = by_name["decision/vllm-0.32:None"]["boards"]
-    assert [each["n"] for each in both] == [6] * 4
-    plain = evaluate(model="fake:hash", data="bundled:merrowick", protocols=["mmlu/original"], out=tmp_path / "other")
-    with pytest.raises(UsageError, match="asks no typed questions as they stand, of which boards"):
-        board_reports(plain)
 
 
 SEVEN = (

@@ -156,7 +156,7 @@ def test_a_day_with_a_run_keeps_no_secret(day: Day) -> None:
         f"run {asked} --out run",
         f"run {asked} --out run --json",
         "report run --json",
-        "report run --agreement",
+        "report run agreement",
         "compare run run",
         "explain run --item tides/test/0",
         "prompts --data data --protocol mmlu/original",

@@ -230,5 +230,5 @@ def test_44_answers_in_text(tmp_path: Path) -> None:
     for place in range(4):
         item = choicewise("explain", tmp_path / "run", "--item", f"test/{place}", code=0).stdout
         assert "1 of 1 protocol chooses 1 " in item
-    shown = choicewise("report", tmp_path / "run", "--extractors", code=0).stdout
+    shown = choicewise("report", tmp_path / "run", "extractors", code=0).stdout
     assert "in dispute: 4 items of 4" in shown

@@ -87,7 +87,8 @@ def application(commands: Mapping[str, KernelCommand | ports.Command] | None = N
         elif declared.passes_on:
             app.command(name, short_help=summary, context_settings=PASSED_ON)(command)
         else:
-            app.command(name, short_help=summary, cls=Command, context_settings={"max_content_width": 100})(command)
+            kind = getattr(command, "command_class", Command)
+            app.command(name, short_help=summary, cls=kind, context_settings={"max_content_width": 100})(command)
     return app
 
 

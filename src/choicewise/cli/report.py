@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from choicewise.cli import options
+from choicewise.cli.analysis import CHOSEN, ChosenAnalysis, ReportCommand
 from choicewise.cli.terminal import print_json, print_parts, show, tell
 from choicewise.errors import UsageError
 from choicewise.util.text import command_line
@@ -71,10 +72,10 @@ class Scored:
 
         Says which of its protocols can't have which.
         """
-        from choicewise.extensions.analyses.reliability import with_temperature
         from choicewise.protocols.between import apply_metrics, refuse_metrics
         from choicewise.protocols.metrics import METRICS
         from choicewise.results.outcomes import read_together
+        from choicewise.results.reliability import with_temperature
         from choicewise.results.run import open_run
 
         if self.metric is None:
@@ -102,105 +103,48 @@ class Scored:
             raise UsageError("a temperature is of a softmax; name a metric that has one: --metric brier,log-score,ece")
 
 
-@dataclass(frozen=True)
-class Views:
-    """What is shown instead of the numbers, one at a time (:data:`VIEWS`), and options that a view has."""
-
-    multiverse: Annotated[
-        bool, typer.Option("--multiverse", help="Show how results and conclusions vary over all protocols.")
-    ] = False
-    effects: Annotated[
-        bool, typer.Option("--effects", help="Show what each axis changes, over all protocols that differ in it alone.")
-    ] = False
-    agreement: Annotated[
-        bool, typer.Option("--agreement", help="Show how far retrievals of the same options agree, and why not.")
-    ] = False
-    extractors: Annotated[
-        bool,
-        typer.Option("--extractors", help="Show what every published rule reads in the generated texts, side by side."),
-    ] = False
-    along: Annotated[
-        bool,
-        typer.Option("--along", help="Show how answers change along thoughts (reading along-thought), and where not."),
-    ] = False
-    invariance: Annotated[
-        bool,
-        typer.Option("--invariance", help="Show how far answers change where questions stay the same (run --panel)."),
-    ] = False
-    audit: Annotated[
-        bool,
-        typer.Option("--audit", help="Show which items are bad, by runs of ten or more models: the worst, or --all."),
-    ] = False
-    signal: Annotated[
-        bool,
-        typer.Option("--signal", help="Show which protocols tell checkpoints apart best, by signal and noise."),
-    ] = False
-    endpoint: Annotated[
-        bool,
-        typer.Option("--endpoint", help="Show what a decision endpoint said beside its probabilities, and repeats."),
-    ] = False
-    boards: Annotated[
-        bool, typer.Option("--boards", help="Show what published boards of decisions would say of the same answers.")
-    ] = False
-    distribution: Annotated[
-        bool, typer.Option("--distribution", help="Show how often each choice would be chosen, and the fit to people.")
-    ] = False
-    temperature: Annotated[
-        float | None, typer.Option("--temperature", help="Of the softmax, with --distribution; 1 unless given.")
-    ] = None
-    condition: Annotated[
-        str | None, typer.Option("--condition", help="Average over this field of the data, with --distribution.")
-    ] = None
-
-    def chosen(self, output: options.Output, **others: object) -> View | None:
-        """The view that was asked for; UsageError for two, or for options, ``others`` too, that it has no use for."""
-        names = [name for name in VIEWS if getattr(self, name)]
-        if len(names) > 1:
-            named = " and ".join(f"--{name}" for name in names)
-            raise UsageError(f"{named} are reports of their own; ask for one at a time")
-        view = VIEWS[names[0]] if names else None
-        if view is not None:
-            every = None if view.lists else output.every
-            options.refuse_without_use(f"--{names[0]} has", **others, all=every, ids=output.ids)
-        if not self.distribution:
-            own = {"temperature": self.temperature, "condition": self.condition}
-            options.refuse_without_use("without --distribution there is", **own)
-        return view
-
-
 @options.grouped
 def report(
     *,
+    context: typer.Context,
     folders: options.RunFolders,
     by: Annotated[By | None, typer.Option("--by", help="Aggregate this way instead of the protocol's own.")] = None,
     scored: Scored,
     interval: Annotated[
         Interval | None, typer.Option("--interval", help="The 95 % interval; clustered takes subjects as drawn.")
     ] = None,
-    views: Views,
     output: options.Output,
 ) -> None:
     """Print what runs say: of one run in nine lines, of several a table of models by benchmarks.
 
     With --all a row per model, dataset, protocol and metric: value, interval, n, rank, warnings. No model is needed:
-    --protocol computes further scores from the same observations, if the prompts are the same.
+    --protocol computes further scores from the same observations, if the prompts are the same. An analysis answers
+    one question about the runs, instead: `report DIR signal`; a folder of that name is `./signal`.
     """
-    view = views.chosen(output, by=by, interval=interval)
+    chosen: ChosenAnalysis | None = context.meta.get(CHOSEN)
+    if chosen is not None:
+        name = chosen.analysis.name
+        options.refuse_without_use(f"{name} has", by=by, interval=interval, ids=output.ids)
     output.check()
     options.refuse_without_use(
         "without --metric there is", temperature_from=scored.temperature_from if scored.metric is None else None
     )
-    if view is not None and view.summaries and not scored.given:
-        view.show(_read_summaries(folders), views, output)
-    elif not (view or scored.given or by or interval):
+    if chosen is not None:
+        chosen.show(_analysed(chosen, scored, folders), output)
+    elif not (scored.given or by or interval):
         print_folders(folders, output)
-    elif view is None:
+    else:
         output = replace(output, every=output.every or (by is not None and not output.json))
         print_runs([*_summaries(scored, folders, by, interval)], folders, output, by=by)
-    elif view.summaries:
-        view.show([*_summaries(scored, folders)], views, output)
-    else:
-        view.show([part for run in scored.runs(folders) for part in scored.parts(run, together=True)], views, output)
+
+
+def _analysed(chosen: ChosenAnalysis, scored: Scored, folders: Sequence[Path]) -> Sequence[Run] | Sequence[Summary]:
+    """Return the runs in the folders as the analysis needs them."""
+    if chosen.analysis.needs == "runs":
+        return [part for run in scored.runs(folders) for part in scored.parts(run, together=True)]
+    if scored.given:
+        return list(_summaries(scored, folders))
+    return _read_summaries(folders)
 
 
 def print_folders(folders: Sequence[Path], output: options.Output, above: int = 0) -> None:
@@ -226,10 +170,11 @@ def print_runs(
     ``by``: the groups that their rows are of.  ``averages``: of the suites.  ``above``: lines that were printed before,
     which count among the nine.  Of runs that are samples, estimates for all items where the other runs allow them.
     """
-    from choicewise.extensions.analyses.sample import sample_estimates
-    from choicewise.extensions.analyses.several_report import estimate_lines, estimate_tables
+    from choicewise.report.estimates import estimate_lines, estimate_table
     from choicewise.report.tables import average_tables, printed, serious_warnings
     from choicewise.results.outcomes import bounded, ranked
+    from choicewise.results.sample import sample_estimates
+    from choicewise.table import terminal
 
     outcomes = [run.outcomes for run in runs]
     rows = bounded(ranked([row for run in runs for row in run.rows]), outcomes, by)
@@ -245,7 +190,9 @@ def print_runs(
             from choicewise.results.finding import finding
 
             print_numbers(rows, finding(rows), output.ids)
-        print_parts((*map(printed, average_tables(averages)), *estimate_tables(estimates.rows)))
+        print_parts(map(printed, average_tables(averages)))
+        if estimates.rows:
+            print_parts([terminal(estimate_table(estimates.rows), most=None)])
         tell(*serious_warnings(rows, guesses=False))
         return
     from choicewise.report.brief import FEWEST, LINES, first_lines, height
@@ -301,7 +248,7 @@ def next_lines(
     ]
     ends = extremes(rows) if len(runs) == 1 else None
     if changed:
-        commands.insert(1, command_line("report", *folders, "--invariance"))
+        commands.insert(1, command_line("report", *folders, "invariance"))
     elif ends and ends[0].value < ends[1].value and len({parse_signature(row.signature).kind for row in ends}) == 1:
         commands.append(command_line("ladder", *(row.protocol for row in ends), *runs))
     lines = [f"next  {commands[0]}"]
@@ -357,175 +304,4 @@ def _summaries(
         run.release()
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """What ``report`` can show instead of the numbers.
-
-    ``show``: prints it of the runs, or of their ``summaries``.  ``lists``: whether it is longer with --all.
-    """
-
-    show: Callable[[Sequence[Any], Views, options.Output], None]
-    summaries: bool = False
-    lists: bool = False
-
-
-def _show_multiverse(runs: Sequence[Run], views: Views, output: options.Output) -> None:
-    from choicewise.extensions.analyses.multiverse import multiverse, multiverse_json
-    from choicewise.extensions.analyses.multiverse_report import multiverse_tables
-
-    panel = multiverse(runs)
-    print_json(multiverse_json(panel)) if output.json else print_parts(multiverse_tables(panel))
-
-
-def _show_effects(runs: Sequence[Run], views: Views, output: options.Output) -> None:
-    from choicewise.report.comparison import effects_table
-    from choicewise.results.ladder import main_effects
-    from choicewise.results.outcomes import OutcomeKeeper
-
-    keeper, shown = OutcomeKeeper(), []
-    for run in runs:
-        shown.append((run, main_effects(keeper.keep(run))))
-        run.release()
-    if output.json:
-        named = [(str(run.folder), run.manifest.model.name, run.manifest.dataset.name, each) for run, each in shown]
-        print_json([dict(zip(("run", "model", "dataset", "effects"), each, strict=True)) for each in named])
-    else:
-        print_parts(effects_table(run.manifest.model.name, run.manifest.dataset.name, each) for run, each in shown)
-
-
-def _show_agreement(runs: Sequence[Run], views: Views, output: options.Output) -> None:
-    from rich.console import Group
-
-    from choicewise.extensions.analyses.extractors_report import agreement_tables
-    from choicewise.results.agreement import agreement
-
-    agreements = {str(run.folder): agreement(run) for run in runs}
-    if output.json:
-        print_json([{"run": folder, **asdict(pair)} for folder, pairs in agreements.items() for pair in pairs])
-    else:
-        print_parts(Group(*agreement_tables(folder, pairs)) for folder, pairs in agreements.items())
-
-
-def _show_extractors(runs: Sequence[Run], views: Views, output: options.Output) -> None:
-    from choicewise.extensions.analyses.extractors import extractors
-    from choicewise.extensions.analyses.extractors_report import MOST, extractor_tables
-
-    reports = {str(run.folder): extractors(run) for run in runs}
-    if output.json:
-        print_json([{"run": folder, **asdict(each)} for folder, own in reports.items() for each in own])
-        return
-    for folder, own in reports.items():
-        print_parts(extractor_tables(folder, own, output.every))
-    if not output.every and any(len(each.disputed) > MOST for own in reports.values() for each in own):
-        tell("every item in dispute: --all")
-
-
-def _show_along(runs: Sequence[Run], views: Views, output: options.Output) -> None:
-    from choicewise.extensions.analyses.along import along_thoughts
-    from choicewise.extensions.analyses.along_report import along_tables
-
-    _show_each(runs, output, along_thoughts, along_tables)
-
-
-def _show_invariance(runs: Sequence[Run], views: Views, output: options.Output) -> None:
-    from choicewise.extensions.analyses.invariance import panels
-    from choicewise.extensions.analyses.invariance_report import invariance_tables
-
-    _show_each(runs, output, panels, invariance_tables)
-
-
-def _show_each(
-    runs: Sequence[Run],
-    output: options.Output,
-    compute: Callable[[Run], Sequence[Any]],
-    tables: Callable[[str, Sequence[Any]], Iterator[Any]],
-) -> None:
-    """What ``compute`` gives of each run, as ``tables`` or as JSON."""
-    shown = [(run, compute(run)) for run in runs]
-    if output.json:
-        named = [(run, asdict(each)) for run, own in shown for each in own]
-        print_json([{"run": str(run.folder), "model": run.manifest.model.name, **each} for run, each in named])
-        return
-    for run, own in shown:
-        print_parts(tables(str(run.folder), own))
-
-
-def _show_audit(runs: Sequence[Summary], views: Views, output: options.Output) -> None:
-    from choicewise.extensions.analyses.audit import audit
-    from choicewise.extensions.analyses.several_report import MOST, audit_tables
-
-    audits = audit(runs)
-    if output.json:
-        print_json([each.as_json() for each in audits])
-        return
-    for each in audits:
-        print_parts(audit_tables(each, output.every))
-    if not output.every and any(len(each.bad) > MOST for each in audits):
-        tell("every item: --all")
-
-
-def _show_signal(runs: Sequence[Summary], views: Views, output: options.Output) -> None:
-    from choicewise.extensions.analyses.several_report import MOST, signal_tables
-    from choicewise.extensions.analyses.signal import signals
-
-    known = signals(runs)
-    if output.json:
-        print_json([each.as_json() for each in known])
-        return
-    for each in known:
-        print_parts(signal_tables(each, output.every))
-    if not output.every and any(len(each.rows) > MOST for each in known):
-        tell("every protocol: --all")
-
-
-def _show_endpoint(runs: Sequence[Run], views: Views, output: options.Output) -> None:
-    from choicewise.extensions.endpoints.decisions.endpoint_report import endpoint_tables
-    from choicewise.extensions.endpoints.decisions.summary import endpoint_summary
-
-    shown = [(run, endpoint_summary(run)) for run in runs]
-    if output.json:
-        known = [(run, each) for run, each in shown if each is not None]
-        print_json(
-            [{"run": str(run.folder), "model": run.manifest.model.name, **each.as_json()} for run, each in known]
-        )
-        return
-    for run, each in shown:
-        print_parts(endpoint_tables(str(run.folder), each))
-
-
-def _show_boards(runs: Sequence[Run], views: Views, output: options.Output) -> None:
-    from choicewise.extensions.endpoints.decisions.boards import board_reports
-    from choicewise.extensions.endpoints.decisions.decision_report import board_tables
-
-    shown = [(run, board_reports(run)) for run in runs]
-    if output.json:
-        named = [(str(run.folder), run.manifest.model.name, each) for run, own in shown for each in own]
-        print_json([{"run": folder, "model": model, **each.as_json()} for folder, model, each in named])
-        return
-    for run, own in shown:
-        print_parts(board_tables(str(run.folder), own))
-
-
-def _show_distribution(runs: Sequence[Run], views: Views, output: options.Output) -> None:
-    from choicewise.extensions.analyses.multiverse import distributions
-    from choicewise.extensions.analyses.multiverse_report import distribution_table
-
-    temperature = 1.0 if views.temperature is None else views.temperature
-    computed = [distribution for run in runs for distribution in distributions(run, temperature, views.condition)]
-    print_json(computed) if output.json else print_parts(map(distribution_table, computed))
-
-
-VIEWS = {
-    "multiverse": View(_show_multiverse),
-    "effects": View(_show_effects),
-    "agreement": View(_show_agreement),
-    "extractors": View(_show_extractors, lists=True),
-    "along": View(_show_along),
-    "invariance": View(_show_invariance),
-    "audit": View(_show_audit, summaries=True, lists=True),
-    "signal": View(_show_signal, summaries=True, lists=True),
-    "endpoint": View(_show_endpoint),
-    "boards": View(_show_boards),
-    "distribution": View(_show_distribution),
-}
-"""Option → what it shows; the option itself is a field of :class:`Views`."""
+report.command_class = ReportCommand  # type: ignore[attr-defined]  # commands.application makes it of this class

@@ -14,7 +14,7 @@ from choicewise.ports import PairStatistic, all_of
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.tables import described, rank_table, table, titled
 from choicewise.results.compare import VERDICTS, Comparison, PublishedComparison, PublishedNumber, Side
-from choicewise.results.ladder import EXACT, LEVEL, BothWays, Effect, Ladder, Spread, Step, Turn
+from choicewise.results.ladder import EXACT, LEVEL, BothWays, Ladder, Step, Turn
 from choicewise.results.outcomes import Axis
 from choicewise.results.rows import Row
 from choicewise.scoring.intervals import ranks, two_sided
@@ -162,27 +162,6 @@ _BEFORE = 4  # characters shown before the first one that differs, where there i
 _BROUGHT = "the published number"  # what a number is called that a reader brings
 
 
-def effects_table(model: str, dataset: str, effects: Sequence[Effect]) -> Group:
-    """A line for every axis, the greatest changes first, and under it the changes of its values."""
-    shown = table("axis", "size", "mean", "sd", "lowest", "highest", "pairs")
-    for effect in effects:
-        shown.add_row(effect.axis, percent(effect.absolute), *_effect_cells(effect.spread))
-        for change in effect.changes[:_SHOWN_EFFECTS]:
-            names = [change_text(axis) for axis in change.axes]
-            shown.add_row(f"  {', '.join(names)}", "", *_effect_cells(change.spread))
-        if len(effect.changes) > _SHOWN_EFFECTS:
-            shown.add_row(f"  ... {counted(len(effect.changes) - _SHOWN_EFFECTS, 'more change')} of value")
-    counts = [pair.n for effect in effects for change in effect.changes for pair in change.pairs]
-    few, many = min(counts), max(counts)
-    items = counted(many, "item") if few == many else f"{few} to {many} items"
-    return titled(
-        f"{model} on {dataset}: what one axis changes, in points, of {items}",
-        shown,
-        "pairs of protocols that differ in this axis alone, or in axes that only change together; size: mean absolute "
-        "change",
-    )
-
-
 def ladder_table(both: BothWays) -> Group:
     """The two numbers, a line for every axis that changes something, on either way, and how to read it."""
     share = METRICS[both.in_order.metric].share
@@ -200,14 +179,6 @@ def ladder_table(both: BothWays) -> Group:
         shown.add_row(_axes(both, turn, early), *cells, apart)
     unmoved = [f"no item and no value changes with {', '.join(still)}"] if still else []
     return titled(_title(both.in_order), shown, *unmoved, *_notes(both, moved))
-
-
-_SHOWN_EFFECTS = 3  # changes of value that are shown for each axis, those of most pairs; JSON has them all
-
-
-def _effect_cells(spread: Spread) -> tuple[str, ...]:
-    sd = "-" if math.isnan(spread.sd) else percent(spread.sd)
-    return _points(spread.mean), sd, _points(spread.low), _points(spread.high), str(spread.pairs)
 
 
 _STAR = " *"  # after axes that the run did not change one by one

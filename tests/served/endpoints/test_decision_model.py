@@ -420,10 +420,10 @@ def test_a_run_a_report_and_an_item_by_commands(server: Server, tmp_path: Path) 
     assert told.code == 0
     assert "mmlu/original is refused: decider is a decision endpoint" in told.stderr
     assert "decision/endpoint and decision/endpoint-letter" in " ".join(told.stderr.split())
-    shown = choicewise("report", out, "--endpoint", code=0).stdout
+    shown = choicewise("report", out, "endpoint", code=0).stdout
     assert "contradictions: choice (3)" in shown
     assert "3 questions sent twice: 0 with another answer then" in " ".join(shown.split())
-    (whole,) = json.loads(choicewise("report", out, "--endpoint", "--json", code=0).stdout)
+    whole, _ = json.loads(choicewise("report", out, "endpoint", "--json", code=0).stdout)
     assert (whole["questions"], whole["contradictions"], whole["endpoint"]["repeated"]) == (3, {"choice": 3}, 3)
     for more in ([], ["--tokens"]):
         item = choicewise("explain", out, "--item", "law/test/0", *more, code=0).stdout

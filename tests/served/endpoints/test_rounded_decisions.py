@@ -87,10 +87,10 @@ def test_the_printed_report_says_what_is_not_identified(runs: Path) -> None:
     printed = choicewise("report", runs / "sure", "--ids", "--metric", METRICS, code=0).stdout
     assert "not identified" in printed
     assert "rounded, 1 at probability 0" in printed
-    held = choicewise("report", runs / "sure", "--endpoint", code=0).stdout
+    held = choicewise("report", runs / "sure", "endpoint", code=0).stdout
     assert "what the numbers hold" in held
     assert "a log score and KL are known between two bounds alone" in " ".join(held.split())
-    assert "two bounds alone" not in choicewise("report", runs / "exact", "--endpoint", code=0).stdout
+    assert "two bounds alone" not in choicewise("report", runs / "exact", "endpoint", code=0).stdout
 
 
 def test_a_rounded_kl_is_not_compared(runs: Path) -> None:

@@ -13,12 +13,13 @@ import pytest
 
 from choicewise import evaluate
 from choicewise.extensions.analyses.along import AlongThought, along_thoughts
-from choicewise.extensions.analyses.along_report import along_lines, along_tables, point_cells
+from choicewise.extensions.analyses.along_report import along_lines, run_tables
 from choicewise.extensions.analyses.charts import along as chart
 from choicewise.page.charts.kinds import draw
 from choicewise.page.document import Content, document, inside_items
 from choicewise.page.study import read_study
 from choicewise.results.run import Run
+from choicewise.util.text import percent
 from tests.helpers.commands import choicewise
 from tests.helpers.page_runs import Page
 from tests.helpers.thinking import Wavering, along, quiz, scripts
@@ -131,22 +132,25 @@ def test_a_run_that_never_came_to_a_thought_has_its_reasons_and_one_that_asked_n
     letters = replace(along(20), reading="loglikelihood", new_tokens=None, thought="close")
     other = evaluate(model=model, data=quiz([0]), protocols={"p": letters}, out=tmp_path / "letters")
     assert along_thoughts(other) == []
-    (said,) = along_tables("letters", [])
-    assert "reading=along-thought" in str(said)
+    (nothing,) = run_tables(other)
+    assert "reading=along-thought" in nothing.title
 
 
 def test_the_report_says_it_in_words_and_in_json(run: Run) -> None:
     known = along_thoughts(run)
-    printed = choicewise("report", run.folder, "--along").stdout
+    printed = choicewise("report", run.folder, "along").stdout
     for each in known:
         for point in (*each.points, *each.budgets):
-            assert point_cells(point)[2] in printed
+            assert percent(point.accuracy) in printed
         assert all(line.partition(";")[0][:60] in " ".join(printed.split()) for line in along_lines(each))
-    rows = json.loads(choicewise("report", run.folder, "--along", "--json").stdout)
-    assert [(row["protocol"], row["ended"], row["n"]) for row in rows] == [(e.protocol, e.ended, e.n) for e in known]
-    assert rows[0]["points"][2]["accuracy"] == known[0].points[2].accuracy
-    assert rows[0]["model"] == "thinker"
-    refused = choicewise("report", run.folder, "--along", "--audit", code=2)
+    tables = json.loads(choicewise("report", run.folder, "along", "--json").stdout)
+    shares = [table for table in tables if table["table"] == "along"]
+    assert [(each["protocol"], each["ended"], each["n"]) for each in shares] == [
+        (each.protocol, each.ended, each.n) for each in known
+    ]
+    assert shares[0]["rows"][2]["accuracy"] == known[0].points[2].accuracy
+    assert shares[0]["model"] == "thinker"
+    refused = choicewise("report", run.folder, "along", "audit", code=2)
     assert "ask for one at a time" in refused.stderr
 
 
@@ -159,7 +163,8 @@ def test_the_page_draws_every_point_and_has_the_table(run: Run) -> None:
     said = {about.get("aria-label") for tag, about in page.elements if about.get("role") == "graphics-symbol"}
     thoughts = chart.shown_along(study)
     for each in thoughts:
-        assert page.tables[f"{each.title}, {each.known.protocol}"][1:] == each.rows
+        for table in each.tables:
+            assert page.tables[table.title][1:] == table.rows
         points = [record for record in chart.values(each.known) if record["kind"] == "point"]
         assert len(points) == 15
         assert said >= {record["description"] for record in points}

@@ -3,26 +3,25 @@
 import json
 import math
 from collections.abc import Iterator, Sequence
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.extensions.analyses.extractors import LETTER_RULES, ExtractorsReport, cohen_kappa, extractors
-from choicewise.extensions.analyses.extractors_report import MOST, extractor_tables
+from choicewise.extensions.analyses.extractors_report import extractor_tables
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Generation, Question, TokenScores
 from choicewise.results.run import Run
 from choicewise.scoring.extract import RULES
 from choicewise.scoring.intervals import wilson
+from choicewise.table import MOST
 from tests.helpers.commands import choicewise
 
 TEXTS = {
@@ -144,21 +143,23 @@ def test_kappa_of_the_textbook() -> None:
 
 
 def test_the_report_prints_rules_agreement_and_disputes(run: Run, report: ExtractorsReport) -> None:
-    told = choicewise("report", run.folder, "--extractors", code=0, COLUMNS="100")
+    told = choicewise("report", run.folder, "extractors", code=0, COLUMNS="100")
     assert "what 17 rules read in 6 texts of options/free-simple-evals" in " ".join(told.stdout.split())
     assert "Cohen's kappa" in told.stdout
     assert "A is tempting, but no.⏎Answer: B" in " ".join(told.stdout.split())
     assert "[…]" in told.stdout  # of the long text, start and end
-    listed = json.loads(choicewise("report", run.folder, "--extractors", "--json", code=0).stdout)
-    assert listed[0]["run"] == str(run.folder)
-    assert [rule["rule"] for rule in listed[0]["rules"]] == [*LETTER_RULES]
-    assert [item["item"] for item in listed[0]["disputed"]] == [item.item for item in report.disputed]
+    listed = json.loads(choicewise("report", run.folder, "extractors", "--json", code=0).stdout)
+    tables = {table["table"]: table for table in listed}
+    assert tables["rules"]["run"] == str(run.folder)
+    assert {rule["rule"] for rule in tables["rules"]["rows"]} == {*LETTER_RULES}
+    assert [item["item"] for item in tables["disputed"]["rows"]] == [item.item for item in report.disputed]
+    assert len(tables["readings"]["rows"]) == sum(len(item.read) for item in report.disputed)
 
 
-def test_more_than_ten_items_in_dispute_are_shown_where_all_are_asked_for(tmp_path: Path) -> None:
+def test_more_than_twenty_items_in_dispute_are_shown_where_all_are_asked_for(tmp_path: Path) -> None:
     many = [Item(str(number), f"{number}: Which is twice?", ("u", "v", "w", "x"), (1,)) for number in range(MOST + 2)]
     folder = asked(tmp_path, many, NAMES[:1]).folder
-    some, every = (choicewise("report", folder, "--extractors", *more, code=0) for more in ([], ["--all"]))
+    some, every = (choicewise("report", folder, "extractors", *more, code=0) for more in ([], ["--all"]))
     assert ["A is tempting" in line for line in some.stdout.splitlines()].count(True) == MOST
     assert ["A is tempting" in line for line in every.stdout.splitlines()].count(True) == MOST + 2
     assert "--all" in some.stderr
@@ -166,13 +167,8 @@ def test_more_than_ten_items_in_dispute_are_shown_where_all_are_asked_for(tmp_pa
 
 
 def test_rules_that_read_alike_share_a_number_and_all_are_named(report: ExtractorsReport) -> None:
-    console = Console(width=200, record=True, file=StringIO())
-    console.print(*extractor_tables("here", [report]))
-    lines = console.export_text().split("the same texts are")[0].splitlines()[2:]
-    numbered, number = dict[str, str](), ""
-    for line in filter(None, map(str.split, lines)):
-        number = line.pop(0) if line[0].isdigit() else number
-        numbered[line[0]] = number
+    rules, *_ = extractor_tables("here", report)
+    numbered = {row[1]: row[0] for row in rules.rows}
     assert list(numbered) != [*LETTER_RULES]
     assert set(numbered) == {*LETTER_RULES}
     for pair in report.pairs:
@@ -183,6 +179,7 @@ def test_a_run_without_texts_says_so(tmp_path: Path) -> None:
     data = Dataset("quiz", {"test": ITEMS})
     letters = evaluate(model="fake:hash", data=data, protocols=["options/cloze:sum"], out=tmp_path)
     assert extractors(letters) == []
-    said = choicewise("report", letters.folder, "--extractors", code=0).stdout.replace("\n", " ")
+    said = choicewise("report", letters.folder, "extractors", code=0).stdout.replace("\n", " ")
     assert "no protocol reads a letter" in " ".join(said.split())
-    assert json.loads(choicewise("report", letters.folder, "--extractors", "--json", code=0).stdout) == []
+    (nothing,) = json.loads(choicewise("report", letters.folder, "extractors", "--json", code=0).stdout)
+    assert nothing["rows"] == []

@@ -7,11 +7,11 @@ import pytest
 
 from choicewise import evaluate, open_run
 from choicewise.errors import UsageError
-from choicewise.extensions.analyses.reliability import chain, reliability_tables, with_temperature
 from choicewise.protocols.between import under_metrics
 from choicewise.protocols.metrics import CHAIN
 from choicewise.results.compare import comparisons
 from choicewise.results.outcomes import OutcomeKeeper, influence, ranked
+from choicewise.results.reliability import chain, reliability_tables, with_temperature
 from tests.helpers.mmlu_data import write_mmlu
 
 PROTOCOLS = ["mmlu/olmes-cf", "mmlu/olmes-mcf", "mmlu/olmes-mcf@views=cyclic"]

@@ -2,17 +2,15 @@
 
 import json
 from dataclasses import replace
-from io import StringIO
 from itertools import combinations
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
-from choicewise.extensions.analyses.extractors_report import agreement_tables
+from choicewise.extensions.analyses.agreement_report import run_tables
 from choicewise.protocols.catalogue import resolve
 from choicewise.results.agreement import CAUSES, TOLERANCE, Agreement, RetrievalPair, agreement, retrievals
 from choicewise.results.run import Run
@@ -106,18 +104,21 @@ def test_generated_options_are_compared_where_they_were_generated_and_nothing_wi
     assert (pair.n, pair.missing, pair.items, pair.same) == (2, 2, 2, 2)
     assert dict(pair.causes) == {}  # the space in front is no token of the generated text, but all are as likely
     assert agreement(found.choose(["asked"])) == []
-    (said,) = agreement_tables("here", [])
-    assert "no two protocols" in str(said)
+    (nothing,) = run_tables(found.choose(["asked"]))
+    assert "no two protocols" in nothing.title
 
 
 @pytest.mark.costly("what 21 pairs differ by is looked up block by block")
 def test_agreement_is_shown_as_tables_and_json(run: Run, pairs: dict[tuple[str, str], Agreement]) -> None:
-    console = Console(width=200, record=True, file=StringIO())
-    console.print(*agreement_tables("here", [*pairs.values()]))
-    shown = console.export_text()
-    assert "here: retrievals of the same options" in shown
+    tables = {
+        table["table"]: table for table in json.loads(choicewise("report", run.folder, "agreement", "--json").stdout)
+    }
+    assert len(tables["agreement"]["rows"]) == 21
+    for row in tables["agreement"]["rows"]:
+        pair = pairs[row["left"], row["right"]]
+        assert (row["n"], row["beyond"], row["same"], row["items"]) == (pair.n, pair.beyond, pair.same, pair.items)
+    assert len(tables["worst"]["rows"]) == sum(len(pair.worst) for pair in pairs.values())
+    shown = choicewise("report", run.folder, "agreement", COLUMNS="200").stdout
+    assert "retrievals of the same options" in shown
     assert "boundary merge: a token straddles" in shown
     assert "where they differ most" in shown
-    listed = json.loads(choicewise("report", run.folder, "--agreement", "--json", code=0).stdout)
-    assert len(listed) == 21
-    assert {"run", "left", "right", "n", "median", "largest", "causes", "decided", "worst"} <= set(listed[0])

@@ -90,7 +90,7 @@ def test_readers_take_it(run: Run, tmp_path: Path) -> None:
     told = json.loads(choicewise("ladder", PLAIN, ABSTAINING, run.folder, "--json", code=0).stdout)
     assert [step["axes"][0]["axis"] for step in told["in_order"]["steps"]] == ["prepare"]
     choicewise("page", run.folder, "--out", tmp_path / "page.html", code=0)
-    choicewise("report", run.folder, "--agreement", code=0)
+    choicewise("report", run.folder, "agreement", code=0)
     for name in ("csv", "parquet", "harness", "every-eval-ever"):
         export(run, name, tmp_path / name)
     samples = (tmp_path / "harness").rglob("samples*dont*.jsonl")

@@ -370,7 +370,7 @@ def test_every_command_takes_it_and_a_folder_of_one_run_is_that_run(study: Study
     folder, table = study.hash.parent, tmp_path / "table.md"
     report = choicewise("report", folder, code=0)
     assert "choicewise ladder" not in report.stderr
-    choicewise("report", "--multiverse", folder, code=0)
+    choicewise("report", folder, "multiverse", code=0)
     choicewise("export", folder, "--format", "markdown", "--out", table, code=0)
     assert len(read_study([folder]).runs) == 3
     for printed in (report.stdout, table.read_text(encoding="utf-8")):

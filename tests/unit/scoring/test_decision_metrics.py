@@ -10,7 +10,6 @@ import pytest
 from choicewise.data.decisions import KIND
 from choicewise.data.items import PEOPLE, Item
 from choicewise.data.open import open_dataset
-from choicewise.extensions.endpoints.decisions.boards import Question, board_numbers
 from choicewise.scoring.decide import argmax, option_mass
 from choicewise.scoring.probabilities import Judged, credits, pooled, uniform
 from tests.helpers.predictors import PREDICTORS, Predictor
@@ -55,8 +54,6 @@ def test_a_tenth_that_float32_keeps_is_in_its_own_bin() -> None:
     tenths = [float(np.float32(math.log(p))) for p in (0.6, 0.4, 0.59, 0.41)]
     judged = judge([tenths[:2], tenths[2:]], [0, 1])
     assert pooled("ece", judged, np.ones(2, dtype=bool)).value == pytest.approx((0.4 + 0.59) / 2)
-    asked = [Question("choice", ("a", "b"), np.exp(tenths[2 * n : 2 * n + 2]).tolist(), n, None, "w/q") for n in (0, 1)]
-    assert {each.board: each.ece for each in board_numbers(asked)}["typed-decisions card"] == pytest.approx(0.495)
 
 
 def plain(predictor: Predictor, golds: list[list[float]], labels: list[int]) -> dict[str, float]:

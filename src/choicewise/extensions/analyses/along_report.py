@@ -1,87 +1,134 @@
-"""What `report` prints of answers along thoughts: by share and by tokens, where they settle, which turn."""
+"""Answers along thoughts as tables: by share of the thought and within budgets of tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, Final
 
-from rich.console import Group
-from rich.text import Text
+from choicewise.extensions.analyses.along import AlongThought, Point, along_thoughts
+from choicewise.results.run import Run
+from choicewise.table import KINDS, Column, Table
+from choicewise.util.text import counted, percent
 
-from choicewise.extensions.analyses.along import AlongThought, Point
-from choicewise.report.tables import table, titled
-from choicewise.util.text import counted, interval, percent, safe
-
-ENDED = {"itself": "that the model ended", "limit": "closed at their limit"}
+ENDED: Final = {"itself": "that the model ended", "limit": "closed at their limit"}
 """Which thoughts they are, in words."""
 
+_ANSWERS: Final = (
+    Column(name="accuracy", heading="right %", kind="share"),
+    Column(name="accuracy_low", heading="95 % interval", kind="share"),
+    Column(name="accuracy_high", kind="share", joined=" – "),
+    Column(
+        name="probability",
+        heading="p %",
+        kind="share",
+        meaning="mean probability of the right choice among the choices",
+    ),
+    Column(name="probability_low", heading="95 % interval", kind="share"),
+    Column(name="probability_high", kind="share", joined=" – "),
+    Column(name="open", heading="changes %", kind="share", meaning="answers that still change after this place"),
+)
 
-def along_tables(folder: str, known: Sequence[AlongThought]) -> Iterator[Group | Text]:
-    """For each protocol of the run in ``folder`` the table of its thoughts, and what it does not show."""
-    if not known:
-        yield Text(
-            f"{safe(folder)}: no protocol asks along thoughts; run one of letters with "
-            "@chat=message,reading=along-thought,new_tokens=1024, on a model that thinks"
+SHARES: Final = (
+    Column(name="share", heading="after %", kind="share"),
+    Column(name="tokens", kind="tokens", meaning="the median after this share"),
+    Column(name="spent", kind="tokens", data=True),
+    *_ANSWERS,
+)
+
+BUDGETS: Final = (
+    Column(name="tokens", heading="within tokens", kind="tokens"),
+    Column(
+        name="spent",
+        heading="tokens",
+        kind="tokens",
+        meaning="the mean within this budget, each item at the last of its five places in it",
+    ),
+    *_ANSWERS,
+)
+
+
+def run_tables(run: Run) -> Iterator[Table]:
+    """Yield the tables of each protocol of a run, or one without rows if none asks along thoughts."""
+    about = {"run": str(run.folder), "model": run.manifest.model.name}
+    thoughts = along_thoughts(run)
+    if not thoughts:
+        yield Table(
+            name="along",
+            title=f"{run.folder}: no protocol asks along thoughts; run one of letters with "
+            "@chat=message,reading=along-thought,new_tokens=1024, on a model that thinks",
+            facts=about,
         )
-    for each in known:
-        what = f"{counted(each.n, 'thought')} {ENDED[each.ended]}, {safe(each.protocol)}"
-        shown = table("after", "tokens", "right %", "95 % interval", "p %", "95 % interval", "changes %")
-        for point in (*each.points, *each.budgets):
-            shown.add_row(*point_cells(point))
-        if each.n:
-            yield titled(f"{folder}: {what}", shown, *along_lines(each), *_READING)
-        else:
-            yield Group(Text(f"{safe(folder)}: {what}"), *(Text(line) for line in along_lines(each)))
+    for along in thoughts:
+        yield from along_tables(str(run.folder), along, about)
 
 
-def point_cells(point: Point) -> list[str]:
-    """The cells of a place: where it is, tokens, accuracy and probability with intervals, what still changes."""
-    where = f"{100 * point.share:.0f} %" if point.share is not None else f"≤ {point.tokens:,.0f} tokens"
-    return [
-        where,
-        tokens(point.tokens if point.share is not None else point.spent),
-        percent(point.accuracy),
-        interval(point.accuracy_low, point.accuracy_high),
-        percent(point.probability),
-        interval(point.probability_low, point.probability_high),
-        percent(point.open),
-    ]
+def along_tables(subject: str, along: AlongThought, about: dict[str, Any]) -> Iterator[Table]:
+    """Yield a protocol's answers by share, and within budgets of tokens if there are any.
+
+    ``subject``: what the title begins with. ``about``: facts of the run, for programs.
+    """
+    title = f"{subject}: {counted(along.n, 'thought')} {ENDED[along.ended]}, {along.protocol}"
+    counts: dict[str, Any] = {"protocol": along.protocol, "ended": along.ended, "n": along.n}
+    counts |= {"whole": along.whole, "closed": along.closed, "missing": [asdict(each) for each in along.missing]}
+    settled: dict[str, Any] = {"thought_tokens": along.thought_tokens, "chance": along.chance}
+    settled |= {"settled": dict(along.settled), "settled_share": along.settled_share}
+    settled |= {"settled_tokens": along.settled_tokens, "tokens_after": along.tokens_after}
+    facts = {**about, **counts, **settled, "turns": asdict(along.turns)}
+    yield Table(
+        name="along",
+        title=title,
+        columns=SHARES,
+        rows=[[point.share, point.tokens, point.spent, *_answers(point)] for point in along.points],
+        notes=along_lines(along),
+        facts=facts,
+    )
+    if along.budgets:
+        rows = [[point.tokens, point.spent, *_answers(point)] for point in along.budgets]
+        yield Table(name="along-budgets", title=f"{title}, within budgets", columns=BUDGETS, rows=rows, facts=about)
 
 
-def tokens(count: float) -> str:
-    """A median or a mean of numbers of tokens."""
-    return f"{count:,.1f}".removesuffix(".0")
+def _answers(point: Point) -> list[float]:
+    right = [point.accuracy, point.accuracy_low, point.accuracy_high]
+    return [*right, point.probability, point.probability_low, point.probability_high, point.open]
 
 
-def along_lines(each: AlongThought) -> list[str]:
-    """Where answers settle, how many turn and how, and the items beside these."""
+tokens = KINDS["tokens"]
+"""Write a median or a mean of numbers of tokens."""
+
+
+def along_lines(along: AlongThought) -> list[str]:
+    """Return where answers settle, how many turn and how, and which items are not among these."""
     lines = []
-    if each.n:
-        turns, after = each.turns, tokens(each.tokens_after)
+    if along.n:
+        after = tokens(along.tokens_after)
         lines.append(
-            f"In the median the answer stays the same from {100 * each.settled_share:.0f} % of the thought on; {after} "
-            f"of {tokens(each.thought_tokens)} tokens follow."
+            f"In the median the answer stays the same from {100 * along.settled_share:.0f} % of the thought on; "
+            f"{after} of {tokens(along.thought_tokens)} tokens follow."
         )
-        places = (f"{100 * share:.0f} % {count:,}" for share, count in each.settled.items())
+        places = [f"{100 * share:.0f} % {count:,}" for share, count in along.settled.items()]
         lines.append(f"Items by the share from which theirs stays: {', '.join(places)}.")
-        kinds = {
-            "to a right answer": turns.gained,
-            "to a wrong one": turns.lost,
-            "to another as right as before": turns.other,
-        }
-        kinds["and back"] = turns.back
-        how = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
-        lines.append(f"{percent(turns.turned / each.n)} % of the answers turn" + (f": {how}." if how else "."))
-    beside = {ENDED["itself"]: each.whole, ENDED["limit"]: each.closed}
-    beside.pop(ENDED[each.ended])
-    lines += [f"Not among these: {counted(count, 'thought')} {kind}." for kind, count in beside.items() if count]
-    lines += [
-        f"Not among these: {counted(reason.count, 'item')} ({reason.example}): {reason.reason}"
-        for reason in each.missing
-    ]
+        lines.append(_turns(along))
+    beside = {"itself": along.whole, "limit": along.closed}
+    del beside[along.ended]
+    for ended, count in beside.items():
+        if count:
+            lines.append(f"Not among these: {counted(count, 'thought')} {ENDED[ended]}.")
+    for reason in along.missing:
+        lines.append(f"Not among these: {counted(reason.count, 'item')} ({reason.example}): {reason.reason}")
     return lines
 
 
-_READING = (
-    "p: mean probability of the right choice among the choices; changes: answers that still change after this place;",
-    "tokens: the median after a share, the mean within a budget (each item at the last of its five places in it)",
-)
+def _turns(along: AlongThought) -> str:
+    turns = along.turns
+    kinds = {
+        "to a right answer": turns.gained,
+        "to a wrong one": turns.lost,
+        "to another as right as before": turns.other,
+        "and back": turns.back,
+    }
+    counts = [f"{count:,} {kind}" for kind, count in kinds.items() if count]
+    line = f"{percent(turns.turned / along.n)} % of the answers turn"
+    if not counts:
+        return f"{line}."
+    return f"{line}: {', '.join(counts)}."

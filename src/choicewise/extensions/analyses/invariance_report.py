@@ -1,95 +1,114 @@
-"""What `report --invariance` prints: how far answers change where the question stays the same."""
+"""How far answers change where the question stays the same, as a table of checks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, Final
 
-from rich.console import Group
-from rich.text import Text
-
-from choicewise.extensions.analyses.invariance import Check, Panel, measure_of
+from choicewise.extensions.analyses.invariance import Check, Panel, measure_of, panels
 from choicewise.protocols.panel import CHECKS
-from choicewise.report.tables import table, titled
-from choicewise.util.text import counted, interval, percent, safe
+from choicewise.results.run import Run
+from choicewise.table import Column, Table
+from choicewise.util.text import counted, percent
 
-HEADS = (
-    *("changed", "items", "flips %", "95 % interval", "net %", "uniform %"),
-    *("change", "95 % interval", "uniform", "right %"),
+COLUMNS: Final = (
+    Column(name="check", heading="changed"),
+    Column(name="n", heading="items", kind="count"),
+    Column(
+        name="flips",
+        heading="flips %",
+        kind="share",
+        meaning="another likeliest choice; of orders, over all pairs; at most: none, and with 95 % confidence no more "
+        "than this",
+    ),
+    Column(name="flips_low", heading="95 % interval", kind="share"),
+    Column(name="flips_high", kind="share", joined=" – "),
+    Column(name="at_most", heading="at most %", kind="share", optional=True),
+    Column(
+        name="net",
+        heading="net %",
+        kind="share",
+        meaning="flips less those of the same request sent again; uniform: the same of a predictor that gives every "
+        "choice the same probability, which agrees with itself and knows nothing: read flips beside right %",
+    ),
+    Column(name="flips_uniform", heading="uniform %", kind="share"),
+    Column(name="change", kind="distance"),
+    Column(name="change_low", heading="95 % interval", kind="distance"),
+    Column(name="change_high", kind="distance", joined=" – "),
+    Column(name="change_uniform", heading="uniform", kind="distance"),
+    Column(name="accuracy", heading="right %", kind="share"),
+    Column(name="versions", kind="names", data=True),
+    Column(name="constant", data=True),
 )
-"""The columns of a panel."""
-
-READING = (
-    "flips: another likeliest choice; of orders, over all pairs; ≤: none, and with 95 % confidence no more than this",
-    "net: flips less those of the same request sent again; uniform: the same of a predictor that gives every choice "
-    "the same probability, which agrees with itself and knows nothing: read flips beside right %",
-)
-"""What the columns mean."""
 
 
-def invariance_tables(folder: str, panels: Sequence[Panel]) -> Iterator[Group | Text]:
-    """For each protocol with a panel the table of its checks, and what stands beside it."""
-    if not panels:
-        yield Text(
-            f"{safe(folder)}: no protocol was asked with changes; ask its panel, or one change: @prepare=reversed"
-        )
-    for each in panels:
-        title = f"{folder}: the same questions, changed; {safe(each.protocol)}: {counted(each.n, 'item')}"
-        if not each.checks:
-            yield Text("\n".join([safe(title), *panel_lines(each)]))
-            continue
-        shown = table(*HEADS)
-        for check in each.checks:
-            shown.add_row(*check_cells(check))
-        yield titled(f"{title}, {percent(each.accuracy)} % right", shown, *panel_lines(each))
-    checks = dict.fromkeys((each.kind, check.check) for each in panels for check in each.checks)
-    if checks:
-        yield Text("\n".join([*READING, *(reading_of(*check) for check in checks)]))
+def run_tables(run: Run) -> Iterator[Table]:
+    """Yield the table of each protocol of a run with a panel, or one without rows if there is none."""
+    about = {"run": str(run.folder), "model": run.manifest.model.name}
+    known = panels(run)
+    if not known:
+        advice = "no protocol was asked with changes; ask its panel, or one change: @prepare=reversed"
+        yield Table(name="invariance", title=f"{run.folder}: {advice}", facts=about)
+    for panel in known:
+        title = f"{run.folder}: the same questions, changed; {panel.protocol}: {counted(panel.n, 'item')}"
+        if panel.checks:
+            title += f", {percent(panel.accuracy)} % right"
+        yield panel_table(title, panel, about)
 
 
-def check_cells(check: Check) -> list[str]:
-    """The cells of a check, as :data:`HEADS` has them."""
+def panel_table(title: str, panel: Panel, about: dict[str, Any]) -> Table:
+    """Return the checks of a panel. ``about``: facts of the run, for programs."""
+    facts: dict[str, Any] = {"protocol": panel.protocol, "kind": panel.kind, "n": panel.n}
+    facts |= {"accuracy": panel.accuracy, "uniform": panel.uniform, "computed": panel.computed}
+    facts |= {"repeated": panel.repeated, "repeat_flips": panel.repeat_flips}
+    facts |= {"none": None if panel.none is None else asdict(panel.none), "places": list(panel.places)}
+    changes = [_reading(panel.kind, check.check) for check in panel.checks]
+    return Table(
+        name="invariance",
+        title=title,
+        columns=COLUMNS if panel.checks else (),
+        rows=[_row(check) for check in panel.checks],
+        notes=[*_lines(panel), *changes],
+        facts={**about, **facts},
+    )
+
+
+def _row(check: Check) -> list[Any]:
     flips, change = check.flips, check.change
     return [
-        check.check,
-        f"{check.n:,}",
-        percent(flips.value),
-        interval(flips.low, flips.high) if check.at_most is None else f"≤ {percent(check.at_most)}",
-        "-" if check.net is None else percent(check.net),
-        percent(flips.uniform),
-        f"{change.value:.4f}",
-        interval(change.low, change.high, lambda value: f"{value:.4f}"),
-        f"{change.uniform:.4f}",
-        percent(check.accuracy),
+        *(check.check, check.n, flips.value, flips.low, flips.high, check.at_most, check.net, flips.uniform),
+        *(change.value, change.low, change.high, change.uniform, check.accuracy),
+        *(check.versions, check.constant),
     ]
 
 
-def panel_lines(panel: Panel) -> list[str]:
-    """Repeats, places, the option that says none, and what each check changes and measures."""
+def _lines(panel: Panel) -> Iterator[str]:
+    """Yield repeats, places, and the option that says none."""
     if not panel.checks:
-        return ["no item has a number both as it is and changed; the run's own report says why"]
-    lines = [f"a uniform predictor would have {percent(panel.uniform)} % right"]
+        yield "no item has a number both as it is and changed; the run's own report says why"
+        return
+    yield f"a uniform predictor would have {percent(panel.uniform)} % right"
     if panel.computed:
-        lines.append("repeats: a prompt is computed once here, so that none flips")
+        yield "repeats: a prompt is computed once here, so that none flips"
     elif panel.repeat_flips is None:
-        lines.append("repeats: not measured, as nothing was sent twice")
+        yield "repeats: not measured, as nothing was sent twice"
     else:
-        lines.append(f"repeats: {percent(panel.repeat_flips)} % of {panel.repeated} requests sent twice flip")
+        yield f"repeats: {percent(panel.repeat_flips)} % of {panel.repeated} requests sent twice flip"
     if panel.places:
-        means = ", ".join(f"{place:.3f}" for place in panel.places)
-        lines.append(f"mean probability by place, items with {len(panel.places)} options: {means}")
+        means = ", ".join(f"{mean:.3f}" for mean in panel.places)
+        yield f"mean probability by place, items with {len(panel.places)} options: {means}"
     if panel.none is not None and panel.none.added is not None:
-        without = (
-            "" if panel.none.for_right is None else f", {percent(panel.none.for_right)} % in place of the right one"
-        )
-        lines.append(f'"None of these" has {percent(panel.none.added)} % beside the right option{without}')
-    if constant := [check.check for check in panel.checks if check.constant]:
-        lines.append(
-            f"no probability changes with {', '.join(constant)}: the server may sort or leave out what is changed"
-        )
-    return lines
+        line = f'"None of these" has {percent(panel.none.added)} % beside the right option'
+        if panel.none.for_right is not None:
+            line += f", {percent(panel.none.for_right)} % in place of the right one"
+        yield line
+    constant = [check.check for check in panel.checks if check.constant]
+    if constant:
+        yield f"no probability changes with {', '.join(constant)}: the server may sort or leave out what is changed"
 
 
-def reading_of(kind: str, check: str) -> str:
-    """What a check changes, and what its change is."""
+def _reading(kind: str, check: str) -> str:
+    """Return what a check changes, and what its change is."""
     of_kind = f" of a {kind}" if kind != "choice" else ""
     return f"{check}{of_kind}: {CHECKS[check].changes}; change: {measure_of(kind, check)}"

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
@@ -30,7 +29,6 @@ from choicewise.scoring.significance import (
     sign_agreement,
     sign_flip,
 )
-from choicewise.util.jsonio import json_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +144,6 @@ def multiverse(runs: Sequence[Run]) -> Multiverse:
         if digest_of[row.protocol] not in repeated
     ]
     return Multiverse(tuple(spreads), tuple(duels), tuple(rank_agreement(distinct)))
-
-
-def multiverse_json(shown: Multiverse) -> Any:
-    """The panel as JSON knows it; sign agreement and counts of significant protocols are spelled out."""
-    content = json_value(shown)
-    for entry, duel in zip(content["duels"], shown.duels, strict=True):
-        entry["agreement"]["share"] = json_value(duel.agreement.share)
-        entry["significant"] = dict(zip(("left", "right"), duel.significant(), strict=True))
-    return content
 
 
 def rank_agreement(rows: Sequence[Row]) -> list[RankAgreement]:

@@ -1,120 +1,164 @@
-"""The multiverse for a terminal: the spread over protocols, duels of models, and how often a choice would be chosen."""
+"""The multiverse as tables: the spread over protocols, duels of models, and how often a choice would be chosen."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import astuple
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, Final
 
-from rich.console import Group
-from rich.text import Text
-
-from choicewise.extensions.analyses.multiverse import Distribution, Duel, Multiverse, RankAgreement, ScoreSpread
-from choicewise.report.tables import console, table, titled
+from choicewise.extensions.analyses.multiverse import (
+    Condition,
+    Distribution,
+    Duel,
+    Multiverse,
+    RankAgreement,
+    ScoreSpread,
+)
 from choicewise.scoring.significance import FEWEST, Fit
-from choicewise.util.text import are, counted, percent, safe, wrapped
+from choicewise.table import Column, Table
+from choicewise.util.text import are, counted, percent
+
+SPREADS: Final = (
+    Column(name="model"),
+    Column(name="dataset", joined=" on "),
+    Column(name="protocols", kind="count"),
+    Column(name="distinct", kind="count"),
+    Column(name="least", heading="min", kind="share"),
+    Column(name="median", kind="share"),
+    Column(name="greatest", heading="max", kind="share"),
+    Column(name="flips", kind="share", meaning="% of items for which the protocols do not all predict the same"),
+    Column(name="lowest", heading="lowest, highest"),
+    Column(name="highest", joined=", "),
+    Column(name="unmeasured", kind="names", data=True),
+)
+
+ALIKE: Final = (Column(name="model"), Column(name="dataset"), Column(name="protocols", kind="names"))
+
+CONTESTS: Final = (
+    Column(name="protocol"),
+    Column(name="difference", kind="points"),
+    Column(name="n", kind="count"),
+    Column(name="p", kind="p"),
+    Column(name="p_holm", heading="p (Holm)", kind="p"),
+    Column(name="alike", kind="names", data=True),
+)
+
+RANKS: Final = (
+    *(Column(name="left"), Column(name="right"), Column(name="tau", kind="correlation")),
+    Column(name="models", kind="count"),
+)
 
 
-def distribution_table(shown: Distribution) -> Group:
-    """A row per condition and link; probabilities in the order of the choices."""
-    title = f"{shown.model} on {shown.dataset}: {shown.protocol}, softmax at temperature {shown.temperature:g}"
-    rows = table("group", "n", "link")
-    rows.add_column("probability of each choice", overflow="fold")
-    for condition in shown.conditions:
-        links = {"softmax": condition.softmax, "winner": condition.winner, "people": condition.human}
-        for link, shares in links.items():
-            if shares:
-                name, n = (condition.name, str(condition.n)) if link == "softmax" else ("", "")
-                rows.add_row(name, n, link, " ".join(f"{share:.3f}" for share in shares))
-    notes = []
-    if not any(condition.n for condition in shown.conditions):
-        notes.append("no item has a probability of every choice under it")
-    elif shown.softmax_fit and shown.winner_fit:
-        notes.append(f"fit to people: softmax {_fit(shown.softmax_fit)}; winner {_fit(shown.winner_fit)}")
-    return titled(title, rows, *notes)
-
-
-def multiverse_tables(panel: Multiverse) -> list[Group | Text]:
-    """The spread over protocols, a table per pair of models, and conclusions in words."""
-    parts: list[Group | Text] = [_spreads(panel.spreads), *_alike(panel)]
-    missed = dict.fromkeys(spread.unmeasured for spread in panel.spreads)
-    for names in missed:
-        models = ", ".join(safe(spread.model) for spread in panel.spreads if spread.unmeasured == names)
-        parts += _unmeasured(names, f" with {models}" if len(missed) > 1 else "")
+def multiverse_tables(panel: Multiverse) -> Iterator[Table]:
+    """Yield the spread over protocols, a table for each pair of models, and how protocols agree on the order."""
+    yield Table(
+        name="spreads",
+        title="accuracy in % over protocols (means over items)",
+        columns=SPREADS,
+        rows=[_spread_row(spread) for spread in panel.spreads],
+        notes=[*_alike_notes(panel), *_unmeasured_notes(panel), *_conclusions(panel)],
+    )
+    alike = []
+    for spread in panel.spreads:
+        for names in spread.alike:
+            alike.append([spread.model, spread.dataset, names])
+    yield Table(name="alike", title="protocols that can't differ here", columns=ALIKE, rows=alike, data=True)
     for duel in panel.duels:
-        parts += [_duel(duel), Text(_verdict(duel)), *_unmeasured(_unshared(duel, panel.spreads))]
+        yield _duel_table(duel, panel.spreads)
+    ranks = [[pair.left, pair.right, pair.tau, pair.models] for pair in panel.ranks]
+    yield Table(name="ranks", title="Kendall's τ between protocols", columns=RANKS, rows=ranks, data=True)
+
+
+def _spread_row(spread: ScoreSpread) -> list[Any]:
+    numbers = [spread.panel.least, spread.panel.median, spread.panel.greatest, spread.panel.flips]
+    ends = [spread.lowest, spread.highest, spread.unmeasured]
+    return [spread.model, spread.dataset, spread.protocols, spread.distinct, *numbers, *ends]
+
+
+def _alike_notes(panel: Multiverse) -> Iterator[str]:
+    """Yield the protocols that can't differ, once if that is so with all models."""
+    models: dict[tuple[str, ...], list[str]] = {}
+    for spread in panel.spreads:
+        for names in spread.alike:
+            models.setdefault(names, []).append(spread.model)
+    for names, of_models in models.items():
+        line = f"can't differ here, and count once: {' = '.join(names)}"
+        if len(of_models) < len(panel.spreads):
+            line += f" with {', '.join(of_models)}"
+        yield line
+
+
+def _unmeasured_notes(panel: Multiverse) -> Iterator[str]:
+    models: dict[tuple[str, ...], list[str]] = {}
+    for spread in panel.spreads:
+        models.setdefault(spread.unmeasured, []).append(spread.model)
+    for names, of_models in models.items():
+        if names:
+            of = f" with {', '.join(of_models)}" if len(models) > 1 else ""
+            yield f"not measured{of}: {', '.join(names)}"
+
+
+def _conclusions(panel: Multiverse) -> Iterator[str]:
     if panel.ranks:
-        parts.append(Text(_order(panel.ranks)))
+        yield _order(panel.ranks)
     most = max(spread.distinct for spread in panel.spreads)
     if most > 1:
-        warning = (
+        yield (
             f"The greatest of {most} numbers is no estimate of accuracy: it was chosen because it is the greatest. "
             "Choose the protocol beforehand or on other items, or report the whole spread."
         )
-        parts.append(Text(warning))
-    return parts
 
 
-def _fit(fit: Fit) -> str:
-    r = "-" if math.isnan(fit.correlation) else f"{fit.correlation:.3f}"
-    return f"r = {r}, log-likelihood {fit.log_likelihood:.2f} nats over {fit.people:g} choices"
+def _order(ranks: Sequence[RankAgreement]) -> str:
+    known = [pair for pair in ranks if not math.isnan(pair.tau)]
+    if not known:
+        return "Of every two protocols, one gives all models the same value: their orders can't be compared."
+    known.sort(key=lambda pair: pair.tau)
+    worst = known[0]
+    median = known[len(known) // 2]
+    return (
+        f"Order of {worst.models} models: Kendall's τ between two protocols has the median {median.tau:.2f} over "
+        f"{len(known)} pairs; {worst.left} and {worst.right} agree least ({worst.tau:.2f})."
+    )
 
 
-_SHOWN_DECISIONS = 12  # protocols of a duel that are shown one by one; `--json` has them all
-
-
-def _unmeasured(names: Sequence[str], models: str = "") -> list[Text]:
-    return [Text(f"not measured{models}: {', '.join(names)}")] if names else []
-
-
-def _alike(panel: Multiverse) -> list[Text]:
-    """The protocols that can't differ, once where that is so with all models."""
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for spread in panel.spreads:
-        for names in spread.alike:
-            groups.setdefault(names, []).append(safe(spread.model))
-    lines = [
-        " = ".join(names) + (f" with {', '.join(models)}" if len(models) < len(panel.spreads) else "")
-        for names, models in groups.items()
-    ]
-    hung = ("\n    ".join(wrapped(line, console().width - 4)) for line in lines)
-    return [Text("\n  ".join(["protocols that can't differ here, and count once:", *hung]))] if lines else []
+def _duel_table(duel: Duel, spreads: Sequence[ScoreSpread]) -> Table:
+    notes = [_verdict(duel)]
+    unshared = _unshared(duel, spreads)
+    if unshared:
+        notes.append(f"not measured: {', '.join(unshared)}")
+    left, right = duel.significant()
+    agreement = {**asdict(duel.agreement), "share": duel.agreement.share}
+    contests = sorted(duel.measured, key=lambda contest: -abs(contest.difference))
+    return Table(
+        name="duel",
+        title=f"{duel.left} minus {duel.right} on {duel.dataset}, in percentage points",
+        columns=CONTESTS,
+        rows=[[each.protocol, each.difference, each.n, each.p, each.p_holm, each.alike] for each in contests],
+        notes=notes,
+        facts={
+            **{"left": duel.left, "right": duel.right, "dataset": duel.dataset, "agreement": agreement},
+            **{"significant": {"left": left, "right": right}, "unmeasured": duel.unmeasured},
+        },
+    )
 
 
 def _unshared(duel: Duel, spreads: Sequence[ScoreSpread]) -> list[str]:
-    """Protocols that measured each of the two models, but on no item of both."""
-    sides = [each for each in spreads if each.model in (duel.left, duel.right) and each.dataset == duel.dataset]
-    reported = {name for each in sides for name in each.unmeasured}
+    """Return the protocols that measured each of the two models, but on no item of both."""
+    reported: set[str] = set()
+    for spread in spreads:
+        if spread.model in (duel.left, duel.right) and spread.dataset == duel.dataset:
+            reported.update(spread.unmeasured)
     return [name for name in duel.unmeasured if name not in reported]
 
 
-def _spreads(spreads: Sequence[ScoreSpread]) -> Group:
-    shown = table("model", "protocols", "distinct", "min", "median", "max", "flips")
-    shown.add_column("lowest, highest", overflow="fold")
-    for spread in spreads:
-        name = f"{safe(spread.model)}\n  on {safe(spread.dataset)}"
-        extremes = ",\n".join(safe(each) for each in (spread.lowest, spread.highest) if each) or "-"
-        shown.add_row(name, str(spread.protocols), str(spread.distinct), *map(percent, astuple(spread.panel)), extremes)
-    title = "accuracy in % over protocols (means over items)"
-    return titled(title, shown, "flips: % of items for which the protocols do not all predict the same")
-
-
-def _duel(duel: Duel) -> Group:
-    shown = table("protocol", "difference", "n", "p", "p (Holm)")
-    for contest in sorted(duel.measured, key=lambda each: -abs(each.difference))[:_SHOWN_DECISIONS]:
-        ps = (f"{p:.3f}" if p >= 0.001 else "<0.001" for p in (contest.p, contest.p_holm))
-        name = contest.protocol + (f" (+ {len(contest.alike)} alike)" if contest.alike else "")
-        shown.add_row(name, f"{100 * contest.difference:+.1f}", str(contest.n), *ps)
-    if len(duel.measured) > _SHOWN_DECISIONS:
-        shown.add_row(f"... {len(duel.measured) - _SHOWN_DECISIONS} more with smaller differences")
-    return titled(f"{duel.left} minus {duel.right} on {duel.dataset}, in percentage points", shown)
-
-
 def _verdict(duel: Duel) -> str:
-    left, right, agreement = safe(duel.left), safe(duel.right), duel.agreement
+    left, right, agreement = duel.left, duel.right, duel.agreement
     items = max((contest.n for contest in duel.measured), default=0)
-    several = f"{len(duel.measured)} distinct protocols ({duel.protocols} in all)"
-    protocols = several if duel.protocols > len(duel.measured) else f"{len(duel.measured)} protocols"
+    protocols = f"{len(duel.measured)} protocols"
+    if duel.protocols > len(duel.measured):
+        protocols = f"{len(duel.measured)} distinct protocols ({duel.protocols} in all)"
     verdict = (
         f"{left} is ahead under {agreement.left}, {right} under {agreement.right}, neither under {agreement.even} of "
         f"{protocols}; {percent(agreement.share)} % agree on the sign."
@@ -123,15 +167,45 @@ def _verdict(duel: Duel) -> str:
         return f"{verdict} {counted(items, 'item')} {are(items)} too few to call one of them better."
     better = duel.significant()
     verdict += f" After Holm's correction {left} is significantly better under {better[0]}, {right} under {better[1]}."
-    return verdict + (" The conclusion depends on the protocol." if agreement.left and agreement.right else "")
+    if agreement.left and agreement.right:
+        verdict += " The conclusion depends on the protocol."
+    return verdict
 
 
-def _order(ranks: Sequence[RankAgreement]) -> str:
-    known = sorted((pair for pair in ranks if not math.isnan(pair.tau)), key=lambda pair: pair.tau)
-    if not known:
-        return "Of every two protocols, one gives all models the same value: their orders can't be compared."
-    worst, median = known[0], known[len(known) // 2]
-    return (
-        f"Order of {worst.models} models: Kendall's τ between two protocols has the median {median.tau:.2f} over "
-        f"{len(known)} pairs; {worst.left} and {worst.right} agree least ({worst.tau:.2f})."
+def distribution_table(shown: Distribution) -> Table:
+    """Return a row for each condition and link: the mean probability of each choice, in the order of the choices."""
+    most = max((len(condition.softmax) for condition in shown.conditions), default=0)
+    choices = [Column(name=f"choice_{index}", heading=f"choice {index}", kind="probability") for index in range(most)]
+    rows: list[list[Any]] = []
+    for condition in shown.conditions:
+        rows += _condition_rows(condition, most)
+    notes = []
+    if not any(condition.n for condition in shown.conditions):
+        notes.append("no item has a probability of every choice under it")
+    elif shown.softmax_fit and shown.winner_fit:
+        notes.append(f"fit to people: softmax {_fit(shown.softmax_fit)}; winner {_fit(shown.winner_fit)}")
+    return Table(
+        name="distribution",
+        title=f"{shown.model} on {shown.dataset}: {shown.protocol}, softmax at temperature {shown.temperature:g}",
+        columns=[Column(name="group"), Column(name="n", kind="count"), Column(name="link"), *choices],
+        rows=rows,
+        notes=notes,
+        facts={
+            **{"model": shown.model, "dataset": shown.dataset, "protocol": shown.protocol},
+            "temperature": shown.temperature,
+            "softmax_fit": None if shown.softmax_fit is None else asdict(shown.softmax_fit),
+            "winner_fit": None if shown.winner_fit is None else asdict(shown.winner_fit),
+        },
     )
+
+
+def _condition_rows(condition: Condition, most: int) -> Iterator[list[Any]]:
+    for link, shares in (("softmax", condition.softmax), ("winner", condition.winner), ("people", condition.human)):
+        if shares:
+            absent = [None] * (most - len(shares))
+            yield [condition.name, condition.n, link, *shares, *absent]
+
+
+def _fit(fit: Fit) -> str:
+    correlation = "-" if math.isnan(fit.correlation) else f"{fit.correlation:.3f}"
+    return f"r = {correlation}, log-likelihood {fit.log_likelihood:.2f} nats over {fit.people:g} choices"

@@ -10,12 +10,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from choicewise.ports import Extension, Loading, ModelKind, PairAnalysis
+from choicewise.ports import Analysis, Extension, Loading, ModelKind, PairAnalysis
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
     from choicewise.records import Manifest, ServerRecord
     from choicewise.results.run import Run
+    from choicewise.table import Table
 
 
 class Served(ModelKind):
@@ -175,4 +176,18 @@ class ServedMinusOwn(PairAnalysis):
         yield from served_tables(results)
 
 
-EXTENSION = Extension("endpoints", [Served(), Decisions(), Engine(), ServedMinusOwn()])
+class EndpointAnalysis(Analysis):
+    """``choicewise report DIR... endpoint``."""
+
+    name = "endpoint"
+    summary = "Show what a decision endpoint said beside its probabilities, and repeats."
+    needs = "runs"
+
+    def tables(self, runs: Sequence[Run]) -> list[Table]:
+        """Return what the endpoint of each run refused, and what is to be believed of its numbers."""
+        from choicewise.extensions.endpoints.decisions.endpoint_report import endpoint_tables
+
+        return [table for run in runs for table in endpoint_tables(run)]
+
+
+EXTENSION = Extension("endpoints", [Served(), Decisions(), Engine(), EndpointAnalysis(), ServedMinusOwn()])

@@ -8,11 +8,12 @@ from typing import Any
 
 from choicewise.errors import UsageError
 from choicewise.extensions.analyses.along import AlongThought, along_thoughts
-from choicewise.extensions.analyses.along_report import ENDED, along_lines, point_cells, tokens
+from choicewise.extensions.analyses.along_report import ENDED, along_lines, along_tables, tokens
 from choicewise.page.charts import chart
 from choicewise.page.charts.chart import Chart, Record, Records
 from choicewise.page.charts.choices import Choices, chosen_run, protocol_of
 from choicewise.page.study import MOST_RUNS, Study
+from choicewise.page.tables import PageTable, page_table
 from choicewise.protocols.readings import READINGS
 from choicewise.results.run import open_run
 from choicewise.util.text import counted, safe
@@ -37,20 +38,10 @@ class Along:
         return along_lines(self.known)
 
     @property
-    def rows(self) -> list[list[str]]:
-        """The same numbers as rows of a table under :data:`COLUMNS`, and those by budget."""
-        return [point_cells(point) for point in (*self.known.points, *self.known.budgets)]
-
-
-COLUMNS = (
-    ("after", ""),
-    ("tokens", "number"),
-    ("right in %", "number"),
-    ("95 % interval", "number"),
-    ("probability in %", "number"),
-    ("95 % interval", "number"),
-    ("still change in %", "number"),
-)
+    def tables(self) -> list[PageTable]:
+        """The same numbers as tables: by share, and by budget."""
+        subject = f"{self.model} on {self.dataset}"
+        return [page_table(table) for table in along_tables(subject, self.known, {})]
 
 
 def asks_along(study: Study) -> bool:

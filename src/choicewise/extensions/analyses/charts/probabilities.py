@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from choicewise.errors import UsageError
-from choicewise.extensions.analyses.reliability import chain, reliability_tables
 from choicewise.page.study import MOST_RUNS, ShownRun, Study
 from choicewise.protocols.between import under_metrics
 from choicewise.protocols.metrics import CHAIN, METRICS
@@ -19,6 +18,7 @@ from choicewise.protocols.protocol import RENDERED, Protocol
 from choicewise.report.brief import LETTERS, TEXTS
 from choicewise.report.tables import interval_text, value_text
 from choicewise.results.headline import headline
+from choicewise.results.reliability import chain, reliability_tables
 from choicewise.results.rows import Row
 from choicewise.results.run import Run, open_run
 from choicewise.scoring.probabilities import Bin

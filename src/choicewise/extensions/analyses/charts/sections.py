@@ -19,9 +19,10 @@ from choicewise.extensions.analyses.charts.probabilities import (
 )
 from choicewise.extensions.analyses.charts.steps import Trained
 from choicewise.extensions.analyses.invariance import panels
-from choicewise.extensions.analyses.invariance_report import HEADS, READING, check_cells, panel_lines, reading_of
+from choicewise.extensions.analyses.invariance_report import panel_table
 from choicewise.page.embed import Record, Section, Specifications, drawing, section_html
 from choicewise.page.study import MOST_RUNS, Study
+from choicewise.page.tables import PageTable, page_table
 from choicewise.protocols.panel import asks_changes
 from choicewise.results.run import open_run
 from choicewise.util.text import percent
@@ -121,26 +122,17 @@ def _thoughts(thoughts: Sequence[along.Along]) -> Section:
     for each in thoughts:
         values = along.values(each.known)
         drawn.append((each, drawing(along.spec, values), along.caption(values)))
-    html = section_html(_TEMPLATES / "along.html.j2", thoughts=drawn, columns=along.COLUMNS)
+    html = section_html(_TEMPLATES / "along.html.j2", thoughts=drawn)
     return Section(name="along", title="Along the thought", html=html)
 
 
-def _panel_tables(study: Study) -> list[dict[str, Any]]:
+def _panel_tables(study: Study) -> list[PageTable]:
     """Of the first runs the panels of protocols that were asked with changes: a row for each check, and lines below."""
-    columns = [(head, "number" if place else "") for place, head in enumerate(HEADS)]
-    tables: list[dict[str, Any]] = []
+    tables: list[PageTable] = []
     if not any(asks_changes(run.protocols.values()) for run in study.runs):
         return tables
     for run in study.runs[:MOST_RUNS]:
         for panel in panels(open_run(run.folder)):
-            about = f"{run.label} on {run.manifest.dataset.name}, {panel.protocol}"
-            readings = [reading_of(panel.kind, check.check) for check in panel.checks]
-            tables.append(
-                {
-                    "title": f"{about}: {percent(panel.accuracy)} % right",
-                    "columns": columns,
-                    "rows": [check_cells(check) for check in panel.checks],
-                    "lines": [*panel_lines(panel), *READING, *readings],
-                }
-            )
+            title = f"{run.label} on {run.manifest.dataset.name}, {panel.protocol}: {percent(panel.accuracy)} % right"
+            tables.append(page_table(panel_table(title, panel, {})))
     return tables

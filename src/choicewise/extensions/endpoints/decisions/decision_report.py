@@ -1,29 +1,14 @@
-"""Numbers of typed questions for a terminal: under boards' rules, and a server's beside our own computation."""
+"""A decision endpoint's numbers beside our own computation, for a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group
-from rich.text import Text
 
-from choicewise.extensions.endpoints.decisions.boards import BOARDS, NUMBERS, BoardNumbers, BoardReport
 from choicewise.extensions.endpoints.decisions.minus_own import ServedMinusOwn
 from choicewise.report.tables import nats, table, titled
-from choicewise.util.text import counted, interval, percent, plain, safe
-
-
-def board_tables(folder: str, reports: Sequence[BoardReport]) -> Iterator[Group]:
-    """The run in ``folder`` under each board's rules, a table per layout, kind and number of options.
-
-    In brackets the number of an even answer; below, one line a board, the rules that move its numbers.
-    """
-    for report in reports:
-        shown = table("board", "n", "accuracy", "divergence", "brier", "ece")
-        for each in report.boards:
-            shown.add_row(safe(each.board), f"{each.n:,}", *(_cell(each, name) for name in NUMBERS))
-        yield titled(f"{folder}, {report.layout}: {_about(report)}", shown, *_notes(report))
-    yield Group(*(Text(line) for line in _LEGEND))
+from choicewise.util.text import counted, interval, percent, safe
 
 
 def served_tables(compared: Sequence[ServedMinusOwn]) -> Iterator[Group]:
@@ -68,32 +53,3 @@ def _item_table(each: ServedMinusOwn) -> Group:
 
 def _small(number: float) -> str:
     return f"{number:.2g}"
-
-
-def _about(report: BoardReport) -> str:
-    if report.kind is None:
-        return "all kinds together, as these boards pool them"
-    return f"{report.kind} of {counted(report.options or 0, 'option')}"
-
-
-def _cell(numbers: BoardNumbers, name: str) -> str:
-    return f"{plain(getattr(numbers, name))} ({plain(numbers.even[name])})"
-
-
-def _notes(report: BoardReport) -> Iterator[str]:
-    first, *others = report.boards
-    if first.missing:
-        yield f"{counted(first.missing, 'question')} without an answer"
-    by_reasons: dict[tuple[str, ...], list[str]] = {}
-    for each in others:
-        by_reasons.setdefault(each.reasons, []).append(each.board)
-    for reasons, boards in by_reasons.items():
-        yield f"{', '.join(boards)}: {'; '.join(reasons) or 'other rules, which move nothing here'}"
-
-
-_UNSAID = "; ".join(f"{board.name} ({board.unsaid})" for board in BOARDS if board.unsaid)
-_LEGEND = (
-    f"below a table: the rules by which a board's numbers are not those of {BOARDS[0].name}",
-    "divergence, in nats: KL from the soft answer, or minus log of the label; in brackets: what an even answer gets",
-    f"not said by its source: {_UNSAID}",
-)

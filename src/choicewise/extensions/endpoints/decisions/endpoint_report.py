@@ -3,43 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-from rich.console import Group
-from rich.text import Text
+from typing import Any, Final
 
 from choicewise.extensions.endpoints.decisions.exchange import Exchange
-from choicewise.extensions.endpoints.decisions.summary import EndpointSummary, endpoint_record
+from choicewise.extensions.endpoints.decisions.summary import (
+    EndpointSummary,
+    Refusals,
+    endpoint_record,
+    endpoint_summary,
+)
 from choicewise.records import EndpointRecord, Manifest
-from choicewise.report.tables import table, titled
+from choicewise.results.run import Run
 from choicewise.scoring.combine import LEAST
-from choicewise.util.text import command_line, counted, percent, plain, safe, visible
+from choicewise.table import Column, Share, Table
+from choicewise.util.text import command_line, counted, safe, visible
 
 _MOST = 6  # kinds of a thing that are listed, the most common first
 
 
-def endpoint_tables(folder: str, summary: EndpointSummary | None) -> Iterator[Group | Text]:
-    """The run in ``folder``: questions, repeats, refusals under each protocol, contradictions, notes."""
+PROTOCOLS: Final = (
+    Column(name="protocol"),
+    Column(name="items", kind="count"),
+    Column(
+        name="refused",
+        kind="count",
+        meaning=f"left out of the value, as every missing item; at {LEAST:g}: items with an option of probability 0, "
+        "which counts as that, and those of them where the right one is such an option",
+    ),
+    Column(name="value", kind="number"),
+    Column(name="as_wrong", heading="refused as wrong", kind="share"),
+    Column(name="floor", heading=f"at {LEAST:g}", kind="count"),
+    Column(name="right", heading="of them right", kind="count"),
+    Column(name="share", data=True),
+)
+
+CHECKS: Final = (
+    Column(name="about", heading="checked"),
+    Column(name="values", kind="count"),
+    *(Column(name="says", heading="told"), Column(name="doubt")),
+)
+
+
+def endpoint_tables(run: Run) -> Iterator[Table]:
+    """Yield what an endpoint refused under each protocol of a run, and what is to be believed of its numbers."""
+    about = {"run": str(run.folder), "model": run.manifest.model.name}
+    summary = endpoint_summary(run)
     if summary is None:
-        yield Text(f"{safe(folder)}: no decision endpoint answered; name one as the model, decisions:URL#NAME")
+        title = f"{run.folder}: no decision endpoint answered; name one as the model, decisions:URL#NAME"
+        yield Table(name="endpoint", title=title, facts=about)
         return
-    shown = table("protocol", "items", "refused", "value", "refused as wrong", f"at {LEAST:g}", "of them right")
-    for each in summary.protocols:
-        cells = percent(each.value) if each.share else plain(each.value), percent(each.as_wrong)
-        shown.add_row(
-            safe(each.protocol), f"{each.items:,}", f"{each.refused:,}", *cells, f"{each.floor:,}", f"{each.right:,}"
-        )
-    notes = [
-        f"refused: left out of the value, as every missing item; at {LEAST:g}: items with an option of probability 0, "
-        "which counts as that, and those of them where the right one is such an option"
-    ]
-    yield titled(f"{folder}: {counted(summary.questions, 'question')} to an endpoint", shown, *notes)
-    held = table("checked", "values", "told", "doubt")
-    for check in summary.checks:
-        held.add_row(check.about, f"{check.values:,}", check.says, check.doubt)
-    yield titled("what the numbers hold", held)
-    yield Group(*(Text(line) for line in _lines(summary)))
+    counts: dict[str, Any] = {"models": dict(summary.models), "missing": dict(summary.missing)}
+    counts |= {"contradictions": dict(summary.contradictions), "endpoint_notes": dict(summary.notes)}
+    counts |= {"confidence": summary.confidence, "recomputed": summary.recomputed, "usage": dict(summary.usage)}
+    yield Table(
+        name="endpoint",
+        title=f"{run.folder}: {counted(summary.questions, 'question')} to an endpoint",
+        columns=PROTOCOLS,
+        rows=[_protocol_row(refusals) for refusals in summary.protocols],
+        notes=list(_lines(summary)),
+        facts={**about, "endpoint": asdict(summary.endpoint), "questions": summary.questions, **counts},
+    )
+    rows = [[check.about, check.values, check.says, check.doubt] for check in summary.checks]
+    yield Table(name="checks", title="what the numbers hold", columns=CHECKS, rows=rows)
+
+
+def _protocol_row(refusals: Refusals) -> list[Any]:
+    value = Share(refusals.value) if refusals.share else refusals.value
+    numbers = [value, refusals.as_wrong, refusals.floor, refusals.right, refusals.share]
+    return [refusals.protocol, refusals.items, refusals.refused, *numbers]
 
 
 def repeats_line(endpoint: EndpointRecord) -> str:

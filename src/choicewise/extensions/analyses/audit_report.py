@@ -1,0 +1,136 @@
+"""Bad items as tables: by what they are bad under, then those that no model gets right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from choicewise.extensions.analyses.audit import LEVEL, VERDICTS, Audit, BadItem, Judgement
+from choicewise.protocols.metrics import METRICS
+from choicewise.table import Column, Share, Table
+from choicewise.util.text import counted, listed
+
+ITEM: Final = (Column(name="item"), Column(name="subject", optional=True), Column(name="question", kind="excerpt"))
+
+BAD: Final = (
+    *ITEM,
+    Column(name="right", kind="number"),
+    Column(
+        name="rest",
+        heading="item-rest",
+        kind="correlation",
+        meaning="correlation with all other items over the models; H: Mokken's scalability; R²: signed isotonic share "
+        "of variance that other items explain; a good item has all three above 0",
+    ),
+    Column(name="scale", heading="H", kind="correlation"),
+    Column(name="isotonic", heading="R²", kind="correlation"),
+    Column(name="under", heading="bad under", kind="names"),
+    Column(name="verdict", data=True),
+)
+
+JUDGEMENTS: Final = (
+    *(Column(name="item"), Column(name="protocol"), Column(name="metric"), Column(name="right", kind="number")),
+    *(Column(name="models", kind="count"), Column(name="rest", kind="correlation")),
+    *(Column(name="scale", kind="correlation"), Column(name="isotonic", kind="correlation"), Column(name="bad")),
+)
+
+CONSTANT: Final = (*ITEM, Column(name="right", kind="number"))
+
+_COUNTED: Final = {
+    "all": "bad under every protocol",
+    "one": "under one only",
+    "some": "under some",
+    "": "bad",
+}
+"""Verdict → the words behind the number of items."""
+
+_NAMES: Final = {"all": "bad-under-all", "one": "bad-under-one", "some": "bad-under-some", "": "bad"}
+"""Verdict → the name of its table."""
+
+
+def audit_tables(report: Audit) -> Iterator[Table]:
+    """Yield what was judged, the bad items of each verdict, and the items about which nothing can be said."""
+    yield _summary(report)
+    for verdict, meaning in VERDICTS.items():
+        items = report.verdicts(verdict)
+        if items:
+            rows = [_bad_row(item) for item in items]
+            yield Table(name=_NAMES[verdict], title=meaning, columns=BAD, rows=rows, notes=[_CHANCE])
+    judgements = []
+    for item in report.bad:
+        for judgement in item.under:
+            judgements.append(_judgement_row(item, judgement))
+    yield Table(name="judgements", title="bad items by protocol", columns=JUDGEMENTS, rows=judgements, data=True)
+    constant = [[item.item, item.subject, item.question, item.right] for item in report.constant]
+    never = [row[:3] for row in constant if row[3] == 0]
+    if never:
+        title = f"wrong with every model, so look at the key: {counted(len(never), 'item')}"
+        yield Table(name="never-right", title=title, columns=ITEM, rows=never)
+    yield Table(name="constant", title="the same with every model", columns=CONSTANT, rows=constant, data=True)
+
+
+_CHANCE: Final = (
+    f"bad: all three below 0, item-rest significantly; of items that have nothing to do with ability up to {LEVEL:.0%} "
+    "are so by chance: read the item"
+)
+
+
+def _summary(report: Audit) -> Table:
+    protocols = "one protocol" if len(report.protocols) == 1 else counted(len(report.protocols), "protocol")
+    judged = f"{report.judged:,} of {counted(report.items, 'item')} judged by {len(report.models)} models"
+    facts = {
+        **{"dataset": report.dataset, "data": report.data, "models": list(report.models)},
+        **{"protocols": list(report.protocols), "alike": list(report.alike)},
+        **{"items": report.items, "shared": report.shared, "judged": report.judged},
+    }
+    return Table(
+        name="audit",
+        title=f"{report.dataset} {report.data}: {judged} under {protocols}; {', '.join(_counts(report))}",
+        notes=[*_doubts(report), *_constant(report)],
+        facts=facts,
+    )
+
+
+def _counts(report: Audit) -> Iterator[str]:
+    always = ("all", "one") if len(report.protocols) > 1 else ("",)
+    for verdict, words in _COUNTED.items():
+        number = len(report.verdicts(verdict))
+        if number or verdict in always:
+            yield f"{number:,} {words}"
+
+
+def _doubts(report: Audit) -> Iterator[str]:
+    if report.shared < report.items:
+        yield f"the runs hold different items: {report.shared:,} of {report.items:,} are shared by all of them"
+    if report.alike:
+        yield f"not judged by themselves, as they can't differ from another: {listed(report.alike)}"
+
+
+def _constant(report: Audit) -> Iterator[str]:
+    """Yield how many items have one credit with every model, and are not among the never right ones."""
+    always = sum(item.right == 1 for item in report.constant)
+    others = sum(item.right not in (0, 1) for item in report.constant)
+    if always:
+        yield f"right with every model, so nothing can be said: {counted(always, 'item')}"
+    if others:
+        yield f"the same with every model, so nothing can be said: {counted(others, 'item')}"
+
+
+def _bad_row(item: BadItem) -> list[Any]:
+    worst = item.worst
+    names: Sequence[str] = [judgement.protocol for judgement in item.under if judgement.bad]
+    numbers = [_right(worst), worst.rest, worst.scale, worst.isotonic]
+    return [item.item, item.subject or None, item.question, *numbers, names, item.verdict]
+
+
+def _right(judgement: Judgement) -> float:
+    if METRICS[judgement.metric].share:
+        return Share(judgement.right)
+    return judgement.right
+
+
+def _judgement_row(item: BadItem, judgement: Judgement) -> list[Any]:
+    return [
+        *(item.item, judgement.protocol, judgement.metric, judgement.right, judgement.models),
+        *(judgement.rest, judgement.scale, judgement.isotonic, judgement.bad),
+    ]

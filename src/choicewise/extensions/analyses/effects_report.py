@@ -1,0 +1,83 @@
+"""What each axis of a protocol changes, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from choicewise.report.comparison import change_text
+from choicewise.results.ladder import Effect, Spread
+from choicewise.table import Column, Table
+from choicewise.util.text import counted
+
+_SPREAD: Final = (
+    Column(name="mean", kind="points"),
+    Column(name="sd", kind="share"),
+    Column(name="low", heading="lowest", kind="points"),
+    Column(name="high", heading="highest", kind="points"),
+    Column(name="pairs", kind="count"),
+)
+
+AXES: Final = (
+    Column(name="axis"),
+    Column(name="absolute", heading="size", kind="share", meaning="mean absolute change"),
+    *_SPREAD,
+)
+
+CHANGES: Final = (
+    Column(name="axis", data=True),
+    Column(name="change", kind="names"),
+    Column(name="axes", kind="names", data=True),
+    Column(name="left", kind="names", data=True),
+    Column(name="right", kind="names", data=True),
+    *_SPREAD,
+)
+
+PAIRS: Final = (
+    *(Column(name="axis"), Column(name="change", kind="names"), Column(name="start"), Column(name="end")),
+    *(Column(name="difference", kind="points"), Column(name="n", kind="count")),
+)
+
+
+def effects_tables(effects: Sequence[Effect], about: dict[str, str]) -> Iterator[Table]:
+    """Yield the axes, those that change most first, then the changes of their values, and every pair of protocols.
+
+    ``about``: run, model and dataset, for programs.
+    """
+    pairs = [list(row) for row in _pair_rows(effects)]
+    counts = [row[-1] for row in pairs]
+    fewest, most = min(counts), max(counts)
+    items = counted(most, "item") if fewest == most else f"{fewest} to {most} items"
+    yield Table(
+        name="effects",
+        title=f"{about['model']} on {about['dataset']}: what one axis changes, in points, of {items}",
+        columns=AXES,
+        rows=[[effect.axis, effect.absolute, *_spread(effect.spread)] for effect in effects],
+        notes=["pairs of protocols that differ in this axis alone, or in axes that only change together"],
+        facts=about,
+    )
+    rows = [list(row) for row in _change_rows(effects)]
+    yield Table(name="changes", title="by change of value", columns=CHANGES, rows=rows)
+    yield Table(name="pairs", title="by pair of protocols", columns=PAIRS, rows=pairs, data=True)
+
+
+def _change_rows(effects: Sequence[Effect]) -> Iterator[list[Any]]:
+    for effect in effects:
+        for change in effect.changes:
+            names = [change_text(axis) for axis in change.axes]
+            axes = [axis.axis for axis in change.axes]
+            left = [axis.left for axis in change.axes]
+            right = [axis.right for axis in change.axes]
+            yield [effect.axis, names, axes, left, right, *_spread(change.spread)]
+
+
+def _pair_rows(effects: Sequence[Effect]) -> Iterator[list[Any]]:
+    for effect in effects:
+        for change in effect.changes:
+            names = [change_text(axis) for axis in change.axes]
+            for pair in change.pairs:
+                yield [effect.axis, names, pair.start, pair.end, pair.change, pair.n]
+
+
+def _spread(spread: Spread) -> list[float]:
+    return [spread.mean, spread.sd, spread.low, spread.high, spread.pairs]

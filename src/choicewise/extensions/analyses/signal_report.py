@@ -1,0 +1,107 @@
+"""Signal and noise as tables: the protocols with the most signal first, and the chain of metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from choicewise.extensions.analyses.signal import Follows, Signal, SignalRow
+from choicewise.table import Column, Table
+from choicewise.util.text import counted, listed
+
+SIGNAL: Final = (
+    Column(name="protocol"),
+    Column(name="metric"),
+    Column(
+        name="signal",
+        heading="signal %",
+        kind="share",
+        meaning="greatest difference of two models over their mean; noise: standard deviation of checkpoints over "
+        "theirs; ±: bootstrap standard error over models and checkpoints",
+    ),
+    Column(name="noise", heading="noise %", kind="share"),
+    Column(name="snr", heading="signal / noise", kind="ratio"),
+    Column(name="se", kind="ratio", joined=" ± "),
+    Column(name="models", kind="count", data=True),
+    Column(name="checkpoints", kind="count", data=True),
+    Column(name="accuracy", heading="order %", kind="share", optional=True),
+    Column(name="follows", kind="correlation", optional=True),
+    Column(name="follows_low", kind="correlation", data=True),
+    Column(name="follows_high", kind="correlation", data=True),
+    Column(name="follows_items", kind="count", data=True),
+    Column(name="follows_models", kind="count", data=True),
+    Column(name="chain", data=True),
+)
+
+CHAIN: Final = (
+    Column(name="protocol"),
+    Column(name="metric"),
+    Column(name="median", heading="middle item", kind="correlation"),
+    Column(name="low", heading="middle half", kind="correlation"),
+    Column(name="high", kind="correlation", joined=" to "),
+    Column(name="items", kind="count"),
+)
+
+
+def signal_tables(report: Signal) -> list[Table]:
+    """Return the protocols with the most signal for their noise first, and the chains of metrics if there are any."""
+    training_runs = []
+    for name, steps in report.trainings.items():
+        training_runs.append(f"the last {report.last[name]} of {counted(len(steps), 'checkpoint')} of {name}")
+    notes = []
+    if report.step is not None:
+        early = f"{report.unit} {report.step:,.0f}"
+        notes.append(f"order: share of pairs of training runs that stand at {early} as at the end")
+    if any(row.follows for row in report.rows):
+        notes.append("follows: the middle item's rank correlation (Spearman) of its score with compute")
+    models = counted(len(report.models), "model")
+    table = Table(
+        name="signal",
+        title=f"{report.dataset} {report.data}: signal over {models}, noise over {listed(training_runs)}",
+        columns=SIGNAL,
+        rows=[_signal_row(row) for row in report.rows],
+        notes=[*notes, *report.notes],
+        facts={
+            "dataset": report.dataset,
+            "data": report.data,
+            "unit": report.unit,
+            "trainings": {name: list(steps) for name, steps in report.trainings.items()},
+            "last": dict(report.last),
+            "models": list(report.models),
+            "step": report.step,
+        },
+    )
+    if not report.chains:
+        return [table]
+    return [table, _chain_table(report.chains)]
+
+
+def _signal_row(row: SignalRow) -> list[Any]:
+    separation = row.separation
+    return [
+        *(row.protocol, row.metric, separation.signal, separation.noise, separation.snr, separation.se),
+        *(separation.models, separation.checkpoints, row.accuracy, *_follows(row.follows), row.chain),
+    ]
+
+
+def _follows(follows: Follows | None) -> list[Any]:
+    if follows is None:
+        return [None] * 5
+    return [follows.median, follows.low, follows.high, follows.items, follows.models]
+
+
+def _chain_table(chains: Sequence[Sequence[SignalRow]]) -> Table:
+    rows = []
+    models = 0
+    for chain in chains:
+        for row in chain:
+            median, low, high, items, of_models = _follows(row.follows)
+            rows.append([row.protocol, row.metric, median, low, high, items])
+            models = max(models, of_models)
+    return Table(
+        name="chain",
+        title=f"how closely items follow compute, by metric: rank correlations over {models} models of one family",
+        columns=CHAIN,
+        rows=rows,
+        notes=["each metric is made of the one before it; what wrong choices and the threshold add hides the trend"],
+    )

@@ -1,0 +1,97 @@
+"""Estimates for all questions from a sample of them: a sentence for each sample, and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from choicewise.protocols.metrics import METRICS
+from choicewise.report.brief import WIDTH
+from choicewise.results.headline import headline
+from choicewise.results.rows import Row
+from choicewise.results.sample import SampleEstimate
+from choicewise.table import Column, Share, Table, written
+from choicewise.util.text import counted, safe, wrapped
+
+COLUMNS: Final = (
+    *(Column(name="model"), Column(name="protocol"), Column(name="metric")),
+    Column(name="estimate", kind="number"),
+    Column(name="se", kind="number", joined=" ± "),
+    Column(name="ci_low", heading="95 % interval", kind="number"),
+    Column(name="ci_high", kind="number", joined=" – "),
+    Column(name="plain", heading="sample alone", kind="number"),
+    Column(name="plain_se", kind="number", joined=" ± "),
+    Column(name="n", kind="count"),
+    Column(
+        name="worth",
+        kind="ratio",
+        meaning="how many times as many questions a sample alone would need for the same error",
+    ),
+)
+
+_GAIN: Final = 1.05
+"""Estimates that are worth no more times the questions of their sample say nothing of it."""
+
+
+def estimate_lines(estimates: Sequence[SampleEstimate], rows: Sequence[Row]) -> Iterator[str]:
+    """Yield for each sample the estimate of its headline number, beside that of the sample alone.
+
+    ``rows``: all numbers.
+    """
+    for sample in dict.fromkeys(map(_sample, estimates)):
+        by_protocol = {estimate.protocol: estimate for estimate in estimates if _sample(estimate) == sample}
+        candidates = [row for row in rows if row.protocol in by_protocol and _sample(row) == sample]
+        first = headline(candidates)
+        if first is None:
+            yield from _line(next(iter(by_protocol.values())))
+        else:
+            yield from _line(by_protocol[first.protocol])
+
+
+def _line(row: SampleEstimate) -> list[str]:
+    estimate = row.estimate
+    unit = " %" if METRICS[row.metric].share else ""
+    gain = ""
+    if estimate.worth >= _GAIN:
+        gain = f", worth {estimate.worth:.1f} times the questions"
+    line = (
+        f"{row.model} under {row.protocol}: {_number(row, estimate.value, estimate.se)}{unit} of all "
+        f"{estimate.population:,} questions by {counted(len(row.others), 'other model')} (AIPW{gain}); the sample "
+        f"alone {_number(row, estimate.plain, estimate.plain_se)}{unit}"
+    )
+    return wrapped(safe(line), WIDTH)
+
+
+def _number(row: SampleEstimate, value: float, se: float) -> str:
+    text = written(_value(row, value), "number")
+    if se != se:
+        return text
+    return f"{text} ± {written(_value(row, se), 'number')}"
+
+
+def estimate_table(estimates: Sequence[SampleEstimate]) -> Table:
+    """Return a row for each estimate."""
+    others = max(len(estimate.others) for estimate in estimates)
+    return Table(
+        name="estimates",
+        title=f"estimates for all questions from a sample of them and {counted(others, 'other model')} (AIPW)",
+        columns=COLUMNS,
+        rows=[_row(estimate) for estimate in estimates],
+    )
+
+
+def _row(row: SampleEstimate) -> list[Any]:
+    estimate = row.estimate
+    bounds = [estimate.value, estimate.se, estimate.ci_low, estimate.ci_high, estimate.plain, estimate.plain_se]
+    numbers = [_value(row, number) for number in bounds]
+    return [row.model, row.protocol, row.metric, *numbers, estimate.n, estimate.worth]
+
+
+def _value(row: SampleEstimate, number: float) -> float:
+    if METRICS[row.metric].share:
+        return Share(number)
+    return number
+
+
+def _sample(of: SampleEstimate | Row) -> tuple[str, str, str]:
+    return of.model, of.data, of.selection

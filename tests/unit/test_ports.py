@@ -14,8 +14,9 @@ from choicewise import evaluate, export, ports
 from choicewise.bundled import BENCHMARK
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
-from choicewise.errors import ProtocolError, UsageError
+from choicewise.errors import ModelError, ProtocolError, UsageError
 from choicewise.models.fake import HashModel
+from choicewise.models.load import load_model
 from choicewise.page.document import Content, document, inside_items
 from choicewise.page.study import read_study
 from choicewise.ports import (
@@ -93,6 +94,15 @@ def test_the_example_of_a_writer_fills_a_folder(tmp_path: Path, stranger: list[P
     filled = export(run, "values", tmp_path / "out")
     assert [file.read_text() for file in filled.files] == ["options/cloze:sum 1.0"]
     assert filled.notes == ("intervals: the format has no place for them",)
+
+
+def test_the_example_of_a_model_kind_opens_a_model_that_answers(stranger: list[Port], tmp_path: Path) -> None:
+    stranger.append(example(ports.ModelKind))
+    with pytest.raises(ModelError, match="steady:a computes nothing and has no use for window"):
+        load_model("steady:a", window=8)
+    asked: dict[str, Any] = {"data": BENCHMARK, "protocols": ["mmlu/original"], "limit": 1}
+    run = evaluate(model="steady:a", **asked, out=tmp_path / "run")
+    assert run.manifest.model.kind == "steady"
 
 
 def test_a_name_that_two_packages_add_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

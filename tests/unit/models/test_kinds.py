@@ -1,19 +1,23 @@
 """Kinds of models: a name's prefix says the kind, and the kind refuses the options that it does not take."""
 
-from collections.abc import Callable
-from dataclasses import replace
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from choicewise import ports
+from choicewise.cli import options
 from choicewise.errors import ModelError, UsageError
 from choicewise.models.fake import HashModel
 from choicewise.models.kinds import answering_kind, kind_of, model_kind
 from choicewise.models.load import load_model
 from choicewise.models.opening import locate_model
-from choicewise.ports import Extension, Loading, ModelKind
+from choicewise.ports import LOADING, Extension, Loading, ModelKind, all_of
+from choicewise.records import EndpointRecord, Manifest, ServerRecord
+from choicewise.running import job
 from choicewise.running.evaluate import evaluate
 from choicewise.running.job import job_of
 from choicewise.store.folder import read_manifest, write_manifest
@@ -47,6 +51,9 @@ class Steady(ModelKind):
 
     def open(self, name: str, loading: Loading) -> HashModel:
         return HashModel(seed=len(name))
+
+    def notes(self, folder: Path, manifest: Manifest) -> Iterator[str]:
+        yield f"{manifest.model.name} computed nothing"
 
 
 @pytest.fixture
@@ -108,6 +115,27 @@ def test_the_run_of_a_kind_of_another_package_names_it(stranger: None, tmp_path:
     kind = answering_kind(run.manifest)
     assert kind is not None
     assert kind.name == "steady"
+    assert f"note: {model.name} computed nothing" in choicewise("report", tmp_path / "run", code=0).stderr
+
+
+def test_workers_are_refused_for_a_kind_that_is_computed_in_one_process(stranger: None, tmp_path: Path) -> None:
+    line = [
+        "run",
+        "--data",
+        "bundled:merrowick",
+        "--protocol",
+        "mmlu/original",
+        "--workers",
+        2,
+        "--out",
+        tmp_path / "run",
+    ]
+    for name, reason in (
+        ("steady:x", "steady:x is computed in one process; leave --workers out"),
+        ("server:http://host/v1#m", "which needs no further workers; leave --workers out"),
+        ("vllm:org/name", "name tensor_parallel_size in the model"),
+    ):
+        assert reason in choicewise(*line, "--model", name, code=UsageError.exit_code).stderr
 
 
 def test_a_run_of_an_earlier_version_or_of_a_kind_that_is_gone_is_of_no_kind(tmp_path: Path, study: Study) -> None:
@@ -117,6 +145,24 @@ def test_a_run_of_an_earlier_version_or_of_a_kind_that_is_gone_is_of_no_kind(tmp
     write_manifest(tmp_path / "run", earlier)
     assert answering_kind(read_manifest(tmp_path / "run")) is None
     assert answering_kind(replace(earlier, model=replace(earlier.model, kind="gone"))) is None
+
+
+def test_every_way_to_load_a_model_offers_the_options_that_kinds_can_take() -> None:
+    python = {*inspect.signature(load_model).parameters} - {"name_or_path", "elsewhere", "progress", "say"}
+    assert python | {"memory"} == {*LOADING}
+    assert {*job.Loading.model_fields} <= {*LOADING}
+    assert {option.name for option in fields(options.Loading)} <= {*LOADING}
+    for kind in all_of(ModelKind):
+        assert kind.takes <= {*LOADING}
+
+
+def test_the_run_of_an_endpoint_of_an_earlier_version_is_of_its_kind(tmp_path: Path, study: Study) -> None:
+    run = evaluate(model=HashModel(), data=study.data, protocols=["mmlu/original"], limit=1, out=tmp_path / "run")
+    earlier = replace(run.manifest, model=replace(run.manifest.model, kind=""))
+    for endpoint, name in ((None, "server"), (EndpointRecord("systemone"), "decisions")):
+        kind = answering_kind(replace(earlier, server=ServerRecord("m", "route", endpoint=endpoint)))
+        assert kind is not None
+        assert kind.name == name
 
 
 def test_files_of_a_model_are_located_without_opening_it() -> None:

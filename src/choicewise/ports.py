@@ -670,6 +670,28 @@ class PageSections(Port):
         raise NotImplementedError
 
 
+class Site(Port):
+    """Pages of all runs, written into a folder: ``choicewise page DIR... --out FOLDER``.
+
+    Example::
+
+        class Index(Site):
+            name = "index"
+
+            def write(self, folders, out, metrics):
+                out.mkdir()
+                (out / "index.html").write_text("<br>".join(str(folder) for folder in folders))
+                yield f"wrote {out}"
+    """
+
+    def write(self, folders: Sequence[Path], out: Path, metrics: Sequence[str]) -> Iterator[str]:
+        """Write the pages of all runs below ``folders`` into ``out``, and yield the lines that say what was written.
+
+        ``metrics``: those that are shown beside the runs' own. Raises UsageError if ``out`` holds something else.
+        """
+        raise NotImplementedError
+
+
 # The command line
 
 

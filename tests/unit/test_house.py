@@ -28,7 +28,7 @@ EXTENSIONS = {
     "analyses": set[str](),
     "cluster": set[str](),
     "training": set[str](),
-    "interop": set[str](),
+    "interop": {"training"},
     "board": {"analyses"},
 }
 """Which extensions an extension imports, beside the kernel."""
@@ -48,23 +48,8 @@ answered for.  No result lies in it, and a queue that is lost costs no run."""
 
 TO_CUT = frozenset(
     {
-        "cli/interchange.py -> extensions/interop/export.py",
-        "cli/interchange.py -> extensions/interop/lm_eval/__init__.py",
-        "cli/interchange.py -> extensions/interop/logs/import_log.py",
-        "cli/interchange.py -> extensions/training/bundles/answers.py",
-        "cli/interchange.py -> extensions/training/bundles/bundle.py",
-        "cli/interchange.py -> extensions/training/bundles/write.py",
         "cli/options.py -> extensions/interop/harness_tasks/as_protocols.py",
         "cli/options.py -> extensions/interop/harness_tasks/files.py",
-        "cli/page.py -> extensions/board/library.py",
-        "cli/page.py -> extensions/board/model.py",
-        "cli/page.py -> extensions/board/pages.py",
-        "cli/serve.py -> extensions/board/access.py",
-        "cli/serve.py -> extensions/board/library.py",
-        "cli/serve.py -> extensions/board/queue.py",
-        "cli/serve.py -> extensions/board/server.py",
-        "cli/serve.py -> extensions/board/submission.py",
-        "cli/serve.py -> extensions/board/worker.py",
     }
 )
 """Imports from the kernel into an extension that are still to go; none is added."""

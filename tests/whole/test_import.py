@@ -35,7 +35,7 @@ def test_light_uses_load_nothing_heavy(use: str) -> None:
 
 @pytest.mark.parametrize(("line", "loaded"), [(["report", "--help"], "report"), (["protocols"], "catalogue")])
 def test_no_command_is_imported_but_the_one_that_is_called(line: list[str], loaded: str) -> None:
-    files = {f"choicewise.cli.{each}" for each in ("report", "catalogue", "run", "serve", "interchange")}
+    files = {f"choicewise.cli.{each}" for each in ("report", "catalogue", "run", "page", "check")}
     code = f"from choicewise.cli.commands import invoke; invoke({line}); "
     assert said(f"{code} print(*{files!r} & set(sys.modules), file=sys.stderr)") == f"choicewise.cli.{loaded}"
 

@@ -41,9 +41,6 @@ COMMANDS: Final = {
     "explain": KernelCommand("compare", "explain", "Show one item: its prompts, and what every protocol decides."),
     "page": KernelCommand("page", "page", "Write a page that shows why the numbers differ, or a board."),
     "plot": KernelCommand("page", "plot", "Draw a chart of run folders into a file, as the page shows it."),
-    "serve": KernelCommand("serve", "serve", "Show models by protocols of all runs in a browser."),
-    "work": KernelCommand("serve", "work", "Evaluate the models that are submitted to a board."),
-    "export": KernelCommand("interchange", "export", "Write the numbers of runs for other tools."),
     "prompts": KernelCommand("catalogue", "prompts", "Print each request as a JSON line."),
     "data": KernelCommand("data", "data", "Show what a dataset is, and which protocols can ask it."),
     "fetch": KernelCommand("data", "fetch", "Fetch the data of benchmarks, and models, into a folder."),
@@ -51,11 +48,6 @@ COMMANDS: Final = {
     "check": KernelCommand("check", "check", "Measure how much ways of computing a score differ on a model."),
     "doctor": KernelCommand("doctor", "doctor", "Say what is damaged in run folders, and drop damaged blocks."),
     "demo": KernelCommand("demo", "demo", "Score the bundled models on the bundled questions."),
-    "requests": KernelCommand("interchange", "requests", "Freeze what protocols ask, in tokens, for another engine."),
-    "import": KernelCommand("interchange", "import_logs", "Make run folders of other tools' logs, or of answers."),
-    "lm-eval": KernelCommand(
-        "interchange", "lm_eval", "Run lm-evaluation-harness with one more model: choicewise.", passes_on=True
-    ),
     "protocols": KernelCommand("catalogue", "protocols", "List the published protocols; show one; compare two."),
 }
 """The commands of the kernel. Those of extensions are additions to the port :class:`choicewise.ports.Command`."""

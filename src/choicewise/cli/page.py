@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from mimetypes import guess_type
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +13,7 @@ from choicewise.cli import options
 from choicewise.cli.options import refuse_without_use
 from choicewise.cli.terminal import tell
 from choicewise.errors import UsageError
+from choicewise.ports import Site, find
 from choicewise.util.text import command_line
 
 
@@ -43,7 +44,10 @@ def page(
                 " has no such ending; `choicewise plot` writes one chart as SVG, PNG or PDF"
             )
         refuse_without_use("a board has", items=items)
-        _write_board(folders, out, metric or ())
+        site = find(Site, "board")
+        assert site is not None  # an extension of ours
+        for line in site.write(folders, out, metric or ()):
+            tell(line)
         return
     from choicewise.page.document import write_page
     from choicewise.util.text import counted
@@ -54,28 +58,6 @@ def page(
     if written.folder is not None:
         served = f"`{command_line('serve', *folders)}` shows all"
         tell(f"wrote {written.folder}, {counted(written.beside, 'further item')}, for a page that is served; {served}")
-
-
-def _write_board(folders: list[Path], out: Path, metrics: Sequence[str]) -> None:
-    from choicewise.extensions.board.library import read_snapshot
-    from choicewise.extensions.board.model import State
-    from choicewise.extensions.board.pages import check_place, write_board
-    from choicewise.page.embed import check_libraries
-    from choicewise.protocols.between import check_metrics
-    from choicewise.util.text import counted
-
-    check_libraries()
-    check_place(out)
-    check_metrics(metrics)
-    snapshot = read_snapshot(folders, metrics)
-    for run in snapshot.board.runs:
-        is_read = run.state is State.READ
-        if not is_read or run.reason:
-            tell(f"{run.label}{'' if is_read else f' is {run.state}'}: {run.reason}")
-        tell(*(f"note: {run.label}: {note}" for note in run.notes))
-    first = write_board(snapshot, out)
-    models, runs = counted(len(snapshot.board.models), "model"), counted(len(snapshot.board.runs), "run")
-    tell(f"wrote {first}, the board of {models} and {runs}; it opens from disk, and any web server can show {out}")
 
 
 FORMATS = (".svg", ".png", ".pdf", ".json")

@@ -41,8 +41,10 @@ def check_libraries(extra: str = "page") -> None:
 
 
 @cache
-def environment() -> Environment:
-    """Of all templates.  What is undefined is an error, and texts are escaped for HTML.
+def environment(*folders: Path) -> Environment:
+    """Return the templates of pages, and those in further ``folders``, which may extend and import them.
+
+    What is undefined is an error, and texts are escaped for HTML.
 
     Texts of data and models hold control characters, which change what a reader sees: their visible escapes are
     printed instead.
@@ -50,7 +52,7 @@ def environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     templates = Environment(
-        loader=FileSystemLoader(TEMPLATES),
+        loader=FileSystemLoader([*folders, TEMPLATES]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_printable,

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from choicewise.cli.commands import invoke
-from choicewise.cli.serve import Submitting, open_submissions, parse_size
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
 from choicewise.extensions.board.access import SUBMIT, stored_token
+from choicewise.extensions.board.commands import Submitting, open_submissions, parse_size
 from choicewise.extensions.board.queue import SubmissionService
 
 

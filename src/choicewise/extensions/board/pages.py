@@ -55,6 +55,17 @@ if TYPE_CHECKING:
 FIRST = "index.html"
 """The page to open."""
 
+_TEMPLATES = Path(__file__).parent / "templates"
+_STATIC = Path(__file__).parent / "static"
+
+
+def static_file(name: str) -> str:
+    """Return the text of a style sheet or script, of the board or of all pages."""
+    file = _STATIC / name
+    if file.exists():
+        return file.read_text(encoding="utf-8")
+    return static_text(name)
+
 
 def check_place(out: Path) -> None:
     """UsageError when ``out`` is a file, or a folder with other things than a board."""
@@ -113,8 +124,8 @@ def _frame() -> dict[str, Any]:
     """What every page holds: its look, its script, and the policy that allows these two and nothing else."""
     from markupsafe import Markup
 
-    style = static_text("page.css", "board.css")
-    script = f'(() => {{\n"use strict";\n{static_text("board.js")}}})();'
+    style = "\n".join([static_file("page.css"), static_file("board.css")])
+    script = f'(() => {{\n"use strict";\n{static_file("board.js")}}})();'
     policy = (
         f"default-src 'none'; script-src '{_source(script)}'; style-src '{_source(style)}'; img-src 'self' data:; "
         "base-uri 'none'; form-action 'none'"
@@ -310,7 +321,7 @@ def rendered(template: str, snapshot: Snapshot, links: Links, **context: Any) ->
     common = {"version": __version__, "snapshot": snapshot, "links": links, "View": View}
     words = {"guessed": guessed, "breakable": breakable, "bar": bar}
     words |= {"cell_markup": cell_markup, "spread_markup": spread_markup, "file_address": file_address}
-    return environment().get_template(template).render(**common, **words, **context)
+    return environment(_TEMPLATES).get_template(template).render(**common, **words, **context)
 
 
 def breakable(text: str) -> Markup:

@@ -28,7 +28,16 @@ from choicewise.extensions.board.connections import BUSY, RETRY, BoardConnection
 from choicewise.extensions.board.headlines import headlines, headlines_record
 from choicewise.extensions.board.library import Library
 from choicewise.extensions.board.model import Artefact, ListedRun, Snapshot, State
-from choicewise.extensions.board.pages import Links, Strips, board_page, item_page, model_page, protocol_page, run_page
+from choicewise.extensions.board.pages import (
+    Links,
+    Strips,
+    board_page,
+    item_page,
+    model_page,
+    protocol_page,
+    run_page,
+    static_file,
+)
 from choicewise.extensions.board.queue import SubmissionService
 from choicewise.extensions.board.records import (
     View,
@@ -50,7 +59,6 @@ from choicewise.extensions.board.records import (
 )
 from choicewise.extensions.board.runs import MEDIA, RunProcesses, strip_style
 from choicewise.extensions.board.submission_routes import SubmissionRoutes
-from choicewise.page.embed import static_text
 from choicewise.results.explain import Explanation
 from choicewise.util.background import Busy, Threads
 from choicewise.util.cache import Answers
@@ -170,7 +178,7 @@ class Site:
         service: SubmissionService | None = None,
     ) -> None:
         self._library, self._access, self._tell = library, access, tell
-        self._looks = {f"{_digest(static_text(name).encode())}-{name}": static_text(name).encode() for name in LOOKS}
+        self._looks = {f"{_digest(static_file(name).encode())}-{name}": static_file(name).encode() for name in LOOKS}
         looks = dict(zip(LOOKS, self._looks, strict=True))
         self._links = Links(looks, submissions="" if service is None else SUBMISSIONS)
         self._submissions = None

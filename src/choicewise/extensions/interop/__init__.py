@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from choicewise.ports import Export, Extension, LogReader, Writer
+from choicewise.ports import Command, Export, Extension, LogReader, Writer
 
 if TYPE_CHECKING:
     from choicewise.logs import Log, Verdict
@@ -379,12 +379,53 @@ class Mlflow(Writer):
         return write_mlflow(export, out)
 
 
+class ExportCommand(Command):
+    """``choicewise export``."""
+
+    name = "export"
+    summary = "Write the numbers of runs for other tools."
+
+    def app(self) -> Callable[..., None]:
+        """Return the function."""
+        from choicewise.extensions.interop.commands import export
+
+        return export
+
+
+class ImportCommand(Command):
+    """``choicewise import``."""
+
+    name = "import"
+    summary = "Make run folders of other tools' logs, or of answers."
+
+    def app(self) -> Callable[..., None]:
+        """Return the function."""
+        from choicewise.extensions.interop.commands import import_logs
+
+        return import_logs
+
+
+class LmEvalCommand(Command):
+    """``choicewise lm-eval``."""
+
+    name = "lm-eval"
+    summary = "Run lm-evaluation-harness with one more model: choicewise."
+    passes_on = True
+
+    def app(self) -> Callable[..., None]:
+        """Return the function."""
+        from choicewise.extensions.interop.commands import lm_eval
+
+        return lm_eval
+
+
 EXTENSION = Extension(
     "interop",
     [
         *(HarnessLogs(), HarnessV0Logs(), HelmLogs(), InspectLogs(), LightevalLogs(), TableLogs()),
         *(HarnessResults(), EveryEvalEver(), EvalResults(), RowCsv(), RowParquet(), Markdown(), Latex()),
         *(ScoreCsv(), ScoreParquet(), ItemCsv(), ItemParquet(), InspectView(), Wandb(), Mlflow()),
+        *(ExportCommand(), ImportCommand(), LmEvalCommand()),
     ],
     names={
         "export": "choicewise.extensions.interop.export",

@@ -3,11 +3,29 @@
 Frozen bundles of requests, the evaluation inside a training loop, and callbacks of trainers.
 """
 
-from choicewise.ports import Extension
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from choicewise.ports import Command, Extension
+
+
+class Requests(Command):
+    """``choicewise requests``."""
+
+    name = "requests"
+    summary = "Freeze what protocols ask, in tokens, for another engine."
+
+    def app(self) -> Callable[..., None]:
+        """Return the function."""
+        from choicewise.extensions.training.commands import requests
+
+        return requests
+
 
 EXTENSION = Extension(
     "training",
-    [],
+    [Requests()],
     names={
         "InLoop": "choicewise.extensions.training.in_loop",
         "import_answers": "choicewise.extensions.training.bundles.answers",

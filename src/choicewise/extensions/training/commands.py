@@ -1,0 +1,103 @@
+"""Requests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from choicewise.cli import options
+from choicewise.cli.terminal import print_json, progress, show, show_download, tell
+from choicewise.errors import UsageError
+from choicewise.util.text import command_line, counted
+
+
+@options.grouped
+def requests(
+    *,
+    tokenizer: Annotated[
+        str,
+        typer.Option(
+            "--tokenizer",
+            help="Of the model that will answer: its folder, its name on the Hub, bundled:NAME, or bytes. Its weights"
+            " are not read.",
+        ),
+    ],
+    data: options.Data = None,
+    protocol: options.Protocols,
+    out: Annotated[Path, typer.Option("--out", readable=False, help="The bundle: a new folder.")],
+    window: Annotated[
+        int | None,
+        typer.Option(
+            "--window", min=1, help="Most input tokens; config.json beside the tokenizer says it unless given."
+        ),
+    ] = None,
+    shots: options.Shots = None,
+    score: options.Score = None,
+    part: options.Part,
+    chat: options.Chat = None,
+    system: options.System = None,
+    tasks: options.Tasks,
+    json: options.Json = False,
+) -> None:
+    """Freeze what protocols ask, in tokens, for an engine of your own; `choicewise import` takes its answers.
+
+    A bundle holds one dataset. Protocols that need more than log-probabilities of given tokens (generated answers,
+    masked models) are refused by name and left out.
+    """
+    from choicewise.extensions.training.bundles.bundle import ROWS
+    from choicewise.extensions.training.bundles.write import write_bundle
+    from choicewise.protocols.catalogue import in_chat
+    from choicewise.running.job import job_of, open_all, refuse
+
+    given = {**part.given, **part.data([] if data is None else [data]), **tasks.given}
+    job = job_of({"protocols": protocol, "shots": options.shots_of(shots), "score": score, **given})
+    sources = options.sources_of(job)
+    if len(sources) > 1:
+        raise UsageError(
+            f"these protocols ask {len(sources)} datasets ({', '.join(each.name for each in sources)}), and a bundle"
+            " holds one; write a bundle of each, or name --data"
+        )
+    opened, failed = open_all(sources, job, show_download(), measured=False)
+    refuse(failed)
+    (source,) = opened.values()
+    options.tell_reading(source.data, source.source.notes, source.without)
+    options.tell_notes(source.data, source.protocols, job.selection)
+    asked = in_chat(source.protocols, None if chat is None else str(chat), system)
+    with progress("requests") as report:
+        bundle = write_bundle(
+            tokenizer=tokenizer,
+            data=source.data,
+            protocols=asked,
+            out=out,
+            window=window,
+            rendered=source.source.rendered,
+            progress=report,
+            **job.chosen,
+        )
+    record = bundle.record
+    if record.refused:
+        tell(
+            "note: an engine with a server of its own can be asked what no bundle holds:"
+            " `choicewise run --model server:URL#NAME`, see docs/servers.md"
+        )
+    tell(*(f"note: {counted(count, 'request')} can't be asked: {reason}" for reason, count in record.missing.items()))
+    if json:
+        print_json({"bundle": str(out), **{name: getattr(record, name) for name in _COUNTED}})
+    else:
+        show(
+            f"{counted(len(record.protocols), 'protocol')} on {record.dataset}: {counted(record.rows, 'row')} of"
+            f" {record.tokens:,} tokens ({record.unique_tokens:,} unique), {record.scored:,} to score; the longest row"
+            f" has {record.longest:,}",
+            f"digest {record.digest}",
+        )
+    line = command_line("import", out, "--answers", "FILE", "--out", "RUN")
+    tell(f"wrote {out}; an engine reads {out / ROWS}, and `{line}` takes its answers")
+
+
+_COUNTED = (
+    *("digest", "dataset", "protocols", "refused", "missing", "window"),
+    *("rows", "tokens", "unique_tokens", "scored", "longest", "needs"),
+)
+"""What is printed of a bundle as JSON."""

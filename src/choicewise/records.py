@@ -216,6 +216,13 @@ class ModelRecord:
         return self.source if self.source.startswith(f"{self.name}@") else self.name
 
     @property
+    def computation(self) -> dict[str, Any]:
+        """Return the fields but for the kind, which says how the model was opened and not what it computes."""
+        content = asdict(self)
+        del content["kind"]
+        return content
+
+    @property
     def arithmetic(self) -> str:
         """What can be asked for as its dtype: what stands after the kind of quantised weights, or all of it."""
         return self.dtype.rpartition(", ")[2]

@@ -460,7 +460,7 @@ def _identity(left: Run, right: Run) -> list[Axis]:
     packages = sorted(left.manifest.versions.keys() | right.manifest.versions.keys())
     one, other = (
         {"data": run.manifest.dataset.digest}
-        | {f"model {name}": value for name, value in asdict(run.manifest.model).items()}
+        | {f"model {name}": value for name, value in run.manifest.model.computation.items()}
         | {"engine path": engine_path(run.manifest)}
         | {f"version of {package}": run.manifest.versions.get(package) for package in packages}
         for run in (left, right)

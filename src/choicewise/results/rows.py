@@ -343,7 +343,7 @@ def run_id(manifest: Manifest) -> str:
 
     What a model has not (a chat template) is left out, so that ids of before it was known stay the same.
     """
-    model = {name: value for name, value in asdict(manifest.model).items() if value != ""} | {"name": ""}
+    model = {name: value for name, value in manifest.model.computation.items() if value != ""} | {"name": ""}
     model.pop("source", None)
     identity = {"model": model, "versions": manifest.versions, "engine": engine_path(manifest)}
     return f"#R{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:_DIGITS]}"

@@ -17,6 +17,7 @@ from choicewise.models.load import load_model
 from choicewise.models.opening import locate_model
 from choicewise.ports import LOADING, Extension, Loading, ModelKind, all_of
 from choicewise.records import EndpointRecord, Manifest, ServerRecord
+from choicewise.results.rows import run_id
 from choicewise.running import job
 from choicewise.running.evaluate import evaluate
 from choicewise.running.job import job_of
@@ -144,6 +145,7 @@ def test_a_run_of_an_earlier_version_or_of_a_kind_that_is_gone_is_of_no_kind(tmp
     assert "kind" not in earlier.stored()["model"]
     write_manifest(tmp_path / "run", earlier)
     assert answering_kind(read_manifest(tmp_path / "run")) is None
+    assert run_id(earlier) == run_id(replace(earlier, model=replace(earlier.model, kind="fake")))
     assert answering_kind(replace(earlier, model=replace(earlier.model, kind="gone"))) is None
 
 

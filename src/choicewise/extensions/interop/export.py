@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from hashlib import file_digest
 from importlib.util import find_spec
 from pathlib import Path
@@ -84,7 +84,7 @@ def export(
 def identity(run: Run) -> str:
     """The run in words that agree only for the same model, data and selection."""
     manifest = run.manifest
-    model = {name: value for name, value in asdict(manifest.model).items() if name not in ("name", "source")}
+    model = {name: value for name, value in manifest.model.computation.items() if name not in ("name", "source")}
     spelled = repr((sorted(model.items()), manifest.dataset.digest, manifest.selection))
     digest = hashlib.sha256(spelled.encode()).hexdigest()[:12]
     return f"{manifest.model.name} on {manifest.dataset.name} ({digest})"

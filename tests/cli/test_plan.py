@@ -15,7 +15,9 @@ from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Generation, Span
 from choicewise.records import Spent
+from choicewise.running.job import Task
 from choicewise.running.plan import Plan, measure_speed, plan, unique_tokens
+from choicewise.running.work import Work
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
@@ -59,7 +61,7 @@ def test_a_generation_counts_to_its_full_length_and_shares_its_beginning_with_sp
 )
 def test_a_plan_counts_what_the_run_then_computes(names: list[str], data: Path, tmp_path: Path) -> None:
     model, recipes = load_model(MODEL), resolve(*names)
-    planned = plan(model, open_dataset(data), recipes, probe=False)
+    planned = plan(Task(model, Work.of(model, open_dataset(data), recipes)), probe=False)
     assert (planned.speed, planned.seconds) == (None, None)
     run = evaluate(model=model, data=data, protocols=recipes, out=tmp_path / "run")
     spent = run.manifest.engine.spent
@@ -90,7 +92,8 @@ def test_what_blocks_cost_adds_up(data: Path, tmp_path: Path) -> None:
 def test_a_plan_counts_what_is_missing_or_shortened(data: Path) -> None:
     model, planned = HashModel(), {}
     for model.window in (700, 40):
-        planned[model.window] = plan(model, open_dataset(data), resolve("mmlu/original"), probe=False)
+        work = Work.of(model, open_dataset(data), resolve("mmlu/original"))
+        planned[model.window] = plan(Task(model, work), probe=False)
     short, none = planned.values()
     assert (short.requests, short.shots_dropped, short.tokens_dropped, short.missing) == (6, 6, 0, {})
     assert (sum(none.missing.values()), none.requests, none.tokens_unique) == (6, 6, 0)

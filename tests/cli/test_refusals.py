@@ -12,11 +12,15 @@ from choicewise.data.open import open_dataset
 from choicewise.errors import ModelError, UsageError
 from choicewise.models import opening
 from choicewise.models.fake import HashModel
+from choicewise.models.model import Model
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Answers, Mass, Question, Span
+from choicewise.records import Selection
 from choicewise.results.run import open_run, refused_lines
 from choicewise.running.evaluate import evaluate
-from choicewise.running.plan import plan
+from choicewise.running.job import Task
+from choicewise.running.plan import Plan, plan
+from choicewise.running.work import Work
 from tests.helpers.commands import choicewise
 
 DATA = "bundled:merrowick"
@@ -49,6 +53,11 @@ def two_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models.Fake, "remote", True)
 
 
+def planned_for(model: Model, *names: str) -> Plan:
+    """The plan of one question of each subject."""
+    return plan(Task(model, Work.of(model, open_dataset(DATA), resolve(*names), Selection.of(limit=1))))
+
+
 @pytest.mark.costly("whole runs")
 def test_what_can_not_be_asked_is_refused_by_name_and_the_rest_is_asked(tmp_path: Path) -> None:
     model, named = TwoTokens(), [LETTER, f"{CLOZE}:sum", CHOSEN]
@@ -65,9 +74,9 @@ def test_what_can_not_be_asked_is_refused_by_name_and_the_rest_is_asked(tmp_path
     alone = evaluate(model=HashModel(), data=DATA, protocols=[LETTER], limit=2, out=tmp_path / "alone")
     assert run.scores().to_pylist() == alone.scores().to_pylist()
     with pytest.warns(UserWarning, match="mmlu/helm is refused"):
-        planned = plan(TwoTokens(), open_dataset(DATA), resolve(LETTER, CHOSEN), limit=1)
+        planned = planned_for(TwoTokens(), LETTER, CHOSEN)
     assert planned.refused == {CHOSEN: NO_TEXT}
-    assert planned.requests == plan(HashModel(), open_dataset(DATA), resolve(LETTER), limit=1).requests
+    assert planned.requests == planned_for(HashModel(), LETTER).requests
     with pytest.warns(UserWarning, match=r"mmlu/original\+turns is refused: fake:hash has no chat template"):
         run = evaluate(model="fake:hash", data=DATA, protocols=[LETTER, f"{LETTER}+turns"], limit=1, out=tmp_path / "c")
     assert [*run.manifest.protocols] == [LETTER]

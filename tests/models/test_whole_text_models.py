@@ -24,7 +24,9 @@ from choicewise.models.local.files import CAUSAL, ENCODER_DECODER, MASKED, model
 from choicewise.models.local.folder_model import FolderModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Blanks, Rendition, Span
+from choicewise.running.job import Task
 from choicewise.running.plan import plan
+from choicewise.running.work import Work
 from tests.helpers import whole_text_models
 from tests.helpers.answers import assert_same_scores, ids, in_order
 from tests.helpers.commands import choicewise
@@ -468,7 +470,7 @@ def test_flan_reads_the_first_step_of_the_decoder(saved_model: Saved, tmp_path: 
 )
 def test_a_plan_counts_every_pass(family: str, name: str, saved_model: Saved, tmp_path: Path) -> None:
     model, protocols = FolderModel(saved_model(family), device="cpu"), resolve(name)
-    planned = plan(model, QUIZ, protocols, probe=False)
+    planned = plan(Task(model, Work.of(model, QUIZ, protocols)), probe=False)
     model.check(1)
     before = model.computed
     evaluate(model=model, data=QUIZ, protocols=protocols, out=tmp_path)

@@ -266,7 +266,7 @@ def _tell_notes(source: OpenedSource, job: Job) -> None:
 
 def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
     """What a run would ask: of each of several benchmarks, and in all."""
-    from choicewise.running.job import open_all, refuse
+    from choicewise.running.job import Task, open_all, refuse
     from choicewise.running.plan import plan, total
 
     opened, failed = open_all(sources, job, show_download(), measured=len(sources) > 1)
@@ -282,8 +282,8 @@ def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
     tell(*how_asked(model))
     for name, source in opened.items():
         with progress(f"plan of {model.name}{f' on {name}' if len(sources) > 1 else ''}") as report:
-            asked, rendered = choice.asked(source.protocols), source.source.rendered
-            plans[name] = plan(model, source.data, asked, rendered=rendered, progress=report, **job.chosen)
+            task = Task.of(model, source, choice.asked(source.protocols), job)
+            plans[name] = plan(task, progress=report)
     if len(sources) == 1:
         (only,) = plans.values()
         if json:

@@ -7,12 +7,13 @@ import platform
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +22,11 @@ import pyarrow.compute as pc
 from choicewise.data.benchmarks import benchmarks
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
-from choicewise.data.open import open_dataset
 from choicewise.errors import UsageError
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
 from choicewise.ports import Sharing
-from choicewise.protocols.between import MARK, change_axes
+from choicewise.protocols.between import change_axes
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import (
@@ -38,19 +38,18 @@ from choicewise.records import (
     Manifest,
     ModelRecord,
     ObservationRow,
-    Selection,
     SelfCheckRecord,
     ShardRecord,
 )
-from choicewise.requests.blocks import Section, has_shots, without_examples
+from choicewise.requests.blocks import Section
 from choicewise.requests.render import RenderedRequests
 from choicewise.results.run import Run, open_run
 from choicewise.results.tables import Subject, places_of, read_item_table
 from choicewise.running.answer import BlockResult, Pool, Preparation, Respondent, executor_of, rows_of
-from choicewise.running.examples import asked_selectors, checked_shots, ways_without_examples, without_shots
-from choicewise.running.job import Job, job_of
+from choicewise.running.examples import asked_selectors
+from choicewise.running.job import UNMEASURED, Job, OpenedSource, Source, Task, job_of
 from choicewise.running.progress import PeriodicReport, Progress, ProgressReport
-from choicewise.running.shards import Assignment, share_of
+from choicewise.running.shards import Assignment
 from choicewise.running.work import Stretch, Work, note_change, server_record
 from choicewise.store.folder import BlockWriter, RunFolder, SpentMeter, check_folder, open_folder
 from choicewise.store.tables import block_file, read_columns
@@ -106,57 +105,81 @@ def evaluate(
     for argument, value in (("protocols", protocols), ("subjects", subjects)):
         if isinstance(value, str):
             raise UsageError(f"{argument} is the text {value!r}, not a list; write {argument}=[{value!r}]")
-    try:
-        checked_shots(shots)
-    except ValueError as error:
-        raise UsageError(f"shots is {shots!r}; it must be {error}") from None
-    selectors = () if isinstance(protocols, Mapping) else asked_selectors(protocols, shots)
-    if not isinstance(protocols, Mapping):
-        recipes = resolve(*selectors)
-    else:
-        recipes = change_axes(protocols, f"shots={shots}") if isinstance(shots, int) else dict(protocols)
     if subjects is not None and not subjects:
         raise UsageError("subjects is an empty list; name at least one, or leave it out for all")
-    selection = Selection.of(subjects, limit, sample, seed)
+    if not protocols:
+        raise UsageError("no protocol was named; `choicewise protocols` lists them")
+    asked = job_of(
+        {
+            "models": [str(model)] if isinstance(model, str | Path) else [],
+            "data": [str(data)] if isinstance(data, str | Path) else None,
+            "protocols": [*protocols],
+            "shots": shots,
+            "subjects": None if subjects is None else [*subjects],
+            "limit": limit,
+            "sample": sample,
+            "seed": seed,
+            "on_bad_item": "skip" if skip_bad_items else "error",
+            "executor": executor if isinstance(executor, str) else None,
+            "workers": workers,
+            "shard": shard,
+        }
+    )
+    source = _source(asked, protocols)
     check_name(str(out), "the folder of the run")
     check_folder(Path(out))
-    if not recipes:
-        raise UsageError("no protocol was named; `choicewise protocols` lists them")
-    if job is None and isinstance(model, str | Path) and isinstance(data, str | Path):
-        table = {"models": [str(model)], "data": [str(data)], "protocols": [*selectors] or [*recipes], "limit": limit}
-        part = {"subjects": subjects, "sample": sample, "seed": seed}
-        job = job_of({**table, **part, "on_bad_item": "skip" if skip_bad_items else "error"})
-    if not isinstance(data, Dataset):
-        data = open_dataset(data, on_bad_item="skip" if skip_bad_items else "error")
-        if data.guess:
-            warnings.warn(f"{data.guess}; open_dataset(columns=...) reads it otherwise", stacklevel=2)
-        for note in data.notes:
-            (say or _silent)(note)
-        if job is not None:
-            job = job.model_copy(update={"data": tuple(each.as_read(data) for each in job.data or ()) or None})
-    lenient, published, typed = shots is None and data.name not in benchmarks(), recipes, selectors
-    if any(MARK in name for name in typed):  # ways between protocols pass by what the data can't be asked
-        selectors = ways_without_examples(typed, data) if lenient else typed
-        recipes = resolve(*selectors, possible=partial(has_shots, data, subjects))
-    if typed and lenient:
-        recipes = without_examples(data, recipes)
-        if line := without_shots(data.name, typed, published, recipes):
-            warnings.warn(f'{line}; shots="error" stops here', stacklevel=2)
-    loading: dict[str, Any] = {}
-    ended_here: AbstractContextManager[object] = nullcontext()
-    if isinstance(executor, str):
-        chosen = executor_of(executor, workers)
-        loading = chosen.loading(None)
-        pool = ended_here = chosen.pool(workers, Sharing())
-    else:
-        pool = executor  # its owner ends it
+    opened = _open(source, data, asked, say or _silent)
+    chosen = executor_of(asked.executor, asked.workers)
     if isinstance(model, str | Path):
-        model = load_model(model, **loading)
-    work = Work.of(model, data, recipes, selection, rendered, skip_bad_items)
-    try:
-        share = None if shard is None else share_of(shard)
-    except ValueError as error:
-        raise UsageError(f"shard is {shard!r}; it must be {error}") from None
+        model = load_model(model, **(chosen.loading(None) if isinstance(executor, str) else {}))
+    kept = job
+    if job is None and asked.models and asked.data:
+        kept = asked.of_run(asked.choices[0], opened)
+    elif job is not None:
+        kept = job.as_read(opened.data)
+    task = Task.of(model, opened, opened.protocols, asked, rendered=rendered, kept=kept, command=command)
+    if isinstance(progress, bool) or progress is None:
+        tokens = partial(getattr, model, "computed")  # of replicas nothing is known before the first answer
+        progress = ProgressReport(model.name, computed=tokens) if progress else lambda done, total: None
+    if not isinstance(executor, str):
+        return compute(task, Path(out), executor, progress, say or _silent)  # its owner ends the pool
+    with chosen.pool(asked.workers, Sharing()) as pool:
+        return compute(task, Path(out), pool, progress, say or _silent)
+
+
+def _source(asked: Job, protocols: Sequence[str] | Mapping[str, Protocol]) -> Source:
+    """Return what a call names, with its protocols resolved; the data are not opened."""
+    path = asked.data[0].path if asked.data else None
+    if isinstance(protocols, Mapping):
+        recipes = change_axes(protocols, f"shots={asked.shots}") if isinstance(asked.shots, int) else protocols
+        return Source((), None, path, on_bad_item=asked.on_bad_item, recipes=dict(recipes))
+    selectors = asked_selectors(asked.protocols, asked.shots)  # spelled as the catalogue has them
+    recipes = resolve(*selectors)
+    return Source(selectors, None, path, on_bad_item=asked.on_bad_item, recipes=recipes)
+
+
+def _open(source: Source, data: str | Path | Dataset, asked: Job, say: Callable[[str], None]) -> OpenedSource:
+    """Return the data and what is asked about them; a guess about them and a lack of examples are warned of."""
+    if not isinstance(data, Dataset):
+        data = source.open()
+        if data.guess:
+            warnings.warn(f"{data.guess}; open_dataset(columns=...) reads it otherwise", stacklevel=3)
+        for note in data.notes:
+            say(note)
+    lenient = bool(source.selectors) and asked.shots is None and data.name not in benchmarks()
+    source = replace(source, lenient=lenient)
+    protocols, lacking = source.asking(data, source.protocols(data, asked.subjects))
+    if lacking:
+        warnings.warn(f'{lacking}; shots="error" stops here', stacklevel=3)
+    return OpenedSource(source, data, protocols, UNMEASURED, without=lacking)
+
+
+def compute(task: Task, out: Path, pool: Pool, progress: Progress, say: Callable[[str], None]) -> Run:
+    """Have everything answered in ``pool`` that the folder ``out`` lacks of ``task``, and return the run.
+
+    ``progress`` and ``say``: as of :func:`evaluate`, as errors.
+    """
+    model, work, data = task.model, task.work, task.work.data
     wanted = Manifest(
         model=_model_record(model),
         dataset=DatasetRecord(
@@ -165,32 +188,30 @@ def evaluate(
         selection=work.selection,
         protocols={name: signature(recipe) for name, recipe in work.protocols.items()},
         versions=_versions(model),
-        job={} if job is None else job.model_dump(mode="json", exclude_defaults=True),
+        job={} if task.kept is None else task.kept.model_dump(mode="json", exclude_defaults=True),
         server=server_record(model),
         refused=dict(work.refused),
-        mapping="" if job is None else _mapping_text(job),
-        command=() if any(map(holds_secret, command)) else tuple(command),
-        shard=None if share is None else ShardRecord(share.of, (share.number,)),
+        mapping="" if task.kept is None else _mapping_text(task.kept),
+        command=() if any(map(holds_secret, task.command)) else tuple(task.command),
+        shard=None if task.share is None else ShardRecord(task.share.of, (task.share.number,)),
     )
-    if isinstance(progress, bool) or progress is None:
-        tokens = partial(getattr, model, "computed")  # of replicas nothing is known before the first answer
-        progress = ProgressReport(model.name, computed=tokens) if progress else lambda done, total: None
-    if new := not (Path(out) / MANIFEST).exists():  # a bad item is refused before anything is written
+    if new := not (out / MANIFEST).exists():  # a bad item is refused before anything is written
         work.check(list(work.stretches()))
-    with open_folder(Path(out), wanted, item_rows(work.sections)) as folder, ended_here:
+    with open_folder(out, wanted, item_rows(work.sections)) as folder:
         unanswered, stretches = folder.unanswered(), list(work.stretches(folder))
-        if share is not None and not folder.manifest.complete:  # whose part is known when all is prepared
+        if task.share is not None and not folder.manifest.complete:  # whose part is known when all is prepared
             stretches = list(work.stretches())
-        assignment = Assignment(folder.observed(), share)
+        assignment = Assignment(folder.observed(), task.share)
         if stretches and not new:
             work.check(stretches)
         if stretches or unanswered:
-            with pool.respondent(Preparation(model, data, rendered, skip_bad_items), say or _silent) as answering:
+            preparation = Preparation(model, data, work.rendered, work.skip_bad_items)
+            with pool.respondent(preparation, say) as answering:
                 if stretches:
                     _observe(folder, answering, work, stretches, progress, assignment)
                     give_memory_back()
                 if unanswered:
-                    (say or _silent)(_ask_unanswered(folder, answering, work, unanswered, progress))
+                    say(_ask_unanswered(folder, answering, work, unanswered, progress))
             note_change(folder, model)
         folder.finish(assignment.record)
     return open_run(out)

@@ -40,7 +40,7 @@ from choicewise.requests.blocks import has_shots, list_sections, misfit, with_sp
 from choicewise.requests.render import RenderedRequests
 from choicewise.running.answer import checked_executor
 from choicewise.running.examples import asked_selectors, checked_shots, ways_without_examples, without_shots
-from choicewise.running.shards import share_of
+from choicewise.running.shards import Share, share_of
 from choicewise.running.work import Work
 from choicewise.util.files import SETTINGS, folder_name, read_text
 from choicewise.util.text import bytes_of, check_name
@@ -231,11 +231,22 @@ class Job(Loading):
         names = ("include_path", "allow_task_code", "executor", "workers", "shard")
         return {name: getattr(self, name) for name in names}
 
-    def only(self, model: ModelChoice, **changes: Any) -> Job:
-        """The part of the job that is one run: ``model``, and ``changes`` of data and of protocols with their shots."""
-        common = dict.fromkeys([*Loading.model_fields, "score"])
-        common |= {"shots": None} if isinstance(self.shots, int) else {}
-        return self.model_copy(update={**common, "models": (model,), **changes})
+    def of_run(self, model: ModelChoice, opened: OpenedSource) -> Job:
+        """The part of the job that is one run, as a manifest keeps it: of ``model`` on the data that are ``opened``."""
+        source = opened.source
+        changes: dict[str, Any] = dict.fromkeys([*Loading.model_fields, "score"])
+        if isinstance(self.shots, int):
+            changes["shots"] = None  # the protocols say it
+        changes["models"] = (model,)
+        named_one_by_one = source.score is not None or not source.selectors
+        changes["protocols"] = tuple(opened.protocols) if named_one_by_one else source.selectors
+        own = [choice for choice in self.data or () if choice.path == source.path]
+        changes["data"] = tuple(choice.as_read(opened.data) for choice in own[:1]) or None
+        return self.model_copy(update=changes)
+
+    def as_read(self, data: Dataset) -> Job:
+        """The same with what was guessed of the columns of ``data``."""
+        return self.model_copy(update={"data": tuple(choice.as_read(data) for choice in self.data or ()) or None})
 
 
 def read_plan(path: Path) -> Job:
@@ -458,6 +469,41 @@ class OpenedSource:
     work: int
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
     without: str = ""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run of a job, resolved: a ``model``, and the ``work`` that it is asked.
+
+    ``share``: the part of it that this process asks, None for all.  ``kept``: the job as the manifest keeps it, None
+    where model or data have no name; ``command``: the words of the command that asks it.
+    """
+
+    model: Model
+    work: Work
+    share: Share | None = None
+    kept: Job | None = None
+    command: Sequence[str] = ()
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        opened: OpenedSource,
+        protocols: Mapping[str, Protocol],
+        job: Job,
+        *,
+        rendered: Sequence[RenderedRequests] = (),
+        kept: Job | None = None,
+        command: Sequence[str] = (),
+    ) -> Task:
+        """What ``job`` asks ``model`` about the data that are ``opened``, under ``protocols``; errors as of Work.
+
+        ``rendered``: further requests that were rendered elsewhere.
+        """
+        requests = [*opened.source.rendered, *rendered]
+        work = Work.of(model, opened.data, protocols, job.selection, requests, job.on_bad_item == "skip")
+        return cls(model, work, None if job.shard is None else share_of(job.shard), kept, command)
 
 
 UNMEASURED = 1_000_000

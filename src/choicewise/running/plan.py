@@ -9,11 +9,9 @@ from time import perf_counter
 
 import numpy as np
 
-from choicewise.data.dataset import Dataset
 from choicewise.engine import build, cut_shards
 from choicewise.models.kinds import shard_tokens_of
 from choicewise.models.model import Model
-from choicewise.protocols.protocol import Protocol
 from choicewise.questions import (
     Blanks,
     Conclusion,
@@ -27,12 +25,11 @@ from choicewise.questions import (
     Span,
     question_key,
 )
-from choicewise.records import Selection
 from choicewise.requests.blocks import prepare_block
-from choicewise.requests.render import RenderedRequests
 from choicewise.requests.request import BlockQuestion, PreparedBlock
+from choicewise.running.job import Task
 from choicewise.running.progress import Progress
-from choicewise.running.work import Work, asked_parts, served_model
+from choicewise.running.work import asked_parts, served_model
 from choicewise.store.tables import Keys
 from choicewise.tokens.byte_coverings import ByteProbability, parts
 from choicewise.tokens.tokenizer import Tokenizer
@@ -93,25 +90,17 @@ def total(plans: Sequence[Plan]) -> Plan:
 
 
 def plan(
-    model: Model,
-    data: Dataset,
-    protocols: Mapping[str, Protocol],
+    task: Task,
     *,
-    subjects: Sequence[str] | None = None,
-    limit: int | None = None,
-    sample: int | None = None,
-    seed: int | None = None,
-    rendered: Sequence[RenderedRequests] = (),
-    skip_bad_items: bool = False,
     probe: bool = True,
     progress: Progress | None = None,
 ) -> Plan:
-    """The plan of what :func:`choicewise.evaluate` would do; with the same arguments and errors.
+    """The plan of what a run of ``task`` would ask.
 
     With ``probe`` the model answers the first questions for about a second; without it, its weights are not used.
     ``progress`` is called with (done, total) of the work as in evaluate, block by block.
     """
-    work = Work.of(model, data, protocols, Selection.of(subjects, limit, sample, seed), rendered, skip_bad_items)
+    model, work = task.model, task.work
     stretches = list(work.stretches())
     work.check(stretches)
     tokens_asked = tokens_unique = shots_dropped = tokens_dropped = done = 0
@@ -122,7 +111,7 @@ def plan(
     for block in blocks:
         if progress is not None:
             progress(done, total)
-        prepared = prepare_block(data, block, model, skip_bad_items, rendered)
+        prepared = prepare_block(work.data, block, model, work.skip_bad_items, work.rendered)
         keys = frozenset(counted.without(list(prepared.wanted)))
         new = [question for key, question in prepared.wanted.items() if key in keys]
         counted.add(keys)

@@ -24,13 +24,14 @@ from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import MANIFEST, SWEEP, CellRecord, PartRecord, SuiteRecord, Sweep
 from choicewise.results.summary import keep_summary
 from choicewise.running.answer import OneProcess, Pool, executor_of
-from choicewise.running.evaluate import evaluate
+from choicewise.running.evaluate import compute
 from choicewise.running.examples import asked_selectors
 from choicewise.running.job import (
     Job,
     ModelChoice,
     OpenedSource,
     Source,
+    Task,
     open_all,
     refuse,
     sources_of,
@@ -253,25 +254,13 @@ class _Sweep:
         progress: Progress,
         pool: Pool,
     ) -> None:
-        where, recipes = source.source, model.asked(source.protocols)
-        named = where.selectors if where.score is None else tuple(source.protocols)
-        place = next((each for each in self.job.data or () if each.path == where.path), None)
+        recipes = model.asked(source.protocols)
         about = f"{model.label}: " if len(self.models) > 1 else ""
         self.audience.ready(loaded, source, recipes)
-        run = evaluate(
-            model=loaded,
-            data=source.data,
-            protocols=recipes,
-            out=folder,
-            **self.job.chosen,
-            rendered=where.rendered,
-            executor=pool,
-            progress=progress,
-            job=self.job.only(model, data=place and (place.as_read(source.data),), protocols=named),
-            shard=self.job.shard,
-            command=self.command,
-            say=lambda line: self.audience.say(f"{about}{line}"),
-        )
+        check_folder(folder)
+        kept = self.job.of_run(model, source)
+        task = Task.of(loaded, source, recipes, self.job, kept=kept, command=self.command)
+        run = compute(task, folder, pool, progress, lambda line: self.audience.say(f"{about}{line}"))
         whole = run.manifest.shard is None or run.manifest.shard.whole
         if whole and not self.alone:  # who asked for one run reads it next, and keeps its summary then
             keep_summary(run)

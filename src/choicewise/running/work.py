@@ -90,11 +90,11 @@ class Work:
         if recipes and len(refused) == len(recipes):
             refuse_all(model, refused)
         for line in refused_lines(refused):
-            warnings.warn(f"{line}; the other protocols are asked", stacklevel=3)
+            warnings.warn(f"{line}; the other protocols are asked", stacklevel=4)
         recipes = {name: recipe for name, recipe in recipes.items() if name not in refused}
         selection, said = settled(data, recipes, selection)
         if said:
-            warnings.warn(said, stacklevel=3)
+            warnings.warn(said, stacklevel=4)
         sections = list_sections(data, recipes, selection)
         return cls(data, recipes, sections, rendered, skip_bad_items, refused, selection)
 

@@ -24,7 +24,6 @@ from choicewise.requests.blocks import list_sections, settled
 from choicewise.results.rows import chosen_part
 from choicewise.results.run import Run
 from choicewise.running.job import job_of, read_plan
-from choicewise.running.plan import plan
 from choicewise.store.folder import read_manifest
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
@@ -215,8 +214,6 @@ def test_words_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(UsageError, match=told):
             scored(tmp_path / "run", **dict(asked))
-        with pytest.raises(UsageError, match=told):
-            plan(HashModel(), QUIZ, {"p": mmlu_protocol()}, **dict(asked))
         with pytest.raises(UsageError, match=told.partition(";")[0]):
             job_of({"models": ["fake:hash"], "protocols": ["mmlu"], **dict(asked)})
     assert not (tmp_path / "run").exists()

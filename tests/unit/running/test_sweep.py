@@ -19,7 +19,7 @@ from choicewise.results.run import open_run
 from choicewise.results.sweep import one_run, run_folders
 from choicewise.running import job as job_module
 from choicewise.running import sweep
-from choicewise.running.job import Source, read_plan, sources_of
+from choicewise.running.job import Source, Task, read_plan, sources_of
 from choicewise.running.progress import SweepProgress
 from choicewise.store.folder import read_manifest, read_sweep
 from tests.helpers.commands import choicewise
@@ -169,19 +169,19 @@ def test_a_line_that_is_stopped_on_the_way_keeps_what_it_began_and_goes_on(
     error: BaseException,
     done: list[bool],
 ) -> None:
-    evaluate = sweep.evaluate
+    compute = sweep.compute
 
-    def stopped(**given: Any) -> Any:
-        if given["data"].name == "winogrande":
+    def stopped(task: Task, *more: Any) -> Any:
+        if task.work.data.name == "winogrande":
             raise error
-        return evaluate(**given)
+        return compute(task, *more)
 
-    monkeypatch.setattr(sweep, "evaluate", stopped)
+    monkeypatch.setattr(sweep, "compute", stopped)
     with pytest.raises(type(error)) as caught:
         invoke([*words, *line(out)[1:]])
     assert caught.value is error
     assert [cell.done for cell in read_sweep(out).cells] == done
-    monkeypatch.setattr(sweep, "evaluate", evaluate)
+    monkeypatch.setattr(sweep, "compute", compute)
     loads.clear()
     choicewise(*words, *line(out)[1:], code=0)
     assert loads == ["winogrande", "fake:hash"]

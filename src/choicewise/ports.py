@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from choicewise.results.measurement import Measurement
     from choicewise.results.run import Run
     from choicewise.running.answer import Pool
+    from choicewise.running.job import Job, Source
     from choicewise.scoring.combine import Combiner
     from choicewise.scoring.observed import Continuations, Floats
     from choicewise.table import Table
@@ -497,6 +498,33 @@ class TaskArray(Port):
 
 
 # Other tools
+
+
+class TaskLibrary(Port):
+    """Tasks of another tool, which bring data and metrics of their own: ``--protocol NAME:TASK``.
+
+    Example::
+
+        class Riddles(TaskLibrary):
+            name = "riddles"
+            summary = "riddles of two choices"
+
+            def sources(self, selectors, job):
+                from choicewise.protocols.catalogue import resolve
+                from choicewise.running.job import Source
+
+                asked = resolve("options/cloze:sum")
+                files = [f"{selector.removeprefix('riddles:')}.csv" for selector in selectors]
+                return [Source(tuple(asked), None, path=file, recipes=asked) for file in files]
+    """
+
+    def sources(self, selectors: Sequence[str], job: Job) -> Sequence[Source]:
+        """Return a source of questions for each task that ``selectors`` name; data are read when it is opened.
+
+        ``job``: the whole job, with the options that tasks have. Raises ProtocolError if a selector names no task, and
+        UsageError if the tool is needed and not installed.
+        """
+        raise NotImplementedError
 
 
 class LogReader(Port):

@@ -36,6 +36,7 @@ from choicewise.results.summary import state
 from choicewise.running.answer import executor_of
 from choicewise.running.job import job_of
 from choicewise.running.shards import Share, share_of
+from choicewise.running.tasks import split_tasks
 from choicewise.scoring.extract import RULES
 from choicewise.table import as_json
 from tests.helpers.commands import choicewise
@@ -72,6 +73,30 @@ def test_the_example_of_a_port_is_found_by_its_name(port: type[Port], stranger: 
     stranger.append(addition)
     assert find(port, addition.name) is addition
     assert addition in all_of(port)
+
+
+def test_the_example_of_a_library_of_tasks_is_asked_by_name(
+    stranger: list[Port], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stranger.append(example(ports.TaskLibrary))
+    monkeypatch.chdir(tmp_path)
+    Path("week.csv").write_text("question,A,B,answer\nWhere?,in a tree,in the sea,A\n")
+    line = ["run", "--model", "fake:hash", "--protocol", "riddles:week", "--out", "run", "--json"]
+    (row,) = json.loads(choicewise(*line, code=0).stdout)
+    assert (row["dataset"], row["protocol"], row["n"]) == ("week", "options/cloze:sum", 1)
+    assert split_tasks(["mmlu", "riddles:a", "lm-eval:b", "riddle:c"]) == (
+        ["riddles:a", "lm-eval:b"],
+        ["mmlu", "riddle:c"],
+    )
+    refused = choicewise(*line, "--score", "sum", code=2).stderr
+    assert "riddles:week names its own metrics" in refused
+
+
+def test_the_example_of_a_site_is_a_folder_of_pages(tmp_path: Path) -> None:
+    site = example(ports.Site)
+    assert isinstance(site, ports.Site)
+    assert list(site.write([Path("a"), Path("b")], tmp_path / "out", ())) == [f"wrote {tmp_path / 'out'}"]
+    assert (tmp_path / "out" / "index.html").read_text() == "a<br>b"
 
 
 def test_the_example_of_a_reader_yields_a_log(tmp_path: Path) -> None:

@@ -22,5 +22,4 @@ def test_import_and_help_load_no_extension() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr.split()
     assert "choicewise.cli.commands" in loaded
     modules = [module for module in loaded if module.startswith("choicewise.extensions.")]
-    still_loaded = {"choicewise.extensions.interop.harness_tasks", "choicewise.extensions.interop.harness_tasks.files"}
-    assert {*modules} - {*BUILT_IN} == still_loaded
+    assert {*modules} <= {*BUILT_IN}

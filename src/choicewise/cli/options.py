@@ -14,7 +14,6 @@ import typer
 from choicewise import ports
 from choicewise.cli.terminal import show_download, tell
 from choicewise.errors import UsageError
-from choicewise.extensions.interop.harness_tasks.files import split_tasks
 
 if TYPE_CHECKING:
     from choicewise.data.dataset import Dataset
@@ -168,6 +167,7 @@ def sources_of(job: Job, fitting: bool = False) -> list[Source]:
     """
     from choicewise.running.examples import asked_selectors
     from choicewise.running.job import sources_of
+    from choicewise.running.tasks import split_tasks, task_sources
 
     tasks, others = split_tasks(asked_selectors(job.protocols, job.shots))
     if tasks:
@@ -177,13 +177,10 @@ def sources_of(job: Job, fitting: bool = False) -> list[Source]:
         own = {"include_path": job.include_path or None, "allow_task_code": job.allow_task_code}
         refuse_without_use("protocols without a task of the harness (lm-eval:TASK) have", **own)
         return sources
-    from choicewise.extensions.interop.harness_tasks.as_protocols import task_sources
-
     if chats := [model for model in job.models if model.chat or model.system]:
         chat = {"chat": chats[0].chat, "system": chats[0].system}
         refuse_without_use(f"{tasks[0]} is asked as the harness asks without a chat and has", **chat)
-    folders = [Path(each) for each in job.include_path]
-    return [*sources, *task_sources(tasks, folders, job.allow_task_code, job.on_bad_item)]
+    return [*sources, *task_sources(tasks, job)]
 
 
 def resuming_command(manifest: Manifest, folder: Path, protocols: Sequence[str]) -> str:
@@ -209,6 +206,7 @@ def selectors_of(run: Path, manifest: Manifest) -> list[str]:
     """What names the protocols of a run."""
     from choicewise.page.reproduce import selectors
     from choicewise.results.run import asked_protocols
+    from choicewise.running.tasks import split_tasks
 
     if tasks := split_tasks(manifest.job.get("protocols", ()))[0]:
         return tasks

@@ -13,6 +13,7 @@ from choicewise.models.kinds import answering_kind, model_kind
 from choicewise.protocols.catalogue import entries, entry, groups, in_chat, resolve, with_changes
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import Manifest
+from choicewise.running.tasks import split_tasks
 from choicewise.util.jsonio import exact_json
 from choicewise.util.text import command_line
 
@@ -124,7 +125,7 @@ def _typed(manifest: Manifest, protocols: Mapping[str, Protocol]) -> Sequence[st
             known = {**resolve(*(with_changes(each, "shots=0") for each in typed)), **known}
         known = in_chat(known, model.get("chat"), model.get("system"))
     except ProtocolError:
-        return typed if all(name.startswith(_TASK) for name in typed) else ()
+        return () if split_tasks(typed)[1] else typed
     same = (name in known and replace(known[name], split=each.split) == each for name, each in protocols.items())
     return typed if all(same) else ()
 
@@ -134,10 +135,6 @@ def _several(selectors: Sequence[str]) -> bool:
     with suppress(ProtocolError):
         return len({each.benchmark for each in resolve(*selectors).values()}) > 1
     return False
-
-
-_TASK = "lm-eval:"
-"""How the name of a task of the harness begins, which the catalogue does not know."""
 
 
 def _described(manifest: Manifest) -> dict[str, Any]:

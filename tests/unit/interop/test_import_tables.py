@@ -21,7 +21,7 @@ from choicewise import Run, import_log, open_run
 from choicewise.errors import DataError, ProtocolError, UsageError
 from choicewise.extensions.interop.harness_tasks import load
 from choicewise.extensions.interop.harness_tasks.as_protocols import load_harness_tasks
-from choicewise.extensions.interop.harness_tasks.files import TaskSelector, parse_task, split_tasks
+from choicewise.extensions.interop.harness_tasks.files import TaskSelector, parse_task
 from choicewise.extensions.interop.harness_tasks.rows import asked_rows
 from choicewise.extensions.interop.logs.import_log import read_logs, read_state
 from choicewise.extensions.interop.logs.table import golds_of, read_table
@@ -31,6 +31,7 @@ from choicewise.report.explain import explanation_lines
 from choicewise.report.tables import console, legend, report_tables
 from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain
+from choicewise.running.tasks import split_tasks
 from choicewise.store.folder import read_sweep, write_manifest
 from tests.helpers.commands import choicewise
 from tests.helpers.harness_logs import DATE, mean, results_of, right, samples, sums, table_rows, texts

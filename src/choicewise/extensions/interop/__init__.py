@@ -9,10 +9,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from choicewise.ports import Command, Export, Extension, LogReader, Writer
+from choicewise.ports import Command, Export, Extension, LogReader, TaskLibrary, Writer
 
 if TYPE_CHECKING:
     from choicewise.logs import Log, Verdict
+    from choicewise.running.job import Job, Source
+
+
+class HarnessTasks(TaskLibrary):
+    """Tasks of LM Evaluation Harness."""
+
+    name = "lm-eval"
+    summary = "tasks of LM Evaluation Harness"
+
+    def sources(self, selectors: Sequence[str], job: Job) -> Sequence[Source]:
+        """Return a source for each task or group, checked and not loaded."""
+        from choicewise.extensions.interop.harness_tasks.as_protocols import task_sources
+
+        folders = [Path(folder) for folder in job.include_path]
+        return task_sources(selectors, folders, job.allow_task_code, job.on_bad_item)
 
 
 class HarnessLogs(LogReader):
@@ -425,7 +440,7 @@ EXTENSION = Extension(
         *(HarnessLogs(), HarnessV0Logs(), HelmLogs(), InspectLogs(), LightevalLogs(), TableLogs()),
         *(HarnessResults(), EveryEvalEver(), EvalResults(), RowCsv(), RowParquet(), Markdown(), Latex()),
         *(ScoreCsv(), ScoreParquet(), ItemCsv(), ItemParquet(), InspectView(), Wandb(), Mlflow()),
-        *(ExportCommand(), ImportCommand(), LmEvalCommand()),
+        *(HarnessTasks(), ExportCommand(), ImportCommand(), LmEvalCommand()),
     ],
     names={
         "export": "choicewise.extensions.interop.export",

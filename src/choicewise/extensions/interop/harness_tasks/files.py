@@ -7,7 +7,7 @@ read as data, with what they include, so that nothing of a stranger's file runs 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib.util import find_spec
@@ -38,12 +38,6 @@ class TaskSelector:
     metric: str | None = None
     shots: int | None = None
     changes: str = ""
-
-
-def split_tasks(selectors: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The selectors that name harness tasks, and the others."""
-    every = list(selectors)
-    return [each for each in every if each.startswith(PREFIX)], [each for each in every if not each.startswith(PREFIX)]
 
 
 def parse_task(selector: str) -> TaskSelector:

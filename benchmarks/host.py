@@ -35,6 +35,7 @@ class FreeModel:
     """Answers everything with ln(1/2) a token after building the tree of all it is asked."""
 
     name, digest, dtype, device, window = "free", "0" * 64, "float32", "cpu", 4096
+    kind_name = ""
     supports = KINDS
 
     def __init__(self, folder: Path) -> None:

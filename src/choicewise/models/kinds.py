@@ -23,6 +23,8 @@ def model_kind(name: str) -> ModelKind:
 
 def kind_of(model: Model) -> ModelKind:
     """Return the kind that opened ``model``; the local kind for a model that a caller made."""
+    if not model.kind_name:
+        return _local()
     return find(ModelKind, model.kind_name) or _local()
 
 

@@ -71,9 +71,9 @@ def measure_noise(model: Model) -> dict[str, Any]:
 
     readings = supported_readings(model.supports)
     head: dict[str, Any] = {"model": model.name, "dtype": model.dtype, "device": model.device, "readings": readings}
-    own = kind_of(model).measure_noise(model)
-    if own is not None:
-        measured, compared = own
+    of_kind = kind_of(model).measure_noise(model)
+    if of_kind is not None:
+        measured, compared = of_kind
         return {**head, **measured, "compared": compared}
     if (check := model.selfcheck) is None:
         return {**head, "rung": None, "noise": None, "trials": [], "paths": []}

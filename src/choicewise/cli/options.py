@@ -96,10 +96,10 @@ class Loading(_Group):
     adapter: Adapter = None
     tokenizer: Tokenizer = None
 
-    def refuse_foreign(self, model: str, **more: object) -> None:
-        """UsageError for options that have no use for this kind of ``model``; ``more``: further ones."""
-        own = {option.name: getattr(self, option.name) for option in fields(self)}
-        refuse_foreign(model, **own, **more)
+    def refuse_foreign(self, model: str) -> None:
+        """UsageError for options that have no use for this kind of ``model``."""
+        given = {option.name: getattr(self, option.name) for option in fields(self)}
+        refuse_foreign(model, **given)
 
     def load(self, model: str) -> Model:
         """The model; UsageError for options that this kind has no use for, ModelError as loading."""

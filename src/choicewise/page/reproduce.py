@@ -142,11 +142,11 @@ def _described(manifest: Manifest) -> dict[str, Any]:
     model, data, selection = manifest.model, manifest.dataset.asked, manifest.selection
     kind = answering_kind(manifest) or model_kind(model.asked)
     loading = {"dtype": model.arithmetic, "device": model.device, "window": model.window}
-    own: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if manifest.server is None:
-        own = {option: value for option, value in loading.items() if option in kind.takes}
+        options = {option: value for option, value in loading.items() if option in kind.takes}
     return {
-        "models": [{"name": model.asked, **own}],
+        "models": [{"name": model.asked, **options}],
         "data": [{"path": data}] if data else [],
         "subjects": selection.subjects,
         **{name: getattr(selection, name) for name in ("limit", "sample", "seed")},

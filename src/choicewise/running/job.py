@@ -583,15 +583,14 @@ def _revisions(model: ModelChoice, common: Loading) -> Iterator[ModelChoice]:
     """The model with the options that all have and it has a use for, once for each of its revisions."""
     name = model.name
     kind = model_kind(name)
-    kind.check(name)  # before a secret in it is written
-    if model.revisions is not None and kind.revisions:
-        raise UsageError(f"models: {kind.display(name)} {kind.revisions}")
     given = model.options
     if model.memory is not None:
         given["memory"] = model.memory
     message = refusal(name, given)
     if message:
         raise UsageError(f"models: {message}")
+    if model.revisions is not None and kind.revisions:
+        raise UsageError(f"models: {kind.display(name)} {kind.revisions}")
     options: dict[str, Any] = {}
     for option, value in {**common.options, **given}.items():
         if option in kind.takes:

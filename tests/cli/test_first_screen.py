@@ -183,7 +183,9 @@ def test_an_item_says_how_many_protocols_choose_what(run: Run) -> None:
 
 def decision(protocol: str, prediction: int = 0, **changed: object) -> ItemDecision:
     content = {"score": "sum", "calibration": "none", "scores": None, "credit": 1.0, "margin": 1.0}
-    return ItemDecision(protocol, prediction=prediction, **{**content, "tied": False, "near_tie": False, **changed})
+    return ItemDecision(
+        protocol=protocol, prediction=prediction, **{**content, "tied": False, "near_tie": False, **changed}
+    )
 
 
 def test_protocols_that_decide_alike_are_put_together() -> None:

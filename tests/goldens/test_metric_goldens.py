@@ -25,7 +25,9 @@ def judged(score: str, weighted: bool = False) -> Judged:
     scores = sums if score == "sum" else sums / sizes
     best = np.array([int(np.argmax(part)) for part in np.split(scores, offsets[1:-1])])
     hit = right[offsets[:-1] + best].astype(np.float64)
-    return Judged(scores, offsets, right, best, hit, bytes=sizes if weighted else None)
+    return Judged(
+        scores=scores, item_offsets=offsets, right=right, prediction=best, hit=hit, bytes=sizes if weighted else None
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,6 +57,12 @@ def test_bits_per_byte_are_those_of_olmo_eval_under_both_meanings_of_the_name() 
 
 def test_nothing_scored_is_no_number_here_and_perfect_there() -> None:
     one = judged("byte_mean")
-    missing = Judged(np.full_like(one.scores, np.nan), one.item_offsets, one.right, one.prediction, one.hit)
+    missing = Judged(
+        scores=np.full_like(one.scores, np.nan),
+        item_offsets=one.item_offsets,
+        right=one.right,
+        prediction=one.prediction,
+        hit=one.hit,
+    )
     assert np.isnan(credits("bpb", missing)).all()
     assert OLMO["nothing scored"] == 0.0

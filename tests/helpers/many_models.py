@@ -51,6 +51,23 @@ def summary(
         known, codes = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True)
         predicted = np.zeros(len(codes), dtype=np.int64)
         protocol = protocols[name]
-        own.append(Outcome(name, protocol, {}, "", items, known, codes.astype(np.int32), predicted, protocol.digest))
+        own.append(
+            Outcome(
+                name=name,
+                protocol=protocol,
+                categories={},
+                selection="",
+                items=items,
+                values=known,
+                codes=codes.astype(np.int32),
+                predicted=predicted,
+                first=protocol.digest,
+            )
+        )
     dataset = manifest.dataset
-    return Summary(run.folder, manifest, (), Outcomes(model, dataset.name, dataset.digest, tuple(own)))
+    return Summary(
+        folder=run.folder,
+        manifest=manifest,
+        rows=(),
+        outcomes=Outcomes(model, dataset.name, dataset.digest, tuple(own)),
+    )

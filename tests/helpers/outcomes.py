@@ -24,7 +24,17 @@ def outcome(
     own = [[str(number) for number in range(count)] if ids is None else ids, subjects or ["all"] * count]
     items = pa.table([pa.array(column, pa.string()) for column in own], ["item", "subject"])
     predicted = np.zeros(count, dtype=np.int64)
-    return Outcome(name, protocol, {}, "", items, values, codes.astype(np.uint8), predicted, protocol.digest)
+    return Outcome(
+        name=name,
+        protocol=protocol,
+        categories={},
+        selection="",
+        items=items,
+        values=values,
+        codes=codes.astype(np.uint8),
+        predicted=predicted,
+        first=protocol.digest,
+    )
 
 
 def outcomes(*members: Outcome) -> Outcomes:
@@ -38,6 +48,13 @@ def drawn_average(rng: np.random.Generator, sizes: Sequence[Sequence[int]], p: f
     def part(own: Sequence[int]) -> PartValue:
         strata = tuple(Stratum(float(rng.binomial(n, p)), n, low) for n in own)
         value = float(np.mean([max(0.0, (right / n - low) / (1 - low)) for right, n, _ in strata]))
-        return PartValue("a", (ScoredPart("p", "acc", value, value, 0.1, sum(own), 0, strata),))
+        return PartValue(
+            "a",
+            (
+                ScoredPart(
+                    protocol="p", metric="acc", value=value, raw=value, se=0.1, n=sum(own), missing=0, strata=strata
+                ),
+            ),
+        )
 
-    return Average("suite", "model", low > 0, tuple(map(part, sizes)))
+    return Average(suite="suite", model="model", normalised=low > 0, parts=tuple(map(part, sizes)))

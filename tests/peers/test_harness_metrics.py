@@ -16,8 +16,14 @@ def judged(sums: np.ndarray, gold: np.ndarray, sizes: np.ndarray | None = None) 
     best = sums.argmax(axis=1)
     scores = sums if sizes is None else sums / sizes
     offsets = np.arange(count + 1) * choices
-    about = offsets, right.ravel(), best, (best == gold).astype(np.float64)
-    return Judged(scores.ravel(), *about, bytes=None if sizes is None else sizes.ravel())
+    return Judged(
+        scores=scores.ravel(),
+        item_offsets=offsets,
+        right=right.ravel(),
+        prediction=best,
+        hit=(best == gold).astype(np.float64),
+        bytes=None if sizes is None else sizes.ravel(),
+    )
 
 
 @pytest.mark.parametrize("choices", [2, 4, 9])

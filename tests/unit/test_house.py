@@ -291,6 +291,36 @@ def test_options_of_the_command_line_are_spelled_in_its_room_alone() -> None:
     assert spelled == []
 
 
+NUMBERS = ("results/", "scoring/")
+"""Rooms whose dataclasses hold numbers: a field that is added in the middle must not move one in silence."""
+
+
+def dataclasses_of(file: str) -> Iterator[tuple[ast.ClassDef, str]]:
+    """Yield the dataclasses of a file, each with the spelling of its decorator."""
+    for node in nodes(file):
+        if isinstance(node, ast.ClassDef):
+            decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
+            yield from ((node, decorator) for decorator in decorators if decorator.startswith("dataclass"))
+
+
+def test_numbers_are_filled_by_name() -> None:
+    found = [(file, *each) for file in FILES if file.startswith(NUMBERS) for each in dataclasses_of(file)]
+    positional = []
+    for file, node, decorator in found:
+        fields = [line for line in node.body if isinstance(line, ast.AnnAssign)]
+        if len(fields) > 4 and "kw_only=True" not in decorator:
+            positional.append((file, node.name))
+    assert positional == []
+    names = {node.name for _, node, _ in found}
+    starred = []
+    for file in FILES:
+        for call in nodes(file):
+            filled = file.startswith(NUMBERS) and isinstance(call, ast.Call) and ast.unparse(call.func) in names
+            if filled and any(isinstance(argument, ast.Starred) for argument in call.args):
+                starred.append((file, call.lineno))
+    assert starred == []
+
+
 def test_no_name_says_only_that_something_was_found() -> None:
     assert [f"{file}:{line}" for file in FILES for line, name in names(file) if name == "found"] == []
 

@@ -266,7 +266,14 @@ def judged_by(confidence: Floats, hit: Floats) -> Judged:
     """Answers of these confidences; what else a calibration error does not look at is empty."""
     n = len(hit)
     nothing, rows = np.full(n, np.nan), np.arange(n + 1)
-    return Judged(nothing, rows, np.ones(n, dtype=bool), np.zeros(n, dtype=int), hit, text_probability=confidence)
+    return Judged(
+        scores=nothing,
+        item_offsets=rows,
+        right=np.ones(n, dtype=bool),
+        prediction=np.zeros(n, dtype=int),
+        hit=hit,
+        text_probability=confidence,
+    )
 
 
 @pytest.mark.parametrize("n", [50, 300, 1000])
@@ -298,7 +305,15 @@ def test_intervals_of_the_worst_order_and_the_commonest_position_hold(knows: flo
         choices = np.where(sure, 0, rng.integers(0, 4, (orders, n)))
         letters = np.where(sure, rng.integers(0, 4, (orders, n)), rng.integers(0, 4, (orders, n)))
         hit = right[offsets[:-1] + choices[0]].astype(np.float64)
-        judged = Judged(np.zeros(4 * n), offsets, right, choices[0], hit, orders=choices, letters=letters)
+        judged = Judged(
+            scores=np.zeros(4 * n),
+            item_offsets=offsets,
+            right=right,
+            prediction=choices[0],
+            hit=hit,
+            orders=choices,
+            letters=letters,
+        )
         for name, true in (("worst-order", knows + (1 - knows) / 4), ("position-prior", 0.25)):
             value = pooled(name, judged, np.ones(n, dtype=bool))
             assert value.ci_low <= value.value <= value.ci_high

@@ -129,7 +129,18 @@ def test_what_was_discovered_in_lines() -> None:
     rows += [made(name, 0.9, "a") for name in cloze]
     rows += [made(name, 0.4, "b") for name in (*letters, *cloze)]
     axis = Axis("null", "Answer:", "Answer: ")
-    pair = StrikingPair("a", axis, cloze[0], cloze[1], 0.9, 0.5, 100, 3, 43, "q1")
+    pair = StrikingPair(
+        model="a",
+        axis=axis,
+        start=cloze[0],
+        end=cloze[1],
+        start_value=0.9,
+        end_value=0.5,
+        n=100,
+        gained=3,
+        lost=43,
+        example="q1",
+    )
     assert list(discovery_lines(finding(rows), None, pair)) == [
         f"a is the first of 2 models under {len(cloze)} of {len(cloze) + len(letters)} protocols.",
         "It scores between 20.0 % and 90.0 % on the same 100 questions: 70.0 points lie in how it is asked.",

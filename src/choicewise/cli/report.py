@@ -300,7 +300,7 @@ def _summaries(
             rows += part.rows(by, interval)
             kept.append(keeper.keep(part))
         outcomes = replace(kept[0], outcomes=tuple(each for part in kept for each in part.outcomes))
-        yield Summary(run.folder, run.manifest, tuple(rows), outcomes)
+        yield Summary(folder=run.folder, manifest=run.manifest, rows=tuple(rows), outcomes=outcomes)
         run.release()
 
 

@@ -281,7 +281,12 @@ def read_study(
 def study_of(runs: Sequence[Run]) -> Study:
     """The study of ``runs`` under the protocols that each was opened with."""
     keeper = OutcomeKeeper()
-    return make_study([Summary(run.folder, run.manifest, tuple(run.rows()), keeper.keep(run)) for run in runs])
+    return make_study(
+        [
+            Summary(folder=run.folder, manifest=run.manifest, rows=tuple(run.rows()), outcomes=keeper.keep(run))
+            for run in runs
+        ]
+    )
 
 
 def make_study(summaries: Sequence[Summary], damages: Mapping[Path, Sequence[Damage]] | None = None) -> Study:

@@ -40,7 +40,7 @@ CAUSES = {
 """Why two retrievals differ, the first that applies."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
     """One option on which two retrievals differ, in nats of the sum."""
 
@@ -53,7 +53,7 @@ class Divergence:
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
     """How two protocols of a run agree.  ``median`` and ``largest``: |difference| of the sums, nats; NaN for n = 0.
 
@@ -233,7 +233,18 @@ def _agreement(run: Run, pair: RetrievalPair, tolerance: float) -> Agreement:
     worst = []
     for option in sorted(causes, key=lambda option: -abs(difference[option]))[:_WORST]:
         left, right = pair.sums[:, option].tolist()
-        worst.append(Divergence(*pair.option(run, option), left, right, float(difference[option]), causes[option]))
+        item, choice, text = pair.option(run, option)
+        worst.append(
+            Divergence(
+                item=item,
+                choice=choice,
+                text=text,
+                left=left,
+                right=right,
+                difference=float(difference[option]),
+                cause=causes[option],
+            )
+        )
     sizes = np.abs(difference[both])
     decided = (pair.predictions >= 0).all(axis=0)
     flips = np.flatnonzero(decided & (pair.predictions[0] != pair.predictions[1]))

@@ -21,7 +21,7 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import NEUTRAL, Protocol, axis_differences, short_signature
 from choicewise.results.evidence import TEXTS, TOLD, RunEvidence, read_texts
 from choicewise.results.measurement import Flips, Measurement, flips, movement, paired_credits, shared_items
-from choicewise.results.outcomes import Axis, Outcome, Outcomes
+from choicewise.results.outcomes import Axis, Outcome, Outcomes, axes_between
 from choicewise.results.rows import Row, engine_path, run_id, selection, text_id, token_id
 from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion, row_bytes, row_digests
@@ -39,7 +39,7 @@ from choicewise.scoring.significance import (
 from choicewise.util.jsonio import json_value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StrikingPair:
     """Two protocols of one model that differ in one ``axis`` alone.
 
@@ -80,7 +80,7 @@ VERDICTS = {
 """What follows from the ids that agree: protocol (P), texts (I) and tokens (T) of the shared items, and run (R)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """One of the two numbers: its folder, model and protocol, with their short ids.
 
@@ -122,7 +122,7 @@ class Agreeing:
     r: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """Two numbers compared.
 
@@ -197,7 +197,7 @@ def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[
     return _compared_rows(left, right, [(sides[0][digest], sides[1][digest]) for digest in shared])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FirstDifference:
     """The first item whose texts differ, with the two texts from shortly before the first other character.
 
@@ -213,7 +213,7 @@ class FirstDifference:
     items: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedNumber:
     """A published value, a share of 1, and where it lies from the run's interval.
 
@@ -222,9 +222,9 @@ class PublishedNumber:
     """
 
     value: float
-    model: str | None
-    source: str | None
-    url: str | None
+    model: str | None = None
+    source: str | None = None
+    url: str | None = None
     place: str | None
 
 
@@ -236,7 +236,7 @@ class Nearest:
     axes: tuple[Axis, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedComparison:
     """Numbers published under one protocol (``p``: its short id) and those of a run.
 
@@ -281,8 +281,12 @@ def published_comparisons(
     rows = _rows(run, stored, known)
     return [
         PublishedComparison(
-            *(name, short_signature(recipe), rows.get(name, ()), _numbers(recipe, rows.get(name, ()), value)),
-            *(None if name in known else _nearest(run, recipe), advice.get(name)),
+            protocol=name,
+            p=short_signature(recipe),
+            rows=rows.get(name, ()),
+            numbers=_numbers(recipe, rows.get(name, ()), value),
+            nearest=None if name in known else _nearest(run, recipe),
+            advice=advice.get(name),
         )
         for name, recipe in recipes.items()
     ]
@@ -328,12 +332,21 @@ def _compared_pair(model: str, left: Outcome, right: Outcome) -> StrikingPair | 
     if credits[0].sum() < credits[1].sum():
         left, right, credits = right, left, credits[::-1]
     (name,) = _axes(left.protocol, right.protocol)
-    (axis,) = (Axis(*each) for each in axis_differences(left.protocol, right.protocol) if each[0] == name)
+    (axis,) = (each for each in axes_between(left.protocol, right.protocol) if each.axis == name)
     lost, gained = credits[1] < credits[0], credits[1] > credits[0]
     start, end = credits.mean(axis=1).tolist()
-    flips = int(gained.sum()), int(lost.sum())
-    example = ids[int(np.flatnonzero(lost)[0])]
-    return StrikingPair(model, axis, left.name, right.name, start, end, len(ids), *flips, example)
+    return StrikingPair(
+        model=model,
+        axis=axis,
+        start=left.name,
+        end=right.name,
+        start_value=start,
+        end_value=end,
+        n=len(ids),
+        gained=int(gained.sum()),
+        lost=int(lost.sum()),
+        example=ids[int(np.flatnonzero(lost)[0])],
+    )
 
 
 def _credits(left: Outcome, right: Outcome) -> tuple[list[str], Floats]:
@@ -382,7 +395,8 @@ def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: 
             f"{left_measured.name} and {right_measured.name} are numbers of two kinds, "
             f"{left_measured.protocol.metric} and {right_measured.protocol.metric}; compare two of one kind"
         )
-    sides = _side(left, left_measured, paired[0]), _side(right, right_measured, paired[1])
+    left_side = _side(left, left_measured, paired[0])
+    right_side = _side(right, right_measured, paired[1])
     most = 1.0 if left_measured.metric.share else left_measured.metric.high - left_measured.metric.low
     counted = left_measured.metric.counted and right_measured.metric.counted
     difference = paired_difference(credits[0], credits[1], counted, most)
@@ -390,20 +404,35 @@ def _compare(left: Run, left_measured: Measurement, right: Run, right_measured: 
     test = sign_flip(*credits)
     if left_measured.metric.pooled:
         difference, test, detectable = untested(difference)
-    axes = [Axis(*axis) for axis in axis_differences(left_measured.protocol, right_measured.protocol)]
-    axes += _identity(left, right)
+    axes = axes_between(left_measured.protocol, right_measured.protocol)
     texts, tokens = (
         [id_of(each.evidence, each.protocol, place) for each, place in zip(pair, places, strict=True)]
         for id_of in (text_id, token_id)
     )
-    agree = Agreeing(sides[0].p == sides[1].p, texts[0] == texts[1], tokens[0] == tokens[1], sides[0].r == sides[1].r)
+    agree = Agreeing(
+        p=left_side.p == right_side.p,
+        i=texts[0] == texts[1],
+        t=tokens[0] == tokens[1],
+        r=left_side.r == right_side.r,
+    )
     rendered = _differ_in_rendering(left_measured.protocol, right_measured.protocol)
     if rendered and _same_sent((left.evidence, right.evidence), pair):
         agree = replace(agree, p=True, i=True)
     parting = None if agree.i else _first_difference((left.evidence, right.evidence), pair)
+    furthest, moved = movement(pair)
     return Comparison(
-        *(_verdict(agree, len(places[0])), agree, *sides, tuple(axes), parting, difference),
-        *(test, detectable, flips(pair), *movement(pair)),
+        verdict=_verdict(agree, len(places[0])),
+        agree=agree,
+        left=left_side,
+        right=right_side,
+        axes=(*axes, *_identity(left, right)),
+        parting=parting,
+        difference=difference,
+        test=test,
+        detectable=detectable,
+        flips=flips(pair),
+        furthest=furthest,
+        moved=moved,
         cut=cut,
         low=low,
         high=high,
@@ -446,13 +475,25 @@ def _verdict(agree: Agreeing, shared: int) -> str:
 
 
 def _side(run: Run, measured: Measurement, paired: float) -> Side:
-    protocol, evidence, manifest = measured.protocol, measured.evidence, run.manifest
-    ids = short_signature(protocol), text_id(evidence, protocol), token_id(evidence, protocol), run_id(manifest)
-    number = math.exp(-paired) if measured.metric.exponential else paired
-    about = measured.overall, len(evidence.items), selection(manifest, measured), number
-    seen = manifest.imported is not None, not bool(np.isnan(evidence.lengths).any())
+    protocol = measured.protocol
+    evidence = measured.evidence
+    manifest = run.manifest
     return Side(
-        str(run.folder), manifest.model.name, measured.name, *ids, *about, measured.metric.share, *seen, protocol.metric
+        folder=str(run.folder),
+        model=manifest.model.name,
+        protocol=measured.name,
+        p=short_signature(protocol),
+        i=text_id(evidence, protocol),
+        t=token_id(evidence, protocol),
+        r=run_id(manifest),
+        value=measured.overall,
+        items=len(evidence.items),
+        selection=selection(manifest, measured),
+        paired=math.exp(-paired) if measured.metric.exponential else paired,
+        share=measured.metric.share,
+        logged=manifest.imported is not None,
+        texts=not bool(np.isnan(evidence.lengths).any()),
+        metric=protocol.metric,
     )
 
 
@@ -496,7 +537,14 @@ def _first_difference(
     part, (one, other) = next((part, both) for part, *both in zip(_PARTS, *texts, strict=True) if both[0] != both[1])
     first = next(place for place, (a, b) in enumerate(zip_longest(one, other)) if a != b)
     shown = slice(max(0, first - _BEFORE), max(0, first - _BEFORE) + _SHOWN)
-    return FirstDifference(ids[differing[0]].as_py(), part, first, one[shown], other[shown], len(differing))
+    return FirstDifference(
+        item=ids[differing[0]].as_py(),
+        part=part,
+        place=first,
+        left=one[shown],
+        right=other[shown],
+        items=len(differing),
+    )
 
 
 def _same_sent(runs: tuple[RunEvidence, RunEvidence], pair: tuple[Measurement, Measurement]) -> bool:
@@ -546,12 +594,20 @@ def _rows(run: Run, stored: Sequence[Row], known: Mapping[str, Protocol]) -> dic
 
 
 def _numbers(recipe: Protocol, rows: Sequence[Row], value: float | None) -> tuple[PublishedNumber, ...]:
-    bundled = published().get(short_signature(recipe), ())
-    given = [] if value is None else [PublishedNumber(value, None, None, None, _place(value, rows))]
-    others = (
-        PublishedNumber(each.value, each.model, each.source, each.url, _place(each.value, rows)) for each in bundled
-    )
-    return (*given, *others)
+    numbers = []
+    if value is not None:
+        numbers.append(PublishedNumber(value=value, place=_place(value, rows)))
+    for bundled in published().get(short_signature(recipe), ()):
+        numbers.append(
+            PublishedNumber(
+                value=bundled.value,
+                model=bundled.model,
+                source=bundled.source,
+                url=bundled.url,
+                place=_place(bundled.value, rows),
+            )
+        )
+    return tuple(numbers)
 
 
 def _place(value: float, rows: Sequence[Row]) -> str | None:
@@ -562,9 +618,11 @@ def _place(value: float, rows: Sequence[Row]) -> str | None:
 
 
 def _nearest(run: Run, recipe: Protocol) -> Nearest | None:
-    differences = {
-        name: axis_differences(own, replace(recipe, split=own.split) if recipe.split is None else recipe)
-        for name, own in run.protocols.items()
-    }
-    name = min(differences, key=lambda name: len(differences[name]), default=None)
-    return None if name is None else Nearest(name, tuple(Axis(*axis) for axis in differences[name]))
+    axes: dict[str, tuple[Axis, ...]] = {}
+    for name, protocol in run.protocols.items():
+        of_split = replace(recipe, split=protocol.split) if recipe.split is None else recipe
+        axes[name] = axes_between(protocol, of_split)
+    if not axes:
+        return None
+    nearest = min(axes, key=lambda name: len(axes[name]))
+    return Nearest(nearest, axes[nearest])

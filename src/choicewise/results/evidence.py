@@ -609,7 +609,13 @@ def _read_run_tables(folder: Path, manifest: Manifest, adding: Mapping[str, int]
     requests, spans, observations = (
         read_blocks(folder, manifest.blocks, table) for table in ("requests", "spans", "observations")
     )
-    return RunTables(read_items(folder, manifest), requests, spans, observations.combine_chunks(), adding)
+    return RunTables(
+        items=read_items(folder, manifest),
+        requests=requests,
+        spans=spans,
+        observations=observations.combine_chunks(),
+        adding=adding,
+    )
 
 
 def _read_portion_tables(
@@ -628,14 +634,18 @@ def _read_portion_tables(
     if len(elsewhere):
         lacking = keys.filter(pc.invert(pc.is_in(keys, observations["key"])))
         observations = pa.concat_tables([observations, elsewhere.filter(pc.is_in(elsewhere["key"], lacking))])
-    return RunTables(own, requests, spans, observations.combine_chunks(), adding)
+    return RunTables(
+        items=own, requests=requests, spans=spans, observations=observations.combine_chunks(), adding=adding
+    )
 
 
 def _read_portion_requests(folder: Path, portion: Portion, items: pa.Table, adding: Mapping[str, int]) -> RunTables:
     """The same with the requests and their texts alone, and nothing that was observed."""
     own = items.take(pa.array(portion.items))
     requests = _rows(folder, portion, "requests", "item", own["item"])
-    return RunTables(own, requests, SPANS.empty_table(), OBSERVATIONS.empty_table(), adding)
+    return RunTables(
+        items=own, requests=requests, spans=SPANS.empty_table(), observations=OBSERVATIONS.empty_table(), adding=adding
+    )
 
 
 def _rows(
@@ -663,4 +673,4 @@ def _rows(
 def _nothing(items: pa.Table, adding: Mapping[str, int]) -> RunTables:
     """No items of a run with such ``items``, and nothing observed."""
     requests, spans, observations = (schema.empty_table() for schema in (REQUESTS, SPANS, OBSERVATIONS))
-    return RunTables(items.slice(0, 0), requests, spans, observations, adding)
+    return RunTables(items=items.slice(0, 0), requests=requests, spans=spans, observations=observations, adding=adding)

@@ -30,7 +30,7 @@ Record = Mapping[str, Any]
 """A row of a table, by column."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
     """A scored token: its ``text`` (bytes that are no characters of their own as ``\\xe2``), ``size`` in bytes,
     ``logprob`` in nats and ``rank``, the number of vocabulary entries with a strictly greater logit."""
@@ -42,7 +42,7 @@ class Token:
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredContinuation:
     """A continuation as it was scored, or why it was not.
 
@@ -98,7 +98,7 @@ class ScoredContinuation:
         return [words for words, true in warnings.items() if true]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AskedPrompt:
     """One prompt of the item, the protocols that read it, and what was observed after it.
 
@@ -139,7 +139,7 @@ class AskedPrompt:
         return list(map(tuple, alike.values()))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ItemDecision:
     """What a protocol decides about the item; ``scores`` per choice (None: not scored), ``prediction`` -1 for none.
 
@@ -166,7 +166,7 @@ class ItemDecision:
         return tuple(low < high for low, high in zip(self.lows or scores, scores, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """An item with everything that was asked about it."""
 
@@ -243,11 +243,20 @@ def _explanation(
             boundary = told.boundary if imported is None or rendered is None else f"of {imported.tool}"
             asked.append(replace(told, boundary=boundary, unused=lacks))
     decisions = (each.decision(about["item"]) for each in decided)
-    names = about["item"], about["subject"], about["question"]
     added = [text for text in dict.fromkeys(added_option(each.protocol.prepare) for each in decided) if text]
-    choices, gold = (*about["choices"], *([" / ".join(added)] if added else [])), tuple(about["gold"])
-    model, known = run.manifest.model.name, tuple(each for each in decisions if each is not None)
-    return Explanation(*names, choices, gold, model, tuple(asked), known)
+    choices = list(about["choices"])
+    if added:
+        choices.append(" / ".join(added))
+    return Explanation(
+        item=about["item"],
+        subject=about["subject"],
+        question=about["question"],
+        choices=tuple(choices),
+        gold=tuple(about["gold"]),
+        model=run.manifest.model.name,
+        asked=tuple(asked),
+        decided=tuple(each for each in decisions if each is not None),
+    )
 
 
 def _asked(
@@ -266,7 +275,14 @@ def _asked(
     columns = {name: request[name] for name in ("context", "shots", "shots_dropped", "tokens_dropped", "missing")}
     said = next(filter(None, (answers[span["key"]].get("exchange") for span in spans if span["key"] in answers)), None)
     exchange = None if said is None or kind is None else kind.read_exchange(said)
-    return AskedPrompt(tuple(protocols), one.reading, one.boundary, **columns, scored=scored, exchange=exchange)
+    return AskedPrompt(
+        protocols=tuple(protocols),
+        reading=one.reading,
+        boundary=one.boundary,
+        **columns,
+        scored=scored,
+        exchange=exchange,
+    )
 
 
 def _chain_tokens(spans: list[Record], answers: Mapping[str, Record]) -> dict[int, int]:
@@ -332,7 +348,9 @@ def _tokens(protocol: Protocol, context: str, text: str, answer: Record) -> tupl
     columns = (answer[name] for name in ("tokens", "sizes", "logprobs", "ranks"))
     for token, length, logprob, rank in zip(*columns, strict=True):
         part = source[place : place + length]
-        tokens.append(Token(token, part.decode(errors="backslashreplace"), length, logprob, rank))
+        tokens.append(
+            Token(id=token, text=part.decode(errors="backslashreplace"), size=length, logprob=logprob, rank=rank)
+        )
         place += length
     return tuple(tokens)
 
@@ -353,13 +371,20 @@ class _Decided:
             return None
         rows = slice(*measured.evidence.item_offsets[place : place + 2])
         scores = None if measured.scores is None else tuple(measured.scores[rows].tolist())
-        columns = (decisions.prediction, decisions.credit, decisions.margin, decisions.tied)
-        near_tie = bool(self._near_ties[place]) if self._bounded[place] else None
-        prediction, credit, margin, tied = (column[place].item() for column in columns)
-        names = self.name, self.protocol.score, self.protocol.calibration
         lows = None if self._lows is None else tuple(self._lows[rows].tolist())
-        lows = None if lows == scores else lows
-        return ItemDecision(*names, scores, prediction, credit, margin, tied, near_tie, lows, self._missing(place))
+        return ItemDecision(
+            protocol=self.name,
+            score=self.protocol.score,
+            calibration=self.protocol.calibration,
+            scores=scores,
+            prediction=decisions.prediction[place].item(),
+            credit=decisions.credit[place].item(),
+            margin=decisions.margin[place].item(),
+            tied=decisions.tied[place].item(),
+            near_tie=bool(self._near_ties[place]) if self._bounded[place] else None,
+            lows=None if lows == scores else lows,
+            missing=self._missing(place),
+        )
 
     def _missing(self, place: int) -> str | None:
         """Why the item is missing, where it is."""

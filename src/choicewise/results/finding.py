@@ -34,7 +34,7 @@ class Measured(Protocol):
         """Of every protocol."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReversalContest:
     """Two models under one protocol: the share of the ``n`` items both scored that each has right; the paired test.
 
@@ -57,7 +57,7 @@ class ReversalContest:
         return self.left - self.right
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reversal:
     """Left is better than right under the protocol of ``start``, and worse under that of ``end``.
 
@@ -90,16 +90,24 @@ def reversal(runs: Sequence[Measured]) -> Reversal | None:
     for one, other, contests in pairs:
         corrected = [replace(contest, p=next(adjusted)) for contest in contests]
         clear = [each for each in corrected if is_significant(each.p, each.n) and not each.guessed]
-        names = one.outcomes.dataset, one.outcomes.model, other.outcomes.model
         for chosen in ([each for each in clear if each.first], clear):
             start = max(chosen, key=lambda each: each.difference, default=None)
             end = min(chosen, key=lambda each: each.difference, default=None)
             if start and end and start.difference > 0 > end.difference:
-                reversals.append(Reversal(*names, start, end, tests))
+                reversals.append(
+                    Reversal(
+                        dataset=one.outcomes.dataset,
+                        left=one.outcomes.model,
+                        right=other.outcomes.model,
+                        start=start,
+                        end=end,
+                        tests=tests,
+                    )
+                )
     return max(reversals, key=_clarity, default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
     """The numbers of one model on one dataset, a number per protocol (and group, where ``grouped``).
 
@@ -121,7 +129,7 @@ class Numbers:
     guessing: Guessing
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """The axis of the protocols (or their family, or the group) that tells best where a model leads.
 
@@ -137,7 +145,7 @@ class Turn:
     others: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
     """The order of the models that were measured the same way on one dataset.
 
@@ -175,7 +183,7 @@ class Lead:
         return self.models[0] if self.alone and not self.level else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """What the rows of one or several runs say.
 
@@ -326,7 +334,9 @@ def _contest(one: Outcome, other: Outcome, first: bool, guessed: bool) -> Revers
     known = credits[:, ~np.isnan(credits).any(axis=0)]
     test = sign_flip(*known)
     left, right = known.mean(axis=1).tolist() if known.size else (math.nan, math.nan)
-    return ReversalContest(one.name, left, right, known.shape[1], first, guessed, test, test.p)
+    return ReversalContest(
+        protocol=one.name, left=left, right=right, n=known.shape[1], first=first, guessed=guessed, test=test, p=test.p
+    )
 
 
 _INCOMPLETE = re.compile(r"(?:^|, )(incomplete(?:: [\d,]+ of [\d,]+ items)?)$")
@@ -419,7 +429,9 @@ def _split(axis: str, values: Sequence[str], ahead: Sequence[bool]) -> Turn:
     counts, firsts = Counter(values), Counter(value for value, first in zip(values, ahead, strict=True) if first)
     behind = tuple(value for value, count in counts.items() if 2 * firsts[value] < count)
     first, count = (sum(each[value] for value in behind) for each in (firsts, counts))
-    return Turn(axis, behind, first, count, sum(ahead) - first, len(values) - count)
+    return Turn(
+        axis=axis, values=behind, first=first, count=count, otherwise=sum(ahead) - first, others=len(values) - count
+    )
 
 
 def _wrong(turn: Turn) -> int:

@@ -17,7 +17,7 @@ FEWEST = 20
 """Questions from which on a number may be called better than guessing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Guessing:
     """How many numbers of one model on one dataset are better than guessing.
 

@@ -44,7 +44,7 @@ def headline(rows: Sequence[Row], families: Collection[str] = ()) -> Row | None:
     return min(known, key=lambda row: _preference(row.protocol), default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
     """A column: the ``protocol`` of the numbers on one part of a dataset; ``data``: the short id of the dataset."""
 
@@ -55,7 +55,7 @@ class Benchmark:
     signature: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """A model: its row under every benchmark, None where there is none; their plain ``mean``.
 
@@ -133,11 +133,25 @@ def matrix(rows: Sequence[Row], outcomes: Sequence[Outcomes] = ()) -> Matrix:
     means = {model: math.nan if model in apart else _mean(line) for model, line in lines.items()}
     whole = [model for model in models if not math.isnan(means[model])]
     placed = {} if len(whole) == 1 and apart else _placed(whole, means, lines, outcomes)
-    standings = [
-        Standing(model, lines[model], means[model], *placed.get(model, (None, None, None)))
-        for model in sorted(models, key=lambda model: (lines[model].count(None), placed.get(model, _LAST)[0]))
-    ]
-    columns = (Benchmark(row.dataset, row.data, row.selection, row.protocol, row.signature) for row in chosen.values())
+    standings = []
+    for model in sorted(models, key=lambda model: (lines[model].count(None), placed.get(model, _LAST)[0])):
+        rank, rank_low, rank_high = placed.get(model, (None, None, None))
+        standings.append(
+            Standing(
+                model=model,
+                rows=lines[model],
+                mean=means[model],
+                rank=rank,
+                rank_low=rank_low,
+                rank_high=rank_high,
+            )
+        )
+    columns = (
+        Benchmark(
+            dataset=row.dataset, data=row.data, selection=row.selection, protocol=row.protocol, signature=row.signature
+        )
+        for row in chosen.values()
+    )
     return Matrix(tuple(columns), tuple(standings))
 
 

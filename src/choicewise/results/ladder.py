@@ -13,8 +13,18 @@ import pyarrow as pa
 from choicewise.errors import UsageError, did_you_mean
 from choicewise.protocols.between import Axes, End, differing, inseparable, protocols_between
 from choicewise.protocols.metrics import METRICS
-from choicewise.protocols.protocol import AXES, Protocol, axis_differences, signature
-from choicewise.results.outcomes import Axis, Influence, Outcome, OutcomeKeeper, Outcomes, aligned, error, influence
+from choicewise.protocols.protocol import AXES, Protocol, signature
+from choicewise.results.outcomes import (
+    Axis,
+    Influence,
+    Outcome,
+    OutcomeKeeper,
+    Outcomes,
+    aligned,
+    axes_between,
+    error,
+    influence,
+)
 from choicewise.results.run import Run
 from choicewise.scoring.intervals import ranks, two_sided
 from choicewise.scoring.observed import Floats, Integers, Mask
@@ -27,7 +37,7 @@ EXACT = 1e-9
 """Where no item shows how a difference varies, only rounding keeps it from 0."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """What the same ``axes`` change on either way; shares of 1.
 
@@ -43,7 +53,7 @@ class Turn:
     differ: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """From one protocol to the next.
 
@@ -70,7 +80,7 @@ class Step:
     lost_items: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
     """From the number under protocol ``start`` to that under ``end``, names in the run; values are shares of 1, or of
     another ``metric`` in its unit.
@@ -234,7 +244,7 @@ class Pair:
     n: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
     """Changes over pairs, shares of 1: mean, standard deviation (NaN for one pair), lowest and highest."""
 
@@ -280,7 +290,7 @@ def main_effects(outcomes: Outcomes) -> list[Effect]:
     values = {name: each.value for name, each in known.items()}
     by_values: dict[tuple[Axis, ...], list[Pair]] = {}
     for left, right in _pairs(outcomes.outcomes, values):
-        axes = tuple(Axis(*axis) for axis in axis_differences(left.protocol, right.protocol))
+        axes = axes_between(left.protocol, right.protocol)
         _, credits, _ = aligned([known[left.name], known[right.name]])
         n = int((~np.isnan(credits).any(axis=0)).sum())
         pair = Pair(left.name, right.name, values[right.name] - values[left.name], n)
@@ -342,7 +352,7 @@ def _turn(axes: Axes, early: Sequence[_Pair], late: Sequence[_Pair]) -> Turn:
     in_order, in_reverse = float(values[: 2 * len(early)].sum()), -float(values[2 * len(early) :].sum())
     difference, se = in_order - in_reverse, error(sign @ each)
     differ = abs(difference) > (EXACT if math.isnan(se) else two_sided(LEVEL) * se)
-    return Turn(axes, in_order, in_reverse, difference, se, differ)
+    return Turn(axes=axes, in_order=in_order, in_reverse=in_reverse, difference=difference, se=se, differ=differ)
 
 
 def _joined(steps: Sequence[Axes]) -> list[Axes]:
@@ -369,8 +379,18 @@ def _over(nodes: Sequence[Outcome], outcomes: Outcomes) -> Ladder:
 
 def _ladder(outcomes: Outcomes, start: _Node, end: _Node, steps: tuple[Step, ...]) -> Ladder:
     (one, first), (other, last) = start, end
-    about = outcomes.model, outcomes.dataset, one.name, other.name
-    return Ladder(*about, first.value, last.value, first.n, last.n, steps, one.protocol.metric)
+    return Ladder(
+        model=outcomes.model,
+        dataset=outcomes.dataset,
+        start=one.name,
+        end=other.name,
+        start_value=first.value,
+        end_value=last.value,
+        start_n=first.n,
+        end_n=last.n,
+        steps=steps,
+        metric=one.protocol.metric,
+    )
 
 
 def _step(start: _Node, end: _Node) -> Step:
@@ -381,7 +401,7 @@ def _step(start: _Node, end: _Node) -> Step:
     gained, lost = credit[1] > credit[0], credit[1] < credit[0]
     if not METRICS[right.protocol.metric].credited:
         gained, lost = lost, gained
-    axes = tuple(Axis(*axis) for axis in axis_differences(left.protocol, right.protocol))
+    axes = axes_between(left.protocol, right.protocol)
     return Step(
         axes=axes,
         together=len(axes) > 1 and inseparable(left.protocol, right.protocol),
@@ -453,7 +473,9 @@ def _effects(by_values: Mapping[tuple[Axis, ...], Sequence[Pair]]) -> Iterable[E
 def _spread(pairs: Sequence[Pair]) -> Spread:
     changes = np.array([pair.change for pair in pairs])
     sd = float(changes.std(ddof=1)) if len(changes) > 1 else math.nan
-    return Spread(float(changes.mean()), sd, float(changes.min()), float(changes.max()), len(changes))
+    return Spread(
+        mean=float(changes.mean()), sd=sd, low=float(changes.min()), high=float(changes.max()), pairs=len(changes)
+    )
 
 
 def _pairs(outcomes: Sequence[Outcome], values: Mapping[str, float]) -> Iterable[tuple[Outcome, Outcome]]:

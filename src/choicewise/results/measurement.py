@@ -125,7 +125,7 @@ def item_fields(evidence: Evidence) -> list[dict[str, str]]:
     return [json.loads(fields) for fields in evidence.fields()]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Flips:
     """Shared items by whose credit is better, and by whether the predictions differ at all.
 
@@ -153,7 +153,15 @@ def flips(pair: tuple[Measurement, Measurement]) -> Flips:
     bounded = all(side.bounded[place].all() for side, place in zip(pair, places, strict=True))
     left_better, right_better, changed, near_ties = (int(mask.sum()) for mask in masks)
     left_only, right_only = (len(side.ids) - len(ids) for side in pair)
-    return Flips(left_better, right_better, changed, near_ties if bounded else None, len(ids), left_only, right_only)
+    return Flips(
+        left_better=left_better,
+        right_better=right_better,
+        predicted_differently=changed,
+        near_ties=near_ties if bounded else None,
+        shared=len(ids),
+        left_only=left_only,
+        right_only=right_only,
+    )
 
 
 def movement(pair: tuple[Measurement, Measurement]) -> tuple[float, int | None]:
@@ -186,7 +194,7 @@ UNLISTED = (
 """Why an item is missing that has answers known as upper bounds alone, by how many of them: none, some, all."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Measurement:
     """What one protocol makes of a run.
 
@@ -446,9 +454,21 @@ def measure(
         if protocol.metric == "mc2-split":
             decisions = _in_file_order(protocol, read, scores, decisions)
         decisions, judged = _judged(protocol, read, scores, decisions, lows)
-        about = noise, categories, evidence.reasons, evidence.asked(protocol)
-        own = statuses, step if name in asked else None
-        measured[name] = Measurement(name, protocol, read, scores, decisions, lows, judged, *about, *own)
+        measured[name] = Measurement(
+            name=name,
+            protocol=protocol,
+            evidence=read,
+            scores=scores,
+            decisions=decisions,
+            lows=lows,
+            judged=judged,
+            noise=noise,
+            categories=categories,
+            reasons=evidence.reasons,
+            asked=evidence.asked(protocol),
+            statuses=statuses,
+            step=step if name in asked else None,
+        )
     return measured
 
 
@@ -595,11 +615,17 @@ def _judged(
         orders = order_predictions(protocol.views, read.part_sums, read.item_offsets, read.part_lows)
         letters = answer_places(protocol.views, orders, read.item_offsets)
     judged = Judged(
-        *(known, read.item_offsets, read.right, decisions.prediction, decisions.credit),
-        *(protocol.golds, float(protocol.temperature)),
-        human_counts(read) if protocol.metric in SOFT else None,
-        *(orders, letters),
-        read.column(bytes_column(protocol)) if protocol.aggregation == "bytes" else None,
+        scores=known,
+        item_offsets=read.item_offsets,
+        right=read.right,
+        prediction=decisions.prediction,
+        hit=decisions.credit,
+        golds=protocol.golds,
+        temperature=float(protocol.temperature),
+        soft=human_counts(read) if protocol.metric in SOFT else None,
+        orders=orders,
+        letters=letters,
+        bytes=read.column(bytes_column(protocol)) if protocol.aggregation == "bytes" else None,
     )
     return replace(decisions, credit=credits(protocol.metric, judged)), judged
 
@@ -607,11 +633,11 @@ def _judged(
 def _judged_text(protocol: Protocol, read: Evidence, decisions: Decisions) -> tuple[Decisions, Judged]:
     """Likewise of answers in text, whose confidence is the probability of the text."""
     judged = Judged(
-        np.full(int(read.item_offsets[-1]), np.nan),
-        read.item_offsets,
-        read.right,
-        decisions.prediction,
-        decisions.credit,
+        scores=np.full(int(read.item_offsets[-1]), np.nan),
+        item_offsets=read.item_offsets,
+        right=read.right,
+        prediction=decisions.prediction,
+        hit=decisions.credit,
         text_probability=np.exp(read.column(TEXT_LOGLIKELIHOOD)),
     )
     return replace(decisions, credit=credits(protocol.metric, judged)), judged

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from choicewise.data.items import Categories
 from choicewise.protocols.between import Applied
 from choicewise.protocols.metrics import METRICS
-from choicewise.protocols.protocol import CORRECTED, Protocol
+from choicewise.protocols.protocol import CORRECTED, Protocol, axis_differences
 from choicewise.protocols.readings import READINGS
 from choicewise.records import Manifest
 from choicewise.results.evidence import Column, RunEvidence, deciding_protocol, measured_columns
@@ -313,7 +313,7 @@ def distinct(rows: Sequence[Row]) -> list[Row]:
     return [replace(row, model=f"{row.model} {row.r}") if row.model in twice else row for row in rest]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Influence:
     """A value under its protocol's own aggregation (of categories: the mean over items), and what it is made of.
 
@@ -370,7 +370,7 @@ def influence(outcome: Outcome) -> Influence:
         sizes = np.bincount(groups)
         weight[scored] = 1 / (len(sizes) * sizes)[groups]
         value = float((np.bincount(groups, weights=credit[scored]) / sizes).mean())
-    return Influence(outcome.ids, credit, weight, subjects, value, macro)
+    return Influence(ids=outcome.ids, credit=credit, weight=weight, subjects=subjects, value=value, macro=macro)
 
 
 def aligned(influences: Sequence[Influence]) -> tuple[pa.ChunkedArray, Floats, Floats]:
@@ -401,7 +401,7 @@ def error(each: Floats) -> float:
     return float(np.sqrt((each**2).sum()))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """The decisions of one measurement; its properties are as those of the measurement.
 
@@ -498,10 +498,17 @@ class OutcomeKeeper:
 
     def _outcome(self, run: MeasuredRun, measured: Measurement, firsts: Mapping[str, str]) -> Outcome:
         values, codes = np.unique(measured.credit, return_inverse=True)
-        codes, predicted = small_codes(codes, len(values)), small_choices(measured.prediction)
-        named = measured.name, measured.protocol, measured.categories, selection(run.manifest, measured)
-        items = self._items(measured.evidence.about.select(["item", "subject"]))
-        return Outcome(*named, items, values, codes, predicted, firsts[measured.protocol.digest])
+        return Outcome(
+            name=measured.name,
+            protocol=measured.protocol,
+            categories=measured.categories,
+            selection=selection(run.manifest, measured),
+            items=self._items(measured.evidence.about.select(["item", "subject"])),
+            values=values,
+            codes=small_codes(codes, len(values)),
+            predicted=small_choices(measured.prediction),
+            first=firsts[measured.protocol.digest],
+        )
 
     def _items(self, items: pa.Table) -> pa.Table:
         for table in self._tables:
@@ -586,7 +593,12 @@ class Axis:
     right: str
 
 
-@dataclass(frozen=True)
+def axes_between(left: Protocol, right: Protocol) -> tuple[Axis, ...]:
+    """Return the axes in which two protocols differ."""
+    return tuple(Axis(axis, one, other) for axis, one, other in axis_differences(left, right))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Summary:
     """What remains of a run for reports about many.
 

@@ -52,7 +52,7 @@ from choicewise.scoring.significance import (
 from choicewise.util.jsonio import json_value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """What speaks for or against one number.  Shares of 1; NaN where not known.
 
@@ -90,7 +90,7 @@ class Diagnosis:
     choices_sibling: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One number with everything that is needed to trust or distrust it.
 

@@ -19,7 +19,7 @@ from choicewise.scoring.sampling import Estimate, aipw
 from choicewise.util.jsonio import json_value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SampleEstimate:
     """A number of a model's sample as it is estimated for all items; ``others``: the models whose credits helped."""
 
@@ -97,9 +97,19 @@ def _estimates(run: Summary, outcome: Outcome, same: Sequence[Summary], notes: l
     weights = _weights(items, sizes) if protocol.aggregation == "macro" else None
     places = pc.index_in(outcome.ids, items["item"].combine_chunks()).to_numpy().astype(np.int64)
     estimate = aipw(outcome.credit, places, np.array(others), weights, low=metric.low, high=metric.high)
-    where = run.manifest.model.name, run.manifest.dataset.name, data_id(run.manifest.dataset)
-    about = outcome.selection, outcome.name, signature(protocol), protocol.metric
-    return [SampleEstimate(*where, *about, tuple(names), estimate)]
+    return [
+        SampleEstimate(
+            model=run.manifest.model.name,
+            dataset=run.manifest.dataset.name,
+            data=data_id(run.manifest.dataset),
+            selection=outcome.selection,
+            protocol=outcome.name,
+            signature=signature(protocol),
+            metric=protocol.metric,
+            others=tuple(names),
+            estimate=estimate,
+        )
+    ]
 
 
 def _weights(items: pa.Table, sizes: Mapping[str, int]) -> Floats:

@@ -332,7 +332,7 @@ NO_NUMBER = "the model answers with NaN"
 """Why a choice that was asked has no log-likelihood."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunTables:
     """The four tables (:mod:`choicewise.records`) of a run, or of a portion of it, which may lack columns."""
 
@@ -427,13 +427,13 @@ class RunTables:
         given = {name: np.append(values, np.nan)[rows] for name, values in self._given.items()}
         at_most = np.append(self._at_most, False)[rows] if self._at_most.any() else None
         return Continuations(
-            columns["tokens"],
-            columns["logprobs"],
-            columns["sizes"],
-            columns["ranks"],
-            offsets,
-            text,
-            item_offsets,
+            tokens=columns["tokens"],
+            logprobs=columns["logprobs"],
+            sizes=columns["sizes"],
+            ranks=columns["ranks"],
+            offsets=offsets,
+            text=text,
+            item_offsets=item_offsets,
             at_most=at_most,
             totals=given.get("totals"),
             token_counts=given.get("token_counts"),

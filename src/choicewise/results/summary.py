@@ -151,7 +151,7 @@ def _under_metrics(folder: Path, metrics: Sequence[str], alone: bool) -> Summary
     rows, outcomes = tuple(part.rows()), OutcomeKeeper().keep(part)
     run.release()
     if alone:
-        return Summary(folder, run.manifest, rows, outcomes, applied)
+        return Summary(folder=folder, manifest=run.manifest, rows=rows, outcomes=outcomes, applied=applied)
     known = summarize(folder)
     every = replace(known.outcomes, outcomes=(*known.outcomes.outcomes, *outcomes.outcomes))
     return replace(known, rows=(*known.rows, *rows), outcomes=every, applied=applied)
@@ -187,8 +187,16 @@ def _alike(one: Any, other: Any) -> bool:
 def _stored(run: Run, outcome: Outcome, rows: Sequence[Row]) -> _Stored:
     own = tuple(row for row in rows if row.protocol == outcome.name)
     items = run.measurements[outcome.name].evidence.items
-    decided = outcome.values, outcome.codes, outcome.predicted, outcome.first
-    return _Stored(outcome.name, outcome.selection, own, items, *decided)
+    return _Stored(
+        protocol=outcome.name,
+        selection=outcome.selection,
+        rows=own,
+        items=items,
+        values=outcome.values,
+        codes=outcome.codes,
+        predicted=outcome.predicted,
+        first=outcome.first,
+    )
 
 
 def _summary(folder: Path, manifest: Manifest, stored: Sequence[_Stored]) -> Summary:
@@ -200,11 +208,26 @@ def _summary(folder: Path, manifest: Manifest, stored: Sequence[_Stored]) -> Sum
     for each in stored:
         if id(each.items) not in tables:
             tables[id(each.items)] = table if len(each.items) == len(table) else table.take(pa.array(each.items))
-        items = tables[id(each.items)]
-        about = (each.protocol, protocols[each.protocol], manifest.dataset.categories, each.selection, items)
-        outcomes.append(Outcome(*about, each.values, each.codes, each.predicted, each.first))
+        outcomes.append(
+            Outcome(
+                name=each.protocol,
+                protocol=protocols[each.protocol],
+                categories=manifest.dataset.categories,
+                selection=each.selection,
+                items=tables[id(each.items)],
+                values=each.values,
+                codes=each.codes,
+                predicted=each.predicted,
+                first=each.first,
+            )
+        )
     dataset, rows = manifest.dataset, tuple(row for each in stored for row in each.rows)
-    return Summary(folder, manifest, rows, Outcomes(manifest.model.name, dataset.name, dataset.digest, tuple(outcomes)))
+    return Summary(
+        folder=folder,
+        manifest=manifest,
+        rows=rows,
+        outcomes=Outcomes(manifest.model.name, dataset.name, dataset.digest, tuple(outcomes)),
+    )
 
 
 @dataclass(frozen=True)
@@ -339,8 +362,18 @@ def _outcomes(table: pa.Table, manifest: Manifest, count: int) -> list[_Stored]:
             raise ValueError("its columns are of several lengths")
         if not (_within(items, 0, count) and _within(codes, 0, len(values)) and predicted.min(initial=-1) >= -1):
             raise ValueError("it names what is not there")
-        decided = values, small_codes(codes, len(values)), small_choices(predicted), cells["first"].as_py()
-        outcomes.append(_Stored(cells["protocol"].as_py(), cells["selection"].as_py(), rows, items, *decided))
+        outcomes.append(
+            _Stored(
+                protocol=cells["protocol"].as_py(),
+                selection=cells["selection"].as_py(),
+                rows=rows,
+                items=items,
+                values=values,
+                codes=small_codes(codes, len(values)),
+                predicted=small_choices(predicted),
+                first=cells["first"].as_py(),
+            )
+        )
     names = [each.protocol for each in outcomes]
     if names != [*manifest.protocols] or any(row.protocol != each.protocol for each in outcomes for row in each.rows):
         raise ValueError("its protocols are not those of the run")

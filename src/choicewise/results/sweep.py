@@ -48,7 +48,9 @@ def averages(folder: Path, sweep: Sweep, summaries: Mapping[Path, Summary]) -> l
             asked = [each for each in own.values() if _asked(each, suite)]
             selections = dict.fromkeys(chosen_part(each.manifest.selection) for each in asked)
             words = "; ".join(filter(None, selections))
-            chosen.append(Average(suite.name, shown[model], suite.normalised, parts, words))
+            chosen.append(
+                Average(suite=suite.name, model=shown[model], normalised=suite.normalised, parts=parts, selection=words)
+            )
     return ranked_averages(chosen)
 
 
@@ -98,7 +100,7 @@ class Stratum(NamedTuple):
     low: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ScoredPart:
     """One protocol of a part: ``raw``, the value of its row, and ``value``, what counts; both shares of 1.
 
@@ -134,7 +136,7 @@ class PartValue:
         return next((each for each, rank in placed if rank == 1), None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Average:
     """What a suite says of one model.
 
@@ -311,7 +313,14 @@ def _scored(summary: Summary, row: Row, normalised: bool) -> ScoredPart:
         values = [max((right / size - low) / (1 - low), 0.0) for right, size, low in strata]
         value, se = math.fsum(values) / len(values), math.sqrt(math.fsum(each**2 for each in errors)) / len(errors)
     return ScoredPart(
-        row.protocol, row.metric, value, row.value, se, row.n, row.missing, tuple(strata) if row.share else ()
+        protocol=row.protocol,
+        metric=row.metric,
+        value=value,
+        raw=row.value,
+        se=se,
+        n=row.n,
+        missing=row.missing,
+        strata=tuple(strata) if row.share else (),
     )
 
 

@@ -80,7 +80,7 @@ class Written(NamedTuple):
         return self.text if self.answer is None and cut == "read" else self.answer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerCounts:
     """How many answers have each status; ``unknown``: of how many nobody says whether they were cut.
 

@@ -183,7 +183,15 @@ def said_options(generated: Continuations, options: Sequence[Sequence[str]], ite
             said[start : start + count] = True
     tokens, logprobs = generated.tokens[said], generated.logprobs[said]
     sizes, ranks, offsets = generated.sizes[said], generated.ranks[said], np.concatenate([[0], np.cumsum(counts)])
-    return Continuations(tokens, logprobs, sizes, ranks, offsets, text, item_offsets)
+    return Continuations(
+        tokens=tokens,
+        logprobs=logprobs,
+        sizes=sizes,
+        ranks=ranks,
+        offsets=offsets,
+        text=text,
+        item_offsets=item_offsets,
+    )
 
 
 def option_match(said: Continuations, gold: Mask) -> Decisions:

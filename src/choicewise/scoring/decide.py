@@ -169,7 +169,12 @@ class Decisions:
     @classmethod
     def uncompared(cls, prediction: Integers, credit: Floats) -> Decisions:
         """Without ties and margins, because no scores were compared."""
-        return cls(prediction, credit, np.zeros(len(credit), dtype=np.bool_), np.full(len(credit), np.nan))
+        return cls(
+            prediction=prediction,
+            credit=credit,
+            tied=np.zeros(len(credit), dtype=np.bool_),
+            margin=np.full(len(credit), np.nan),
+        )
 
     @classmethod
     def joined(cls, parts: Sequence[Decisions]) -> Decisions:

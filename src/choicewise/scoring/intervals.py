@@ -318,7 +318,7 @@ FEWEST = 10
 """Clusters from which on a standard error is clustered; of fewer it would come out too small."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
     """A mean credit with its uncertainty, or what a metric makes of it.
 
@@ -350,8 +350,9 @@ def _mean_of(credits: Floats, tied: Mask, counted: bool) -> Value:
     scored = ~np.isnan(credits)
     credit, n = credits[scored], int(scored.sum())
     mean, error = float(credit.mean()) if n else math.nan, standard_error(credit)
-    interval = wilson(mean, n) if counted else student(mean, error, n - 1)
-    return Value(mean, error, *interval, n, len(credits) - n, int(tied[scored].sum()))
+    low, high = wilson(mean, n) if counted else student(mean, error, n - 1)
+    ties = int(tied[scored].sum())
+    return Value(value=mean, se=error, ci_low=low, ci_high=high, n=n, missing=len(credits) - n, ties=ties)
 
 
 def macro(decisions: Decisions, subjects: Sequence[str], counted: bool = True) -> Value:
@@ -370,10 +371,10 @@ def macro(decisions: Decisions, subjects: Sequence[str], counted: bool = True) -
     if not counted:
         # Satterthwaite's degrees of freedom of a sum of variances.
         parts = math.fsum((value.se / len(scored)) ** 4 / max(value.n - 1, 1) for value in scored)
-        interval = student(mean, se, se**4 / parts if parts else math.inf)
-        return Value(mean, se, *interval, over_items.n, over_items.missing, over_items.ties)
-    interval = stratified(np.array([value.value for value in scored]) * sizes, sizes)
-    return Value(mean, se, *interval, over_items.n, over_items.missing, over_items.ties)
+        low, high = student(mean, se, se**4 / parts if parts else math.inf)
+    else:
+        low, high = stratified(np.array([value.value for value in scored]) * sizes, sizes)
+    return replace(over_items, value=mean, se=se, ci_low=low, ci_high=high)
 
 
 def by_group(decisions: Decisions, groups: Sequence[str], counted: bool = True) -> dict[str, Value]:

@@ -20,7 +20,7 @@ Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Continuations:
     """One row per (item, choice), the choices of an item next to each other; each row a run of tokens.
 

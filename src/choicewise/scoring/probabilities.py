@@ -21,7 +21,7 @@ from choicewise.scoring.intervals import Value, error_interval, extreme_interval
 from choicewise.scoring.observed import Floats, Integers, Mask, reduce_rows, row_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Judged:
     """What a metric of probabilities looks at.
 
@@ -144,7 +144,7 @@ def pooled(metric: str, judged: Judged, among: Mask) -> Value:
     known = vectors[~np.isnan(vectors).any(axis=1)]
     n, missing = len(known), len(vectors) - len(known)
     if not n:
-        return Value(math.nan, math.nan, math.nan, math.nan, 0, missing, 0)
+        return Value(value=math.nan, se=math.nan, ci_low=math.nan, ci_high=math.nan, n=0, missing=missing, ties=0)
     mean = known.mean(axis=0)
     value, error = float(pool(mean)[0]), math.nan
     if n > 1:
@@ -153,7 +153,7 @@ def pooled(metric: str, judged: Judged, among: Mask) -> Value:
         error = float(np.std(pool(drawn)[0]))
     low, high = _pooled_interval(metric, own, known)
     # What is true may be below any sample's error; the interval is shown beside the sample's, and holds that, too.
-    return Value(value, error, min(low, value), max(high, value), n, missing, 0)
+    return Value(value=value, se=error, ci_low=min(low, value), ci_high=max(high, value), n=n, missing=missing, ties=0)
 
 
 def subset(judged: Judged, among: Mask) -> Judged:
@@ -203,7 +203,7 @@ def people_shares(judged: Judged) -> Floats:
         return np.asarray(judged.soft / judged.reduced(np.add, judged.soft)[judged.item], dtype=np.float64)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
     """A line of the reliability table: items with a confidence in this range, and the share of them that is right."""
 
@@ -224,8 +224,18 @@ def reliability(metric: str, judged: Judged) -> list[Bin]:
     table = []
     for own in (where == number for number in np.unique(where)):
         right, n = float(hit[own].mean()), int(own.sum())
-        edges = float(confidence[own].min()), float(confidence[own].max())
-        table.append(Bin(n, *edges, float(confidence[own].mean()), right, *wilson(right, n)))
+        right_low, right_high = wilson(right, n)
+        table.append(
+            Bin(
+                n=n,
+                lowest=float(confidence[own].min()),
+                highest=float(confidence[own].max()),
+                confidence=float(confidence[own].mean()),
+                right=right,
+                right_low=right_low,
+                right_high=right_high,
+            )
+        )
     return table
 
 

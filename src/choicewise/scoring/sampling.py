@@ -28,7 +28,7 @@ def finite_population_error(credits: Floats, population: int) -> float:
     return standard_error(known) * unseen(len(known), population)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """The mean over all ``population`` items, estimated from ``n`` of them and predictions of all.
 
@@ -82,7 +82,16 @@ def aipw(
     own = target * weights[places]
     plain, plain_se = float(own.mean()) if n else math.nan, _error(own, population)
     if n < 2:
-        return Estimate(plain, math.nan, math.nan, math.nan, n, population, plain, plain_se)
+        return Estimate(
+            value=plain,
+            se=math.nan,
+            ci_low=math.nan,
+            ci_high=math.nan,
+            n=n,
+            population=population,
+            plain=plain,
+            plain_se=plain_se,
+        )
     features = _filled(others)
     fold = np.random.default_rng(seed).permutation(n) % min(FOLDS, n)
     residuals, value = np.empty(n), 0.0
@@ -102,7 +111,16 @@ def aipw(
     else:
         lowest = highest = plain
     value, ci_low, ci_high = np.clip([value, *student(value, error, n - 1)], lowest, highest).tolist()
-    return Estimate(value, error, ci_low, ci_high, n, population, plain, plain_se)
+    return Estimate(
+        value=value,
+        se=error,
+        ci_low=ci_low,
+        ci_high=ci_high,
+        n=n,
+        population=population,
+        plain=plain,
+        plain_se=plain_se,
+    )
 
 
 def _error(credits: Floats, population: int) -> float:

@@ -18,7 +18,7 @@ from choicewise.scoring.intervals import ALIKE, standard_error, student, two_sid
 from choicewise.scoring.observed import Floats, Integers, Mask, by_length, reduce_rows, row_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Validity:
     """Checks of one protocol's decisions that need no model call.
 
@@ -49,7 +49,7 @@ def validity(decisions: Decisions, item_offsets: Integers, gold: Mask, guesses: 
     scored = ~decisions.missing
     credit = decisions.credit[scored]
     if not len(credit):
-        return Validity(math.nan, False, False, math.nan, math.nan)
+        return Validity(chance=math.nan, at_chance=False, constant=False, most_common=math.nan, tie_rate=math.nan)
     chance = float((guess(item_offsets, gold) if guesses is None else guesses)[scored].mean())
     near = len(credit) < 2 or abs(float(credit.mean()) - chance) <= standard_error(credit)
     at_chance = near and not math.isnan(chance)
@@ -59,7 +59,13 @@ def validity(decisions: Decisions, item_offsets: Integers, gold: Mask, guesses: 
     choices, right = np.diff(item_offsets)[known], reduce_rows(np.add, gold, item_offsets)[known]
     hit = gold[item_offsets[:-1][known] + predicted]
     constant = most_common == 1.0 and _constant_p(choices, right, hit) < SIGNIFICANT
-    return Validity(chance, at_chance, constant, most_common, float(decisions.tied[scored].mean()))
+    return Validity(
+        chance=chance,
+        at_chance=at_chance,
+        constant=constant,
+        most_common=most_common,
+        tie_rate=float(decisions.tied[scored].mean()),
+    )
 
 
 def guessing_p(credit: Floats, chance: Floats) -> float:
@@ -247,10 +253,10 @@ def sign_agreement(left: Floats, right: Floats) -> Agreement:
     """
     means = np.array([_mean(difference) for difference in left - right])
     signs = np.where(np.abs(means) <= ALIKE, 0.0, np.sign(means))
-    return Agreement(*(int((signs == sign).sum()) for sign in (1, -1, 0)))
+    return Agreement(left=int((signs == 1).sum()), right=int((signs == -1).sum()), even=int((signs == 0).sum()))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """Left mean minus right mean over the ``n`` items both scored; ``missing``: items that at least one did not score.
 
@@ -292,7 +298,7 @@ def mean_of_items(values: Floats, low: float = -math.inf, high: float = math.inf
     varies = n > 1 and np.ptp(known) >= 1e-9  # 1/3 - 0 and 2/3 - 1/3 are equal but for rounding
     se = standard_error(known) if varies else math.nan
     ci_low, ci_high = np.clip(student(value, se, n - 1), low, high).tolist()
-    return Difference(value, se, ci_low, ci_high, n, len(values) - n)
+    return Difference(value=value, se=se, ci_low=ci_low, ci_high=ci_high, n=n, missing=len(values) - n)
 
 
 def lost_per_token(
@@ -348,7 +354,7 @@ def _with_halves(differences: Floats) -> tuple[float, float]:
     return mean, math.sqrt(variance / size)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PositionBias:
     """How unevenly the model treats the positions.
 
@@ -390,11 +396,15 @@ def position_bias(predictions: Integers, gold: Integers) -> PositionBias:
     used = expected > 0
     recalls = np.divide(hits, expected, out=np.full(positions, np.nan), where=used)
     if used.sum() < 2:
-        return PositionBias(tuple(recalls.tolist()), math.nan, math.nan, math.nan, n)
+        return PositionBias(recalls=tuple(recalls.tolist()), rstd=math.nan, chi_square=math.nan, p=math.nan, n=n)
     counts = np.bincount(predicted * positions + right, minlength=positions**2).reshape(positions, positions)
     chi_square, p = _homogeneity(counts)
     return PositionBias(
-        tuple(recalls.tolist()), float(recalls[used].std()), chi_square, p if n >= FEWEST else math.nan, n
+        recalls=tuple(recalls.tolist()),
+        rstd=float(recalls[used].std()),
+        chi_square=chi_square,
+        p=p if n >= FEWEST else math.nan,
+        n=n,
     )
 
 
@@ -409,7 +419,7 @@ def permutation_consistency(predictions: Integers) -> float:
     return float(same[known].mean()) if known.any() else math.nan
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SignFlip:
     """``left_only``, ``right_only``: items only one of the two has right; ``by_tie``: items whose credits differ in
     another way, because a tie is split or credits are any numbers; ``p``: two-sided, NaN without items that both
@@ -438,7 +448,7 @@ def untested(difference: Difference) -> tuple[Difference, SignFlip, float]:
     test calls two calibrated models different in 4 of 10 samples.
     """
     bare = replace(difference, se=math.nan, ci_low=math.nan, ci_high=math.nan)
-    return bare, SignFlip(0, 0, 0, math.nan, exact=False), math.nan
+    return bare, SignFlip(left_only=0, right_only=0, by_tie=0, p=math.nan, exact=False), math.nan
 
 
 def sign_flip(left: Floats, right: Floats, steps: int = _STEPS) -> SignFlip:
@@ -453,17 +463,23 @@ def sign_flip(left: Floats, right: Floats, steps: int = _STEPS) -> SignFlip:
     both = ~(np.isnan(left) | np.isnan(right))
     plain = both.any() and all(np.isin(side[both], (0, 1)).all() for side in (left, right))
     if plain and steps:
-        return SignFlip(left_only, right_only, 0, _binomial_tail(left_only, right_only), True)
+        return SignFlip(
+            left_only=left_only, right_only=right_only, by_tie=0, p=_binomial_tail(left_only, right_only), exact=True
+        )
     if not (_fractions(left[both]) and _fractions(right[both])):
         signed = (left - right)[both]
         differing = int((signed != 0).sum())
         p = _limit(float(signed.sum()), float(np.square(signed).sum()), differing)
-        return SignFlip(left_only, right_only, differing - left_only - right_only, p, False)
+        return SignFlip(
+            left_only=left_only, right_only=right_only, by_tie=differing - left_only - right_only, p=p, exact=False
+        )
     differences = integer_differences(left[both], right[both])
     observed, largest = abs(sum(differences)), sum(map(abs, differences))
     exact = len(differences) * ((largest - observed) // 2 + 1) <= steps
     p = (exact_tail if exact else normal_tail)(differences) if both.any() else math.nan
-    return SignFlip(left_only, right_only, len(differences) - left_only - right_only, p, exact)
+    return SignFlip(
+        left_only=left_only, right_only=right_only, by_tie=len(differences) - left_only - right_only, p=p, exact=exact
+    )
 
 
 def pairwise_p(credits: Floats) -> Floats:

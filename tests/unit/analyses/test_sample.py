@@ -54,7 +54,7 @@ def test_ranks_of_samples_are_tested_without_the_factor_of_the_sample(data: Path
 
 
 def summed(run: Run) -> Summary:
-    return Summary(run.folder, run.manifest, tuple(run.rows()), OutcomeKeeper().keep(run))
+    return Summary(folder=run.folder, manifest=run.manifest, rows=tuple(run.rows()), outcomes=OutcomeKeeper().keep(run))
 
 
 def test_errors_and_intervals_are_those_for_all_items(sampled: Run) -> None:

@@ -140,9 +140,26 @@ def test_many_protocols_are_shown_in_part() -> None:
 
 
 def estimate(protocol: str, metric: str = "acc", worth: bool = True) -> SampleEstimate:
-    known = Estimate(0.634, 0.012 if worth else 0.021, 0.61, 0.66, 500, 14_042, 0.628, 0.019)
+    known = Estimate(
+        value=0.634,
+        se=0.012 if worth else 0.021,
+        ci_low=0.61,
+        ci_high=0.66,
+        n=500,
+        population=14_042,
+        plain=0.628,
+        plain_se=0.019,
+    )
     return SampleEstimate(
-        "model", "isles", "#D123456", "sample of 500, seed 1", protocol, "", metric, ("a", "b"), known
+        model="model",
+        dataset="isles",
+        data="#D123456",
+        selection="sample of 500, seed 1",
+        protocol=protocol,
+        signature="",
+        metric=metric,
+        others=("a", "b"),
+        estimate=known,
     )
 
 

@@ -198,5 +198,8 @@ def test_items_without_an_answer_are_missing_and_counted(run: Run, evaluated: Ev
 
 
 def test_an_interval_is_said_where_there_is_one() -> None:
-    assert nats(Difference(0.01234, 0.001, 0.01, 0.0145, 9, 0)) == "0.0123 [0.01 – 0.0145]"
-    assert nats(Difference(math.inf, math.nan, math.nan, math.nan, 9, 0)) == "inf"
+    assert (
+        nats(Difference(value=0.01234, se=0.001, ci_low=0.01, ci_high=0.0145, n=9, missing=0))
+        == "0.0123 [0.01 – 0.0145]"
+    )
+    assert nats(Difference(value=math.inf, se=math.nan, ci_low=math.nan, ci_high=math.nan, n=9, missing=0)) == "inf"

@@ -283,9 +283,23 @@ def test_perplexities_and_averages_are_told_by_their_metric(hostile_run: Run) ->
     summary = summarize(hostile_run.folder)
     nan = float("nan")
     odd = replace(summary.rows[0], metric="perplexity", value=12.5, se=nan, ci_low=nan)
-    part = PartValue("mmlu", (ScoredPart("mmlu/original", "acc", 0.5, 0.5, 0.1, 12, 0, (Stratum(6.0, 12),)),))
+    part = PartValue(
+        "mmlu",
+        (
+            ScoredPart(
+                protocol="mmlu/original",
+                metric="acc",
+                value=0.5,
+                raw=0.5,
+                se=0.1,
+                n=12,
+                missing=0,
+                strata=(Stratum(6.0, 12),),
+            ),
+        ),
+    )
     study = make_study([replace(summary, rows=(summary.rows[1], odd))])
-    table = row_table(replace(study, averages=(Average("suite", "hash", False, (part,)),)))
+    table = row_table(replace(study, averages=(Average(suite="suite", model="hash", normalised=False, parts=(part,)),)))
     assert table["metric"].to_pylist() == [summary.rows[1].metric, "perplexity", "average"]
     assert (table["value"].to_pylist()[1:], table["se"].to_pylist()[1]) == ([12.5, 0.5], None)
     assert (json.loads(table["parts"][2].as_py())[0]["benchmark"], table["parts"].null_count) == ("mmlu", 2)

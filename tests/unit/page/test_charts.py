@@ -271,9 +271,36 @@ class Contest:
 
 NAN = math.nan
 UNEQUAL = table({"a": {"p": 0.5, "q": NAN, "r": 0.6}, "b": {"p": 0.4, "q": 0.7, "r": 0.7}, "c": {"p": NAN, "r": NAN}})
-STEP = Step((Axis("score", "a", "b"),), False, "x", "s", 0.5, NAN, NAN, 0, 0, 0, 0, (), ())
-CLIMBED = Ladder("m", "d", "p", "q", NAN, NAN, 0, 0, (STEP, replace(STEP, value=NAN)))
-NOBODY, ONE = Difference(NAN, NAN, NAN, NAN, 0, 3), Difference(0.1, NAN, NAN, NAN, 1, 0)
+STEP = Step(
+    axes=(Axis("score", "a", "b"),),
+    together=False,
+    name="x",
+    signature="s",
+    value=0.5,
+    change=NAN,
+    se=NAN,
+    n=0,
+    missing=0,
+    gained=0,
+    lost=0,
+    gained_items=(),
+    lost_items=(),
+)
+CLIMBED = Ladder(
+    model="m",
+    dataset="d",
+    start="p",
+    end="q",
+    start_value=NAN,
+    end_value=NAN,
+    start_n=0,
+    end_n=0,
+    steps=(STEP, replace(STEP, value=NAN)),
+)
+NOBODY, ONE = (
+    Difference(value=NAN, se=NAN, ci_low=NAN, ci_high=NAN, n=0, missing=3),
+    Difference(value=0.1, se=NAN, ci_low=NAN, ci_high=NAN, n=1, missing=0),
+)
 CONTESTS = [Contest("p", NOBODY, NAN), Contest("q", ONE)]
 WITHOUT_NUMBERS = {
     "bump": (lambda: bump.spec(bump.values(UNEQUAL)), 4),

@@ -344,9 +344,12 @@ def test_a_change_of_order_is_told_with_its_test() -> None:
     ]
     (line,) = drawn(rows).order
     assert "no swap is statistically significant" in line
-    test = SignFlip(90, 10, 0, 0.0001, True)
-    start, end = (ReversalContest(name, 0.9, 0.5, 322, True, False, test, p) for name, p in (("x", 1e-6), ("y", 0.012)))
-    turned = Reversal("merrowick", MODELS[0], MODELS[3], start, end, 18)
+    test = SignFlip(left_only=90, right_only=10, by_tie=0, p=0.0001, exact=True)
+    start, end = (
+        ReversalContest(protocol=name, left=0.9, right=0.5, n=322, first=True, guessed=False, test=test, p=p)
+        for name, p in (("x", 1e-6), ("y", 0.012))
+    )
+    turned = Reversal(dataset="merrowick", left=MODELS[0], right=MODELS[3], start=start, end=end, tests=18)
     (line,) = drawn(rows, turned).order
     assert line == (
         "Ranks change: merrow-bpe-2048 leads merrow-unigram-1000 in one column, trails in another (p = .012)."

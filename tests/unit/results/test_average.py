@@ -31,20 +31,41 @@ def part(name: str, *values: float, problem: str = "") -> sweep.PartValue:
 
 
 def scored(name: str, value: float, n: int, se: float = 0.01) -> sweep.ScoredPart:
-    return sweep.ScoredPart(name, "acc", value, value, se, n, 0, (sweep.Stratum(value * n, n),))
+    return sweep.ScoredPart(
+        protocol=name,
+        metric="acc",
+        value=value,
+        raw=value,
+        se=se,
+        n=n,
+        missing=0,
+        strata=(sweep.Stratum(value * n, n),),
+    )
 
 
 def of_strata(strata: tuple[sweep.Stratum, ...], value: float) -> sweep.PartValue:
     """A part of one protocol whose items are in strata."""
     return sweep.PartValue(
-        "a", (sweep.ScoredPart("p", "acc", value, value, 0.1, sum(each.size for each in strata), 0, strata),)
+        "a",
+        (
+            sweep.ScoredPart(
+                protocol="p",
+                metric="acc",
+                value=value,
+                raw=value,
+                se=0.1,
+                n=sum(each.size for each in strata),
+                missing=0,
+                strata=strata,
+            ),
+        ),
     )
 
 
 def average_of(
     *parts: sweep.PartValue, model: str = "model", normalised: bool = False, selection: str = ""
 ) -> sweep.Average:
-    return sweep.Average("suite", model, normalised, parts, selection)
+    return sweep.Average(suite="suite", model=model, normalised=normalised, parts=parts, selection=selection)
 
 
 def test_an_average_over_too_few_questions_of_a_part_has_no_rank() -> None:

@@ -122,11 +122,11 @@ def test_a_lead_on_every_item_is_no_certainty_and_the_test_is_called_what_it_is(
     only = "only A right 56, only B right 19"
     for flips, said in (
         (
-            SignFlip(56, 19, 215, 0.09092, exact=True),
+            SignFlip(left_only=56, right_only=19, by_tie=215, p=0.09092, exact=True),
             f"paired sign-flip test of the credits, exact: {only}, 215 differ by part of a credit, p = 0.09092",
         ),
         (
-            SignFlip(56, 19, 0, 0.01, exact=False),
+            SignFlip(left_only=56, right_only=19, by_tie=0, p=0.01, exact=False),
             f"sign-flip test of the credits, in the normal limit: {only}, p = 0.01",
         ),
     ):

@@ -140,8 +140,12 @@ def test_old_runs_are_read_on_and_say_what_is_not_known(tmp_path: Path) -> None:
     protocol = {"p": reads(10)}
     new = evaluate(model=Thinker(scripted), data=quiz([1, 1, 1]), protocols=protocol, out=tmp_path / "run")
     new_row, old_row = new.rows()[0], as_before(new).rows()[0]
-    assert new_row.answers == AnswerCounts(1, 0, 0, 1, 1, 0, 0, unknown=0, limit=10)
-    assert old_row.answers == AnswerCounts(2, 0, 0, 0, 1, 0, 0, unknown=1, limit=10)
+    assert new_row.answers == AnswerCounts(
+        answered=1, unread=0, cut_thinking=0, cut_answer=1, empty=1, filtered=0, error=0, unknown=0, limit=10
+    )
+    assert old_row.answers == AnswerCounts(
+        answered=2, unread=0, cut_thinking=0, cut_answer=0, empty=1, filtered=0, error=0, unknown=1, limit=10
+    )
     same = ("value", "n", "missing", "i", "t", "id", "signature")
     assert [getattr(new_row, name) for name in same] == [getattr(old_row, name) for name in same]
     assert (old_row.low, old_row.high) == (old_row.value, old_row.value)

@@ -24,7 +24,15 @@ def judge(rows: list[list[float]], right: list[int], soft: list[list[float]] | N
     gold[offsets[:-1] + right] = True
     decided = argmax(scores, offsets, gold, "first")
     people = None if soft is None else np.concatenate(soft)
-    return Judged(scores, offsets, gold, decided.prediction, decided.credit, soft=people, **more)
+    return Judged(
+        scores=scores,
+        item_offsets=offsets,
+        right=gold,
+        prediction=decided.prediction,
+        hit=decided.credit,
+        soft=people,
+        **more,
+    )
 
 
 def test_a_choice_a_score_and_temperatures_have_the_known_values() -> None:

@@ -32,7 +32,9 @@ def judge(items, right, **more):
     scores = np.array([score for item in items for score in item], dtype=np.float64)
     gold = np.array([place in own for item, own in zip(items, right, strict=True) for place in range(len(item))])
     decided = argmax(scores, offsets, gold, "first")
-    return Judged(scores, offsets, gold, decided.prediction, decided.credit, **more)
+    return Judged(
+        scores=scores, item_offsets=offsets, right=gold, prediction=decided.prediction, hit=decided.credit, **more
+    )
 
 
 def confident(pairs):
@@ -129,8 +131,14 @@ def test_each_of_several_right_answers_is_compared_with_1_in_the_harness():
 
 def test_the_confidence_of_an_answer_in_text_is_the_probability_of_the_text():
     hit = np.array([1.0, 0.0, 1.0, np.nan])
-    judged = Judged(np.full(8, np.nan), 2 * np.arange(5), np.tile([True, False], 4), np.zeros(4, dtype=int), hit,
-                    text_probability=np.array([0.9, 0.8, np.nan, 0.5]))  # fmt: skip
+    judged = Judged(
+        scores=np.full(8, np.nan),
+        item_offsets=2 * np.arange(5),
+        right=np.tile([True, False], 4),
+        prediction=np.zeros(4, dtype=int),
+        hit=hit,
+        text_probability=np.array([0.9, 0.8, np.nan, 0.5]),
+    )
     every = np.ones(4, dtype=bool)
     value = pooled("ece-mass", judged, every)
     assert (value.value, value.n, value.missing) == (pytest.approx(0.45), 2, 2)
@@ -247,8 +255,15 @@ def test_the_error_of_a_pooled_number_is_that_of_the_bootstrap(name):
 
     def again(chosen):
         rows = (chosen[:, None] * 4 + np.arange(4)).ravel()
-        own = Judged(judged.scores[rows], judged.item_offsets, judged.right[rows], judged.prediction[chosen],
-                     judged.hit[chosen], orders=orders[:, chosen], letters=orders[:, chosen])  # fmt: skip
+        own = Judged(
+            scores=judged.scores[rows],
+            item_offsets=judged.item_offsets,
+            right=judged.right[rows],
+            prediction=judged.prediction[chosen],
+            hit=judged.hit[chosen],
+            orders=orders[:, chosen],
+            letters=orders[:, chosen],
+        )
         return credits(name, own).mean()
 
     assert again(np.arange(300)) == pytest.approx(value.value)

@@ -28,7 +28,14 @@ def judge(told: Sequence[float], right: int = 0, soft: Sequence[float] | None = 
     gold = np.arange(len(told)) == right
     top = int(np.argmax(scores))
     people = None if soft is None else np.asarray(soft, dtype=np.float64)
-    return Judged(scores, np.array([0, len(told)]), gold, np.array([top]), np.array([float(top == right)]), soft=people)
+    return Judged(
+        scores=scores,
+        item_offsets=np.array([0, len(told)]),
+        right=gold,
+        prediction=np.array([top]),
+        hit=np.array([float(top == right)]),
+        soft=people,
+    )
 
 
 def bounds(metric: str, told: Sequence[float], soft: Sequence[float] | None = None, right: int = 0) -> list[float]:

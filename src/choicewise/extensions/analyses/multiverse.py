@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -257,7 +257,11 @@ def _duel(
         )
     ]
     signs = [sign_agreement(both[:1], both[1:]) for _, both in credits]
-    agreement = Agreement(*map(sum, zip(*map(astuple, signs), strict=True)))
+    agreement = Agreement(
+        left=sum(sign.left for sign in signs),
+        right=sum(sign.right for sign in signs),
+        even=sum(sign.even for sign in signs),
+    )
     models = left.model, right.model
     return Duel(*models, left.dataset, agreement, tuple(contests))
 

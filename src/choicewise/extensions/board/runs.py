@@ -200,8 +200,19 @@ def _read_outcomes(told: Mapping[str, Any], categories: Categories) -> Outcomes:
     outcomes = []
     for each in told["outcomes"]:
         values, codes, predicted = (_read_array(*each[name]) for name in ("values", "codes", "predicted"))
-        named = each["name"], parse_signature(each["signature"]), categories, each["selection"]
-        outcomes.append(Outcome(*named, tables[each["items"]], values, codes, predicted, each["first"]))
+        outcomes.append(
+            Outcome(
+                name=each["name"],
+                protocol=parse_signature(each["signature"]),
+                categories=categories,
+                selection=each["selection"],
+                items=tables[each["items"]],
+                values=values,
+                codes=codes,
+                predicted=predicted,
+                first=each["first"],
+            )
+        )
     return Outcomes(told["model"], told["dataset"], told["digest"], tuple(outcomes))
 
 

@@ -427,7 +427,10 @@ def _lacks(score: str, log: Log, has: Collection[str]) -> bool:
     """Whether nothing of ``log`` can be scored so."""
     nothing, one = np.zeros(0), np.ones(1)
     observed = Continuations(
-        *(nothing.astype(np.int32), nothing.astype(np.float32), nothing.astype(np.int32), nothing.astype(np.int32)),
+        tokens=nothing.astype(np.int32),
+        logprobs=nothing.astype(np.float32),
+        sizes=nothing.astype(np.int32),
+        ranks=nothing.astype(np.int32),
         offsets=np.zeros(2, dtype=np.int64),
         text=["x" if "text" in has else None],
         item_offsets=np.array([0, 1]),

@@ -280,6 +280,6 @@ def _summary(run: Run, keeper: OutcomeKeeper) -> Summary:
     """The kept summary where the run has all of its own protocols, else a new one; the run is released."""
     if _is_whole(run):
         return summarize(run.folder)
-    summary = Summary(run.folder, run.manifest, tuple(run.rows()), keeper.keep(run))
+    summary = Summary(folder=run.folder, manifest=run.manifest, rows=tuple(run.rows()), outcomes=keeper.keep(run))
     run.release()
     return summary

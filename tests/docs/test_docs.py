@@ -47,7 +47,7 @@ NAMED = [*STEPS, *steps("docs/design/other-tools.md")]
 
 @pytest.mark.parametrize(("file", "name"), NAMED, ids=[f"{file}:{name}" for file, name in NAMED])
 def test_every_step_exists(file: str, name: str) -> None:
-    if file == "integrations/lm_eval/model":
+    if file == "extensions/interop/lm_eval/model":
         pytest.importorskip("lm_eval")
     module = import_module(f"choicewise.{file.replace('/', '.').removesuffix('.__init__')}")
     assert reduce(getattr, name.split("."), module) is not None

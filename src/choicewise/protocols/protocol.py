@@ -219,6 +219,8 @@ def axis_problems(values: Mapping[str, object]) -> list[str]:
     problems = []
     for axis in axes:
         value = values[axis.name]
+        if type(value) is type(axis.default) and value == axis.default:
+            continue  # most axes have their default, which is allowed
         problem = _problem(str(axis.type), axis.metadata["allowed"], value)
         if problem is None:
             continue

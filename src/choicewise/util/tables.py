@@ -131,14 +131,18 @@ def _row_groups(footer: bytes) -> Iterator[list[_Chunk]]:
     """The columns of every row group, read here: where one lacks what it must have, Arrow ends the process."""
     try:
         content, _ = _structure(footer, 0)
-        lengths = [element.get(2, 0) for element in content[2] if not element.get(5)]
-        for group in content[4]:
+        lengths = [element.get(2, 0) for element in content[2].values() if not element.get(5)]
+        for group in content[4].values():
             chunks = []
-            for place, column in enumerate(group[1]):
+            for place, column in enumerate(group[1].values()):
                 about, kind = column[3], column[3][1]
                 start, dictionary = about[9], about.get(11, 0)
                 start = dictionary if 0 < dictionary < start else start
-                width, path = lengths[place] if kind == _FIXED else _WIDTHS[kind], [part.decode() for part in about[3]]
+                width = lengths[place] if kind == _FIXED else _WIDTHS[kind]
+                path = [part.decode() for part in about[3].values()]
+                    lengths[place] if kind == _FIXED else _WIDTHS[kind],
+                    [part.decode() for part in about[3].values()],
+                )
                 chunks.append(_Chunk(place, kind, width, path, start, about[7], about[5]))
                 if min(width, start, about[7], about[5]) < 0:
                     raise ValueError(chunks[-1])
@@ -265,23 +269,21 @@ def _damaged(place: int) -> Refused:
 # Thrift's compact protocol, in which heads of pages are written: as much as it takes to read or skip any value
 
 _DEEPEST = 16  # structures and lists inside each other
+_BYTES_OF = {1: 1, 2: 1, 3: 1, 7: 8}  # of a value of that kind: true, false, a byte, a number with a point
+_IS_STRUCTURE = -1  # in the place of the number of elements that a list has
 
 
 def _structure(content: bytes, at: int) -> tuple[dict[int, Any], int]:
     """The fields by number, and where what follows begins.  IndexError where it goes on beyond ``content``.
 
     Structures and lists inside are read by the same loop, as footers have thousands: ``outer`` has those that go on
-    when ``inside`` ends, each with the number of its field, the kind of its next value and how many values are left.
+    when ``inside`` ends, each with the number of its last value, the kind of its values, and how many a list has.
     """
     root = dict[int, Any]()
-    inside: dict[int, Any] | list[Any] = root
-    number = kind = left = 0
-    outer = list[tuple[dict[int, Any] | list[Any], int, int, int]]()
-    while True:
-        if isinstance(inside, list):
-            ended = left == 0
-            left -= 1
-        else:
+    inside, number, kind, size = root, 0, 0, _IS_STRUCTURE
+    outer = [(root, 0, 0, _IS_STRUCTURE)]
+    while outer:
+        if size == _IS_STRUCTURE:
             head = content[at]
             at += 1
             ended = head == 0
@@ -290,19 +292,21 @@ def _structure(content: bytes, at: int) -> tuple[dict[int, Any], int]:
             if 0 < head < 16:
                 number, at = _varint(content, at)
                 number >>= 1  # its lowest bit is the sign
+        else:
+            ended = number == size
+            number += 1
         if ended:
-            if not outer:
-                return root, at
-            inside, number, kind, left = outer.pop()
+            inside, number, kind, size = outer.pop()
             continue
-        value: Any = None
-        size = inner = 0
+        value: Any
+        inner, count = 0, _IS_STRUCTURE
         match kind:
-            case 1 | 2 if isinstance(inside, dict):
+            case 1 | 2 if size == _IS_STRUCTURE:
                 value = kind == 1
-            case 1 | 2 | 3:
-                value, at = content[at], at + 1
-            case 4 | 5 | 6 | 8:
+            case 1 | 2 | 3 | 7:
+                at += _BYTES_OF[kind]
+                value = content[at - 1]
+            case 4 | 5 | 6 | 8:  # whole numbers, and texts behind their lengths
                 value, at = content[at], at + 1
                 if value > 127:
                     value, at = _varint(content, at - 1)
@@ -310,26 +314,22 @@ def _structure(content: bytes, at: int) -> tuple[dict[int, Any], int]:
                     value, at = content[at : at + value], at + value
                 else:
                     value = (value >> 1) ^ -(value & 1)
-            case 7:
-                value, at = content[at + 7], at + 8
-            case 9 | 10:
-                size, inner, at = content[at] >> 4, content[at] & 15, at + 1
-                if size == 15:
-                    size, at = _varint(content, at)
-                value = []
+            case 9 | 10:  # lists and sets
+                inner, count, at = content[at] & 15, content[at] >> 4, at + 1
+                if count == 15:
+                    count, at = _varint(content, at)
+                value = {}
             case 12:
                 value = {}
             case _:
                 raise ValueError("no head of a page")
-        if isinstance(inside, list):
-            inside.append(value)
-        else:
-            inside[number] = value
-        if isinstance(value, list | dict):
-            outer.append((inside, number, kind, left))
-            inside, number, kind, left = value, 0, inner, size
+        inside[number] = value
+        if isinstance(value, dict):
+            outer.append((inside, number, kind, size))
+            inside, number, kind, size = value, 0, inner, count
             if len(outer) > _DEEPEST:
                 raise ValueError("too deep")
+    return root, at
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:

@@ -140,9 +140,6 @@ def _row_groups(footer: bytes) -> Iterator[list[_Chunk]]:
                 start = dictionary if 0 < dictionary < start else start
                 width = lengths[place] if kind == _FIXED else _WIDTHS[kind]
                 path = [part.decode() for part in about[3].values()]
-                    lengths[place] if kind == _FIXED else _WIDTHS[kind],
-                    [part.decode() for part in about[3].values()],
-                )
                 chunks.append(_Chunk(place, kind, width, path, start, about[7], about[5]))
                 if min(width, start, about[7], about[5]) < 0:
                     raise ValueError(chunks[-1])

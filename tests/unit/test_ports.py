@@ -33,7 +33,7 @@ from choicewise.ports import (
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.preparations import prepare
 from choicewise.results.summary import state
-from choicewise.running.answer import executor_of
+from choicewise.running.answer import executor_of, loading_options
 from choicewise.running.job import job_of
 from choicewise.running.shards import Share, share_of
 from choicewise.running.tasks import split_tasks
@@ -146,6 +146,17 @@ def test_an_executor_of_another_package_computes_a_run(stranger: list[Port], tmp
         {"models": ["fake:hash"], "protocols": ["mmlu/original"], "data": [str(BENCHMARK)], "executor": "alone"}
     )
     assert executor_of(job.executor, None) is stranger[0]
+
+
+def test_an_executor_names_a_device_only_for_models_that_have_one() -> None:
+    class There(ports.Executor):
+        name = "there"
+
+        def loading(self, device: str | None) -> dict[str, Any]:
+            return {"device": device or "cuda", "elsewhere": True}
+
+    assert loading_options(There(), "fake:hash", None) == {"elsewhere": True}
+    assert loading_options(There(), "ORG/NAME", None) == {"device": "cuda", "elsewhere": True}
 
 
 def test_an_executor_that_nobody_adds_is_refused(tmp_path: Path) -> None:

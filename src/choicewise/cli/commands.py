@@ -84,7 +84,7 @@ def application(commands: Mapping[str, KernelCommand | ports.Command] | None = N
         command, summary = declared.app(), declared.summary
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, cls=Group, short_help=summary)
-        elif declared.passes_on:
+        elif isinstance(declared, ports.Command) and declared.passes_on:
             app.command(name, short_help=summary, context_settings=PASSED_ON)(command)
         else:
             kind = getattr(command, "command_class", Command)

@@ -23,7 +23,6 @@ class KernelCommand(NamedTuple):
     file: str
     function: str
     summary: str
-    passes_on: bool = False
 
     def app(self) -> typer.Typer | Callable[..., None]:
         """Return the typer application or the function."""

@@ -17,6 +17,7 @@ class Fake(ModelKind):
     """``fake:hash``, ``fake:oracle``, ``fake:anti-oracle``: models for tests and demos, without weights."""
 
     name = "fake"
+    takes = frozenset({"memory"})  # replicas on a cluster take memory, whatever they compute
     because = "has no weights"
     revisions = ""
     workers = ""

@@ -7,14 +7,14 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import Event
-from typing import Final, Protocol, Self, TypeAlias
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 
 from choicewise.data.dataset import Dataset
 from choicewise.engine import DEVICE_TOKENS, cut_shards
 from choicewise.errors import UsageError
-from choicewise.models.kinds import shard_tokens_of
+from choicewise.models.kinds import model_kind, shard_tokens_of
 from choicewise.models.model import Model, SelfCheck
 from choicewise.ports import Executor, Sharing, all_of, find
 from choicewise.records import OBSERVATIONS, ObservationRow, RequestRow, SpanRow
@@ -130,6 +130,17 @@ def executor_of(name: str, workers: int | None) -> Executor:
         return _find_executor(name)
     except ValueError as error:
         raise UsageError(f"executor is {name!r}; it must be {error}") from None
+
+
+def loading_options(executor: Executor, model: str, device: str | None) -> dict[str, Any]:
+    """Return the options with which this process loads ``model`` for the executor.
+
+    An executor names a device for every model; it is left out for a kind of models that has none.
+    """
+    options = executor.loading(device)
+    if "device" not in model_kind(model).takes:
+        options.pop("device", None)
+    return options
 
 
 def checked_executor(name: str) -> str:

@@ -45,7 +45,7 @@ from choicewise.requests.blocks import Section
 from choicewise.requests.render import RenderedRequests
 from choicewise.results.run import Run, open_run
 from choicewise.results.tables import Subject, places_of, read_item_table
-from choicewise.running.answer import BlockResult, Pool, Preparation, Respondent, executor_of, rows_of
+from choicewise.running.answer import BlockResult, Pool, Preparation, Respondent, executor_of, loading_options, rows_of
 from choicewise.running.examples import asked_selectors
 from choicewise.running.job import UNMEASURED, Job, OpenedSource, Source, Task, job_of
 from choicewise.running.progress import PeriodicReport, Progress, ProgressReport
@@ -131,7 +131,7 @@ def evaluate(
     opened = _open(source, data, asked, say or _silent)
     chosen = executor_of(asked.executor, asked.workers)
     if isinstance(model, str | Path):
-        model = load_model(model, **(chosen.loading(None) if isinstance(executor, str) else {}))
+        model = load_model(model, **loading_options(chosen, str(model), None))
     kept = job
     if job is None and asked.models and asked.data:
         kept = asked.of_run(asked.choices[0], opened)

@@ -23,7 +23,7 @@ from choicewise.protocols.catalogue import Suite, suite, suite_names
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import MANIFEST, SWEEP, CellRecord, PartRecord, SuiteRecord, Sweep
 from choicewise.results.summary import keep_summary
-from choicewise.running.answer import OneProcess, Pool, executor_of
+from choicewise.running.answer import OneProcess, Pool, executor_of, loading_options
 from choicewise.running.evaluate import compute
 from choicewise.running.examples import asked_selectors
 from choicewise.running.job import (
@@ -210,7 +210,7 @@ class _Sweep:
         """The model, or why it is not there."""
         loaded: Model | None = None
         with self._caught() as problems:
-            where = self._executor.loading(model.device)
+            where = loading_options(self._executor, model.name, model.device)
             fresh = model.load(self.audience.download, self.audience.say, **where)
             for line in how_asked(fresh):
                 self.audience.say(line)

@@ -35,7 +35,7 @@ from choicewise.models.model import Model
 from choicewise.models.opening import FAKES, INDEX, open_hub_model
 from choicewise.protocols.catalogue import resolve
 from choicewise.records import SWEEP
-from choicewise.running.answer import executor_of
+from choicewise.running.answer import executor_of, loading_options
 from choicewise.running.examples import without_shots
 from choicewise.running.job import ModelChoice, OpenedSource, job_of
 from choicewise.running.progress import Progress
@@ -234,7 +234,7 @@ class _Job:
         pinned = check_model(wanted, self._service.asked.policy)
         options: dict[str, Any] = {"dtype": wanted.dtype} if wanted.dtype else {}
         executor = executor_of(place.executor, place.workers)
-        here = {**place.here, **executor.loading(place.here.get("device"))}
+        here = {**place.here, **loading_options(executor, pinned, place.here.get("device"))}
         opened = load_model(pinned, progress=self._download, say=place.say, **{**here, **options})
         self.opened = True
         if wanted.revision:  # else the board would call all revisions of a model the same

@@ -21,8 +21,7 @@ from choicewise import Run, evaluate, open_run
 from choicewise.cli import options
 from choicewise.errors import StoreError
 from choicewise.results.summary import summarize
-from choicewise.running.doctor import examine_runs
-from choicewise.store.faults import Examined, Remedy
+from choicewise.running.doctor import Examined, Remedy, examine_runs
 from choicewise.store.folder import RunFolder, read_manifest, write_manifest
 from choicewise.store.tables import read_blocks
 from choicewise.util.files import LONGEST, folder_name, free_name, locked

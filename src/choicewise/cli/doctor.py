@@ -14,7 +14,7 @@ from choicewise.cli.terminal import print_json, show, tell
 from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
-    from choicewise.store.faults import Examined
+    from choicewise.running.doctor import Examined
 
 
 LACKING, DAMAGED = 7, 8

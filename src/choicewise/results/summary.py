@@ -28,13 +28,11 @@ from choicewise.ports import source_digest
 from choicewise.protocols.between import apply_metrics
 from choicewise.protocols.protocol import OPEN_AXES, addition_of
 from choicewise.records import ITEM_FILE, ITEMS, SUMMARY, BlockRecord, FileRecord, Manifest
-from choicewise.results.evidence import RunEvidence
 from choicewise.results.outcomes import Outcome, OutcomeKeeper, Outcomes, Summary, small_choices, small_codes
 from choicewise.results.rows import Row
 from choicewise.results.run import Run, asked_protocols, open_run
 from choicewise.results.tables import read_item_names
 from choicewise.scoring.observed import Floats, Integers
-from choicewise.store.faults import Fault, Remedy
 from choicewise.store.folder import read_manifest, write_manifest
 from choicewise.store.tables import (
     SCHEMAS,
@@ -69,7 +67,7 @@ def summarize(folder: str | Path, metrics: Sequence[str] = (), alone: bool = Fal
     if stored is not None:
         return _summary(path, manifest, stored)
     problem = _stored_outcomes(path, manifest)
-    if isinstance(problem, _SummaryProblem) and not problem.older:
+    if isinstance(problem, SummaryProblem) and not problem.older:
         warn(f"{path / SUMMARY} {problem.words}; the numbers are computed from the observations", stacklevel=2)
     return keep_summary(open_run(path))
 
@@ -85,20 +83,24 @@ def keep_summary(run: Run) -> Summary:
     return _summary(run.folder, manifest, stored)
 
 
-def summary_fault(folder: Path, manifest: Manifest, whole: bool) -> Fault | None:
-    """What is wrong with the file in ``folder``; None where nothing is, or where there is none.
+def summary_problem(folder: Path, manifest: Manifest) -> SummaryProblem | None:
+    """Return why the file in ``folder`` is not believed; None if it is, or if there is none."""
+    outcomes = _stored_outcomes(folder, manifest)
+    return outcomes if isinstance(outcomes, SummaryProblem) else None
 
-    ``whole``: whether nothing else of the run is damaged; then the numbers are computed again to compare them.
+
+def other_numbers(folder: Path, manifest: Manifest) -> str:
+    """Return the first protocol of which the file says other numbers than the observations, computed again, do.
+
+    Empty if there is none, or no file that is believed.
     """
     outcomes = _stored_outcomes(folder, manifest)
-    if isinstance(outcomes, _SummaryProblem):
-        words = f"{outcomes.words}; it counts for nothing and is written again"
-        return Fault("summary", SUMMARY, words, Remedy.none if outcomes.older else Remedy.run_again)
-    for stored, computed in zip(outcomes, _computed(_run(folder, manifest)), strict=True) if outcomes and whole else ():
+    if outcomes is None or isinstance(outcomes, SummaryProblem):
+        return ""
+    for stored, computed in zip(outcomes, _computed(open_run(folder)), strict=True):
         if not _alike(_plain(stored), _plain(computed)):
-            words = f"says other numbers of {stored.protocol} than follow from the observations; delete it"
-            return Fault("summary", SUMMARY, words, Remedy.by_hand)
-    return None
+            return stored.protocol
+    return ""
 
 
 SOURCES = (
@@ -136,7 +138,7 @@ def state(manifest: Manifest) -> str:
 def read_summary(folder: Path, manifest: Manifest) -> list[_Stored] | None:
     """What the file in ``folder`` holds of this state of the run; None where it holds nothing that can be used."""
     outcomes = _stored_outcomes(folder, manifest)
-    if isinstance(outcomes, _SummaryProblem) or outcomes is None:
+    if isinstance(outcomes, SummaryProblem) or outcomes is None:
         return None
     with suppress(OSError):
         return outcomes if _whole(folder, manifest.blocks, folder / SUMMARY) else None
@@ -155,10 +157,6 @@ def _under_metrics(folder: Path, metrics: Sequence[str], alone: bool) -> Summary
     known = summarize(folder)
     every = replace(known.outcomes, outcomes=(*known.outcomes.outcomes, *outcomes.outcomes))
     return replace(known, rows=(*known.rows, *rows), outcomes=every, applied=applied)
-
-
-def _run(folder: Path, manifest: Manifest) -> Run:
-    return Run(RunEvidence(folder, manifest), asked_protocols(folder, manifest))
 
 
 def _computed(run: Run) -> list[_Stored]:
@@ -272,7 +270,7 @@ _SCHEMA = pa.schema(
 """One row per protocol; ``items`` is null where they are those of the protocol before."""
 
 
-class _SummaryProblem(NamedTuple):
+class SummaryProblem(NamedTuple):
     """Why a summary is not believed, in ``words`` that follow its path.
 
     ``older``: whether it is only of another state of the run or another version, which is no damage.
@@ -282,7 +280,7 @@ class _SummaryProblem(NamedTuple):
     older: bool = False
 
 
-def _stored_outcomes(folder: Path, manifest: Manifest) -> list[_Stored] | _SummaryProblem | None:
+def _stored_outcomes(folder: Path, manifest: Manifest) -> list[_Stored] | SummaryProblem | None:
     """What the file in ``folder`` holds, or why it is not believed; None where there is none.
 
     It is believed where it is the file that ``manifest`` lists, and fits to this state of the run in every value.
@@ -291,21 +289,21 @@ def _stored_outcomes(folder: Path, manifest: Manifest) -> list[_Stored] | _Summa
     if not os.path.lexists(path):
         return None
     if (problem := damage(path, listed)) is not None:
-        return _SummaryProblem(problem)
+        return SummaryProblem(problem)
     try:
         content = io.BytesIO(read_listed(path, listed))
         file = open_parquet(content)
         if (file.schema_arrow.metadata or {}).get(_KEY) != state(manifest).encode():
-            return _SummaryProblem("is of another state of the run or another version", older=True)
+            return SummaryProblem("is of another state of the run or another version", older=True)
         if not file.schema_arrow.equals(_SCHEMA):
-            return _SummaryProblem("has other columns than it should")
+            return SummaryProblem("has other columns than it should")
         unpacked(content)
         items = read_metadata(folder / ITEM_FILE, ITEMS)[0].num_rows
         return _outcomes(file.read(use_threads=False), manifest, items)
     except StoreError:
         return None  # of the item table, which whoever reads it names
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
-        return _SummaryProblem(f"can't be used ({str(error).partition(chr(10))[0]})")
+        return SummaryProblem(f"can't be used ({str(error).partition(chr(10))[0]})")
 
 
 def _list_summary(folder: Path, manifest: Manifest, outcomes: Sequence[_Stored]) -> Manifest:

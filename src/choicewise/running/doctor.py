@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,8 +28,7 @@ from choicewise.records import (
     Sweep,
 )
 from choicewise.results.run import count_items
-from choicewise.results.summary import summary_fault
-from choicewise.store.faults import Examined, Fault, Remedy
+from choicewise.results.summary import other_numbers, summary_problem
 from choicewise.store.folder import (
     is_sweep,
     leftovers,
@@ -60,6 +60,62 @@ _Record = TypeVar("_Record", Manifest, Sweep)
 
 LineOf = Callable[[Path, Manifest], str]
 """The command that resumes a run."""
+
+
+class Remedy(StrEnum):
+    """What mends a fault."""
+
+    drop = "drop"
+    """The block is taken off the manifest, and the command of the run asks again what it held."""
+    run_again = "run again"
+    """The command of the run writes it again: the item table from the data, the summary from the observations."""
+    by_hand = "by hand"
+    """Only a person can: the problem says what to do."""
+    none = "none"
+    """It does no harm: nothing depends on it, or the next run mends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """``kind`` in a word or two; ``path``: where, relative to the folder; ``problem`` in words.
+
+    ``block``: the name of the block that it makes useless, empty where it makes none so.
+    """
+
+    kind: str
+    path: str
+    problem: str
+    remedy: Remedy
+    block: str = ""
+
+    @property
+    def harmful(self) -> bool:
+        """Whether it is damage, and not only worth saying."""
+        return self.remedy is not Remedy.none
+
+
+@dataclass(slots=True)
+class Examined:
+    """What an examination of the ``folder`` of a run, or of several, came to.
+
+    ``state``: complete, not complete, running (another process writes to it; then nothing else is said), lost (no
+    manifest can be read).  ``blocks``: how many there are, and ``items``: how many places they are about.
+    ``line``: what asks again what was lost.  ``dropped``: the blocks that count no longer, a line each.
+    """
+
+    folder: str
+    state: str
+    faults: list[Fault] = field(default_factory=list)
+    blocks: int = 0
+    items: int = 0
+    unanswered: int = 0
+    line: str = ""
+    dropped: list[str] = field(default_factory=list)
+
+    @property
+    def harmed(self) -> list[Fault]:
+        """The faults that are damage."""
+        return [fault for fault in self.faults if fault.harmful]
 
 
 def examine_runs(folder: Path) -> Iterator[Examined]:
@@ -178,9 +234,19 @@ def examine(run: Path) -> Examined:
     faults += stray
     if not harmed:
         examined.unanswered = len(unanswered_keys(run, manifest))
-    if (fault := summary_fault(run, manifest, not examined.harmed)) is not None:
-        faults.append(fault)
+    faults += _summary(run, manifest, compare=not examined.harmed)
     return examined
+
+
+def _summary(run: Path, manifest: Manifest, compare: bool) -> list[Fault]:
+    """What is wrong with the summary; ``compare``: whether its numbers are computed again."""
+    if (problem := summary_problem(run, manifest)) is not None:
+        words = f"{problem.words}; it counts for nothing and is written again"
+        return [Fault("summary", SUMMARY, words, Remedy.none if problem.older else Remedy.run_again)]
+    if compare and (protocol := other_numbers(run, manifest)):
+        words = f"says other numbers of {protocol} than follow from the observations; delete it"
+        return [Fault("summary", SUMMARY, words, Remedy.by_hand)]
+    return []
 
 
 def _usable(folder: Path, name: str, kind: str, read: Callable[..., _Record]) -> tuple[_Record | None, list[Fault]]:

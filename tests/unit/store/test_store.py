@@ -20,7 +20,6 @@ from choicewise.errors import StoreError
 from choicewise.protocols.protocol import signature
 from choicewise.store import folder as store
 from choicewise.store import tables
-from choicewise.store.faults import Examined, Fault, Remedy
 from choicewise.util import files as atomic
 from choicewise.util.files import disk_errors, new_file, new_folder, write_text
 from choicewise.util.jsonio import json_digest
@@ -441,8 +440,3 @@ def test_keys_are_a_set(steps: list[tuple[list[str], list[str]]]) -> None:
         reference.update(added)
         assert keys.without(asked) == [key for key in asked if key not in reference]
     assert tables.Keys(reference).without(sorted(reference)) == []
-
-
-def test_what_needs_no_mending_is_no_damage() -> None:
-    faults = [Fault("kind", "path", "problem", remedy) for remedy in Remedy]
-    assert Examined("run", "complete", faults).harmed == [each for each in faults if each.remedy != "none"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from choicewise.engine import shard_tokens
-from choicewise.models.model import Model
 from choicewise.ports import ModelKind, find
-from choicewise.records import Manifest
+
+if TYPE_CHECKING:  # an option is refused before anything is loaded
+    from choicewise.models.model import Model
+    from choicewise.records import Manifest
 
 
 def model_kind(name: str) -> ModelKind:
@@ -33,6 +35,8 @@ def shard_tokens_of(model: Model) -> int | None:
 
     None for all questions of a block, if the program that computes the model divides the work itself.
     """
+    from choicewise.engine import shard_tokens
+
     return None if kind_of(model).remote else shard_tokens(model.device)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from choicewise.questions import Answers, Question
-from choicewise.records import ServerRecord
 from choicewise.tokens.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from choicewise.records import ServerRecord
 
 
 class Model(Protocol):

@@ -21,9 +21,10 @@ import typer
 
 import choicewise
 from choicewise import cli, errors
+from choicewise.cli.analysis import ReportCommand, described
 from choicewise.data.benchmarks import benchmarks
 from choicewise.data.files import ROW_READERS
-from choicewise.ports import LogReader, Writer, all_of
+from choicewise.ports import Analysis, LogReader, Writer, all_of
 from choicewise.protocols.catalogue import Entry, entries, groups, suite, suite_names
 from choicewise.protocols.names import FORMULATIONS, SCORE_NAMES
 from choicewise.protocols.protocol import axis_differences, signature
@@ -111,6 +112,9 @@ def command_parts(name: str, command: Any, parent: Any, depth: int) -> Iterator[
     for kind, rows in records.items():
         if rows:
             yield table([(kind, "says"), *rows])
+    if isinstance(command, ReportCommand):
+        analyses = [(f"`{analysis.name}`", marked(described(analysis))) for analysis in all_of(Analysis)]
+        yield table([("analysis", "says"), *analyses])
     for each, own in inside.items():
         yield from command_parts(each, own, context, depth + 1)
 

@@ -306,7 +306,7 @@ Score = Annotated[
 Panel = Annotated[
     bool,
     typer.Option(
-        "--panel", help="Ask each protocol in other orders, names, labels, ... too; `report DIR --invariance` compares."
+        "--panel", help="Ask each protocol in other orders, names, labels, ... too; `report DIR invariance` compares."
     ),
 ]
 Metrics = Annotated[

@@ -62,6 +62,7 @@ def run_tables(run: Run) -> Iterator[Table]:
     worst = _worst_rows(pairs)
     if worst:
         yield Table(name="worst", title="where they differ most", columns=WORST, rows=worst)
+    if causes:
         yield Table(name="causes", title="how often each cause is met", columns=COUNTS, rows=_counts(pairs), data=True)
 
 

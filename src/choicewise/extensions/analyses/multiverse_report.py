@@ -204,6 +204,8 @@ def _condition_rows(condition: Condition, most: int) -> Iterator[list[Any]]:
         if shares:
             absent = [None] * (most - len(shares))
             yield [condition.name, condition.n, link, *shares, *absent]
+    if not condition.softmax:
+        yield [condition.name, condition.n, None, *[None] * most]
 
 
 def _fit(fit: Fit) -> str:

@@ -8,17 +8,28 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from choicewise.util.jsonio import json_value
 from choicewise.util.markup import latex_escape, markdown_escape
-from choicewise.util.text import counted, disarmed, listed, percent, plain, points, safe, shortened, visible_line
+from choicewise.util.text import (
+    broken,
+    counted,
+    disarmed,
+    listed,
+    percent,
+    plain,
+    points,
+    safe,
+    shortened,
+    visible_line,
+)
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.console import Console, ConsoleOptions, Group, RenderableType
 
 
 class Share(float):
@@ -32,7 +43,7 @@ class Column:
     ``name``: its key in JSON and CSV. ``heading``: what people read above it, the name by default. ``kind``: a key of
     :data:`KINDS`. ``meaning``: a sentence below the table. ``data``: only programs read it. ``optional``: people don't
     see it if no row has a value. ``joined``: people see its value behind the value of the column before, after this
-    text, as in 5.0 ± 0.4; for programs it is a column of its own.
+    text and before the text ``closed``, as in 5.0 ± 0.4 or 5.0 (2); for programs it is a column of its own.
     """
 
     name: str
@@ -42,6 +53,7 @@ class Column:
     data: bool = False
     optional: bool = False
     joined: str = ""
+    closed: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +201,7 @@ def cell_texts(table: Table, most: int | None = None) -> list[list[str]]:
         texts: list[str] = []
         for column, value in zip(table.columns, row, strict=True):
             if column.joined and has_value(value) and not column.data:
-                texts[-1] += column.joined + written(value, column.kind)
+                texts[-1] += column.joined + written(value, column.kind) + column.closed
             elif column in visible:
                 texts.append(written(value, column.kind))
         rows.append(texts)
@@ -227,26 +239,67 @@ def notes_below(table: Table) -> list[str]:
 def terminal(table: Table, most: int | None = MOST) -> Group:
     """Draw a table for a terminal, with at most ``most`` rows. A table without columns is its title and notes."""
     from rich.console import Group
-    from rich.table import Table as Grid
     from rich.text import Text
 
     parts: list[Grid | Text] = [Text(safe(table.title), style="italic")]
     rows = cell_texts(table, most)
     if rows:
-        grid = Grid(box=None, pad_edge=False, header_style="bold")
-        for column in visible_columns(table):
-            folds = is_text(column)
-            side: Literal["left", "right"] = "left" if folds else "right"
-            grid.add_column(safe(heading(column)), justify=side, overflow="fold", no_wrap=not folds)
-        for row in rows:
-            grid.add_row(*row)
-        parts.append(grid)
+        parts.append(Grid(visible_columns(table), rows))
     hidden = len(table.rows) - len(rows)
     if hidden:
         parts.append(Text(counted(hidden, "more row")))
     for line in notes_below(table):
         parts.append(Text(disarmed(line)))
     return Group(*parts)
+
+
+_WORD: Final = 24
+"""Columns of a terminal that a word takes if there is no room; a longer one goes on in the next line."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of a table in a terminal. Texts fold if there is no room, behind a sign if they have one."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Yield what rich draws in the width that there is."""
+        from rich.cells import cell_len
+        from rich.table import Table as RichTable
+
+        cells = self.rows
+        widths = [cell_len(heading(column)) for column in self.columns]
+        for row in cells:
+            widths = [max(width, cell_len(text)) for width, text in zip(widths, row, strict=True)]
+        is_narrow = sum(widths) + 2 * (len(widths) - 1) > options.max_width
+        if is_narrow:
+            cells = [self._folded(row) for row in cells]
+
+        grid = RichTable(box=None, pad_edge=False, header_style="bold")
+        for index, column in enumerate(self.columns):
+            if not is_text(column):
+                grid.add_column(safe(heading(column)), justify="right", no_wrap=True)
+                continue
+            widest = max(cell_len(word) for row in cells for word in row[index].split() or [""])
+            grid.add_column(safe(heading(column)), overflow="fold", min_width=min(widest, _WORD))
+        for row in cells:
+            grid.add_row(*row)
+        yield grid
+
+    def _folded(self, row: Sequence[str]) -> list[str]:
+        texts = []
+        for column, text in zip(self.columns, row, strict=True):
+            texts.append(_folded_words(text) if is_text(column) else text)
+        return texts
+
+
+def _folded_words(text: str) -> str:
+    words = []
+    for word in text.split(" "):
+        words.append("\n".join(broken(word, _WORD)) if len(word) > _WORD else word)
+    return " ".join(words)
 
 
 def as_json(table: Table) -> dict[str, Any]:

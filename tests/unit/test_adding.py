@@ -215,6 +215,18 @@ def test_the_reader_and_the_writer_of_the_page_are_found_by_name(stranger: dict[
     assert "week:sum 0.500" in (tmp_path / written.strip()).read_text("utf-8").splitlines()
 
 
+@pytest.mark.costly("two commands in other processes")
+def test_the_analysis_of_the_page_answers_with_its_option(stranger: dict[str, str], tmp_path: Path) -> None:
+    run = evaluate(model=HashModel(), data=QUIZ, protocols=["options/cloze:sum"], out=tmp_path / "run")
+    (measured,) = run.measurements.values()
+    (table,) = json.loads(ran(stranger, tmp_path, "report", "run", "first", "--json"))
+    (row,) = table["rows"]
+    assert (row["model"], row["items"]) == (run.manifest.model.name, len(measured.prediction))
+    assert row["first"] == (measured.prediction == 0).mean()
+    printed = ran(stranger, tmp_path, "report", "run", "first", "--least", str(row["items"] + 1))
+    assert row["protocol"] not in printed
+
+
 @pytest.mark.costly("commands of a changed copy of the package")
 def test_the_changes_that_the_page_shows_work_together(tmp_path: Path) -> None:
     """The data format of the page, put into a copy of the package as it stands."""

@@ -171,7 +171,7 @@ def print_runs(
     which count among the nine.  Of runs that are samples, estimates for all items where the other runs allow them.
     """
     from choicewise.report.estimates import estimate_lines, estimate_table
-    from choicewise.report.tables import average_tables, printed, serious_warnings
+    from choicewise.report.tables import average_tables, serious_warnings
     from choicewise.results.outcomes import bounded, ranked
     from choicewise.results.sample import sample_estimates
     from choicewise.table import terminal
@@ -190,7 +190,7 @@ def print_runs(
             from choicewise.results.finding import finding
 
             print_numbers(rows, finding(rows), output.ids)
-        print_parts(map(printed, average_tables(averages)))
+        print_parts(terminal(table, most=None) for table in average_tables(averages))
         if estimates.rows:
             print_parts([terminal(estimate_table(estimates.rows), most=None)])
         tell(*serious_warnings(rows, guesses=False))
@@ -202,7 +202,7 @@ def print_runs(
     names, changed = {row.protocol for row in own}, len(own) < len(rows)
     outcomes = [replace(each, outcomes=tuple(one for one in each.outcomes if one.name in names)) for each in outcomes]
     following = next_lines(own, folders, [run.folder for run in runs], LINES - FEWEST - above, changed)
-    print_parts(map(printed, average_tables(averages)))
+    print_parts(terminal(table, most=None) for table in average_tables(averages))
     show(*first_lines(own, outcomes, bool(averages), max(FEWEST, LINES - height(following) - above)))
     show(*estimate_lines(estimates.rows, rows))
     tell(*following)

@@ -37,6 +37,7 @@ from choicewise.page.metrics import MetricTable, metric_tables
 from choicewise.page.reproduce import recipe
 from choicewise.page.sections import Order
 from choicewise.page.study import MOST_RUNS, Study, downloads, file_address, read_study
+from choicewise.page.tables import page_table
 from choicewise.ports import PageSections, all_of
 from choicewise.report.findings import sentences
 from choicewise.report.tables import average_tables
@@ -328,7 +329,7 @@ def _shown(content: Content) -> dict[str, Any]:
         "contents": {id: (chr(ord("A") + place), title) for place, (id, title) in enumerate(listed)},
         "study": study,
         "first": study.runs[0],
-        "averages": average_tables(study.averages),
+        "averages": [page_table(table) for table in average_tables(study.averages)],
         "finding": first,
         "more": more,
         "caption": _caption,

@@ -6,13 +6,12 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
 from choicewise.data.items import BLANK
@@ -24,6 +23,7 @@ from choicewise.results.rows import SERIOUS, WARNINGS, Row
 from choicewise.results.sweep import Average, PartValue
 from choicewise.scoring.intervals import FEWEST
 from choicewise.scoring.significance import Difference
+from choicewise.table import Column, Table
 from choicewise.util.text import broken, counted, disarmed, interval, listed, percent, plain, safe, wrapped
 
 LONG, _MANY = 20, 100
@@ -89,30 +89,12 @@ def family_tables(rows: Sequence[Row], width: int | None = None) -> list[Group]:
     return parts
 
 
-@dataclass(frozen=True)
-class AverageTable:
-    """One suite in texts: a row per model under ``columns``, and what its numbers are not, a line each."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
-    notes: list[str]
-
-
-def average_tables(averages: Sequence[Average]) -> list[AverageTable]:
-    """One table per suite and part of the data."""
+def average_tables(averages: Sequence[Average]) -> list[Table]:
+    """Return a table for each suite and part of the data: a row per model, a column per part."""
     suites: dict[tuple[str, str], list[Average]] = {}
-    for each in averages:
-        suites.setdefault((each.suite, each.selection), []).append(each)
-    return [_table(own) for own in suites.values()]
-
-
-def printed(shown: AverageTable) -> Group:
-    """The table for a terminal."""
-    lines = table(*shown.columns)
-    for row in shown.rows:
-        lines.add_row(*map(safe, row))
-    return titled(shown.title, lines, *shown.notes)
+    for average in averages:
+        suites.setdefault((average.suite, average.selection), []).append(average)
+    return [_average_table(suite) for suite in suites.values()]
 
 
 IDS = (
@@ -285,14 +267,14 @@ def matrix(title: str, cells: Mapping[str, Mapping[str, str]], least: int, width
     return Group(Text(safe(title), style="italic"), *parts)
 
 
-def titled(title: str, shown: Table, *notes: str) -> Group:
+def titled(title: str, shown: Grid, *notes: str) -> Group:
     """A table between its title and notes, which are as wide as the page and not as the table."""
     return Group(Text(safe(title), style="italic"), shown, *(Text(disarmed(note)) for note in notes))
 
 
-def table(*columns: str) -> Table:
+def table(*columns: str) -> Grid:
     """A borderless table; texts fold when there is no room, numbers never do."""
-    empty = Table(box=None, pad_edge=False, header_style="bold")
+    empty = Grid(box=None, pad_edge=False, header_style="bold")
     for number, column in enumerate(columns):
         text = column in _TEXT or number == 0
         empty.add_column(safe(column), justify="left" if text else "right", overflow="fold", no_wrap=not text)
@@ -415,19 +397,59 @@ def _items(rows: Sequence[Row]) -> str:
     return f"{items} a group" if _kind(rows) == "group" else items
 
 
-def _table(averages: Sequence[Average]) -> AverageTable:
+def _average_table(averages: Sequence[Average]) -> Table:
     first = averages[0]
-    rows = []
-    for each in averages:
-        mark = "" if each.complete else f" of {len(each.counted)} of {len(each.parts)}"
-        cells = [_cell(part, each.normalised) for part in each.parts]
-        numbers = f"{percent(each.mean)}{mark}", interval(*each.interval), f"{each.n:,}", str(each.rank or "")
-        rows.append([each.model, *cells, *numbers])
-    about = f" ({first.selection})" if first.selection else ""
-    state = "" if all(each.complete for each in averages) else ", incomplete"
-    title = f"{first.suite}{about}: values in % and their plain mean{state}"
-    columns = ["model", *(part.benchmark for part in first.parts), "average", "95 % interval", "n", "rank"]
-    return AverageTable(title, columns, rows, _notes(averages))
+    selection = f" ({first.selection})" if first.selection else ""
+    state = "" if all(average.complete for average in averages) else ", incomplete"
+    columns = [Column(name="model")]
+    for part in first.parts:
+        name = part.benchmark
+        columns.append(Column(name=name, kind="share"))
+        columns.append(Column(name=f"{name}_raw", kind="share", joined=" (", closed=")"))
+        columns.append(Column(name=f"{name}_scored", kind="count", joined=" ("))
+        columns.append(Column(name=f"{name}_items", kind="count", joined=" of ", closed=")"))
+    columns += _MEANS
+    return Table(
+        name="average",
+        title=f"{first.suite}{selection}: values in % and their plain mean{state}",
+        columns=columns,
+        rows=[_average_row(average) for average in averages],
+        notes=_notes(averages),
+    )
+
+
+_MEANS = (
+    Column(name="average", kind="share"),
+    Column(name="counted", kind="count", joined=" of "),
+    Column(name="parts", kind="count", joined=" of "),
+    Column(name="ci_low", heading="95 % interval", kind="share"),
+    Column(name="ci_high", kind="share", joined=" – "),
+    Column(name="n", kind="count"),
+    Column(name="rank", kind="count"),
+)
+
+
+def _average_row(average: Average) -> list[Any]:
+    row: list[Any] = [average.model]
+    for part in average.parts:
+        row += _part_values(part, average.normalised)
+    low, high = average.interval
+    counted_parts: list[int | None] = [None, None]
+    if not average.complete:
+        counted_parts = [len(average.counted), len(average.parts)]
+    return [*row, average.mean, *counted_parts, low, high, average.n, average.rank]
+
+
+def _part_values(part: PartValue, normalised: bool) -> list[float | None]:
+    """Return the value of a part, its raw value if that is another, and how many items count if they are too few."""
+    best = part.best
+    if best is None:
+        return [None] * 4
+    raw = best.raw if normalised else None
+    items = best.n + best.missing
+    if best.n < COMPARABLE * items:
+        return [best.value, raw, best.n, items]
+    return [best.value, raw, None, None]
 
 
 def _notes(averages: Sequence[Average]) -> list[str]:
@@ -448,18 +470,6 @@ def _notes(averages: Sequence[Average]) -> list[str]:
     several = [(each.model, part) for each in averages for part in each.parts if len(part.scored) > 1]
     lines += [f"{model}: the better counts of {_scored(part)}" for model, part in several]
     return lines
-
-
-def _cell(part: PartValue, normalised: bool) -> str:
-    best = part.best
-    if best is None:
-        return "-"
-    value = percent(best.value)
-    if normalised:
-        value += f" ({percent(best.raw)})"
-    if best.n < COMPARABLE * (best.n + best.missing):
-        value += f" ({best.n:,} of {best.n + best.missing:,})"
-    return value
 
 
 def _scored(part: PartValue) -> str:

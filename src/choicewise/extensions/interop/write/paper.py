@@ -14,8 +14,9 @@ from choicewise.extensions.interop.write.common import shown_runs
 from choicewise.page.study import Study
 from choicewise.ports import Export
 from choicewise.protocols.metrics import METRICS
-from choicewise.report.tables import AverageTable, average_tables, shown_value
+from choicewise.report.tables import average_tables, shown_value
 from choicewise.results.rows import Row, chosen_part
+from choicewise.table import Table, cell_texts, heading, visible_columns
 from choicewise.util.markup import OTHER, latex_code, latex_escape, markdown_code, markdown_escape
 from choicewise.util.text import percent, plain, safe
 
@@ -253,12 +254,12 @@ def _matrix(
     return PaperTable(about.name(piece), caption, heads, tuple(lines), notes, feet=0 if by_protocol else 2)
 
 
-def _average(shown: AverageTable) -> PaperTable:
+def _average(shown: Table) -> PaperTable:
     """A suite: a line per model, a column per part."""
-    rows = tuple(tuple(Cell(NONE if text == "-" else text) for text in row) for row in shown.rows)
+    rows = tuple(tuple(Cell(NONE if text == "-" else text) for text in row) for row in cell_texts(shown))
     name = re.sub("[^a-z0-9]+", "-", shown.title.partition(":")[0].lower()).strip("-") or "suite"
     notes = tuple(Note(f"{note}.") for note in shown.notes)
-    return PaperTable(f"{name}-average", shown.title, tuple(shown.columns), rows, notes)
+    return PaperTable(f"{name}-average", shown.title, tuple(map(heading, visible_columns(shown))), rows, notes)
 
 
 def _labels(keys: Sequence[Key]) -> dict[Key, str]:

@@ -206,13 +206,16 @@ def test_the_kind_of_model_of_the_page_answers(stranger: dict[str, str], tmp_pat
     assert read_manifest(tmp_path / "run").model.kind == "uniform"
 
 
-@pytest.mark.costly("two commands in other processes")
-def test_the_reader_and_the_writer_of_the_page_are_found_by_name(stranger: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.costly("three commands in other processes")
+def test_the_reader_the_writer_and_the_command_of_the_page_are_found_by_name(
+    stranger: dict[str, str], tmp_path: Path
+) -> None:
     (tmp_path / "week.diary").write_text("monday;1;-2.5;-1.5\ntuesday;0;-3.5;-1.5\n", encoding="utf-8")
     rows = json.loads(ran(stranger, tmp_path, "import", "week.diary", "--out", "run", "--json"))
     assert {row["protocol"]: row["value"] for row in rows}["week:sum"] == 0.5
     written = ran(stranger, tmp_path, "export", "run", "--format", "values", "--out", "values")
     assert "week:sum 0.500" in (tmp_path / written.strip()).read_text("utf-8").splitlines()
+    assert ran(stranger, tmp_path, "count", "run") == f"run {len(rows)}\n"
 
 
 @pytest.mark.costly("two commands in other processes")

@@ -100,7 +100,7 @@ def split_analysis(line: Sequence[str], with_value: Collection[str]) -> tuple[li
         _refuse_misspelled(last, [rest[position] for position in arguments[:-1]])
         return list(line), None
     for position in arguments[:-1]:
-        if _names_no_path(rest[position]) and find(Analysis, rest[position]) is not None:
+        if _names_no_folder(rest[position]) and find(Analysis, rest[position]) is not None:
             raise UsageError(f"{rest[position]} and {last} are two analyses; ask for one at a time")
     del rest[arguments[-1]]
     return rest, ChosenAnalysis(analysis, values)
@@ -121,15 +121,15 @@ def _last_analysis(line: Sequence[str], with_value: Collection[str]) -> Analysis
     # The value of an option of the analysis may stand behind its name, and is no analysis.
     for position in reversed(_arguments(line, with_value)):
         word = line[position]
-        if _names_no_path(word):
+        if _names_no_folder(word):
             analysis = find(Analysis, word)
             if analysis is not None:
                 return analysis
     return None
 
 
-def _names_no_path(word: str) -> bool:
-    return Path(word).name == word and not Path(word).exists()
+def _names_no_folder(word: str) -> bool:
+    return Path(word).name == word and not Path(word).is_dir()
 
 
 def _without_option(line: Sequence[str], option: AnalysisOption) -> tuple[list[str], str | None]:
@@ -156,7 +156,7 @@ def _value(option: AnalysisOption, text: str) -> Any:
 
 
 def _refuse_misspelled(word: str, folders: Sequence[str]) -> None:
-    if not _names_no_path(word) or not all(Path(folder).exists() for folder in folders):
+    if not _names_no_folder(word) or not all(Path(folder).exists() for folder in folders):
         return
     near = near_names(word, [analysis.name for analysis in all_of(Analysis)])
     if near:

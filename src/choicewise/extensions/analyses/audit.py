@@ -8,9 +8,8 @@ format; which of these, the protocols under which it is bad tell, and the item i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +23,6 @@ from choicewise.results.rows import data_id, run_id
 from choicewise.results.tables import item_batches
 from choicewise.scoring.observed import Floats, Integers, Mask
 from choicewise.store.tables import check_items
-from choicewise.util.jsonio import json_value
 from choicewise.util.text import are, counted, listed
 
 FEWEST = 10
@@ -159,10 +157,6 @@ class Audit:
     def verdicts(self, verdict: str) -> list[BadItem]:
         """The bad items of one verdict."""
         return [each for each in self.bad if each.verdict == verdict]
-
-    def as_json(self) -> dict[str, Any]:
-        """All of it, numbers that are not known as null."""
-        return json_value(asdict(self))
 
 
 VERDICTS = {

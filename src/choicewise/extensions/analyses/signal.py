@@ -9,9 +9,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,6 @@ from choicewise.results.rows import Row, data_id
 from choicewise.scoring.intervals import ALIKE
 from choicewise.scoring.observed import Floats
 from choicewise.scoring.significance import length_correlations
-from choicewise.util.jsonio import json_value
 from choicewise.util.text import are, counted, listed
 
 STEPS = 3
@@ -215,10 +213,6 @@ class Signal:
             if row.metric in CHAIN and row.follows is not None:
                 steps.setdefault(row.chain, []).append(row)
         return [sorted(own, key=lambda row: CHAIN.index(row.metric)) for own in steps.values() if len(own) > 1]
-
-    def as_json(self) -> dict[str, Any]:
-        """All of it, numbers that are not known as null."""
-        return json_value(asdict(self))
 
 
 def signals(runs: Sequence[Summary]) -> list[Signal]:

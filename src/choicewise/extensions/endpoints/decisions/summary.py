@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -69,10 +69,6 @@ class EndpointSummary:
     usage: Mapping[str, float]
     protocols: tuple[Refusals, ...]
     checks: tuple[Check, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """What a row of a report holds of it."""
-        return asdict(self)
 
 
 def exchanges(folder: Path, manifest: Manifest) -> Iterator[Exchange]:

@@ -75,8 +75,8 @@ LABELLED = ("label", "label-alone")
 
 
 @dataclass(frozen=True)
-class Protocol:
-    r"""A complete recipe for a number.
+class PromptAxes:
+    r"""State which questions are asked, and the templates that make a text of one.
 
     Templates are plain text with named holes in braces, filled in one pass (text that is filled in is never read as a
     template again; ``{{`` and ``}}`` stand for braces).  All know the item's own fields; besides, ``header`` knows
@@ -87,19 +87,10 @@ class Protocol:
     others are no part of the protocol.
 
     A prompt is ``header + separator.join([question + answer, ... one per shot ..., question]) + proposal``; each choice
-    is scored as ``continuation`` after it.  Without a proposal all choices of an item have the same prompt.  Reading
-    ``chain-of-thought`` puts a sampled text before the proposal, which ends before ``separator``; ``along-thought`` a
-    share of the thought that the model writes, closed by the chat template's bytes.
-
-    ``stop`` holds the texts before the first of which generated text ends, one a line; one that begins with a line
-    break stands alone.  ``template``: what the chat template is told by name, ``NAME=VALUE`` a line.  ``thought``: what
-    becomes of a thought that the template leaves open, and ``thought_tokens`` the most tokens of one, after which it is
-    closed; then ``new_tokens`` are those of the answer.  ``cut``: what a text counts that was cut before its end.
+    is scored as ``continuation`` after it.  Without a proposal all choices of an item have the same prompt.
 
     ``requests`` is the digest of requests that were rendered elsewhere; the templates then stand for nothing and are
     :data:`~choicewise.protocols.protocol.NEUTRAL`.
-
-    The signature, equality and digest derive from these fields alone (:mod:`choicewise.protocols.protocol`).
     """
 
     benchmark: str = field(metadata={**_SCORE, "allowed": ()})
@@ -119,10 +110,57 @@ class Protocol:
     separator: str = _axis("\n\n", _REQUEST)
     letters: str = _axis("ABCD", _REQUEST)
     choices: int | None = _axis(4, _REQUEST)
+
+    def problems(self) -> Iterator[str]:
+        """Yield what would silently mean nothing among the axes of this group and the groups before it."""
+        if self.described is not None and "options" not in holes(self.header) | holes(self.question):
+            yield f"axis described is {self.described!r}, but question has no {{options}}, whose lines it is one of"
+        if self.choices is not None and self.choices > len(self.letters):
+            yield f"{self.choices} choices need as many letters; letters is {self.letters!r}"
+
+
+@dataclass(frozen=True)
+class ShotAxes(PromptAxes):
+    """State which solved questions stand before the one that is asked."""
+
     shots: int = _axis(5, _REQUEST)
     shot_split: str | None = _axis("dev", _REQUEST)
     sampler: str = _axis("first", _REQUEST, *SAMPLERS)
     seed: int | None = _axis(None, _REQUEST)
+
+    def problems(self) -> Iterator[str]:
+        """Yield likewise."""
+        yield from super().problems()
+        if self.requests is not None:
+            yield from self._templates_of_rendered()
+        if self.shots and (self.shot_split is None or self.sampler == "none"):
+            yield (
+                f"{self.shots} shots need a shot_split to come from and a sampler to choose them, such as "
+                f"shots={self.shots},shot_split=dev,sampler=first"
+            )
+        if self.shots and self.sampler in SEEDED and self.seed is None:
+            yield f"sampler {self.sampler} draws at random and needs a seed"
+
+    def _templates_of_rendered(self) -> Iterator[str]:
+        # templates beside requests that were rendered elsewhere would be printed and not used
+        for axis, neutral in NEUTRAL.items():
+            stated = getattr(self, axis)
+            one = axis == "choices" and stated == 1
+            if stated != neutral and not one:
+                yield (
+                    f"axis {axis} is {stated!r}, but the requests {str(self.requests)[:12]} were "
+                    f"rendered elsewhere; it must be {neutral!r}"
+                )
+
+
+@dataclass(frozen=True)
+class AskingAxes(ShotAxes):
+    """State how the prompt is put to the model: in a chat or not, cut to what fits, and where tokens begin.
+
+    ``template``: what the chat template is told by name, ``NAME=VALUE`` a line.  ``thought``: what becomes of a thought
+    that the template leaves open.
+    """
+
     chat: str = _axis("none", _REQUEST, "none", "turns", "message")
     system: str | None = _axis(None, _REQUEST)
     template: str | None = _axis(None, _REQUEST)
@@ -131,12 +169,174 @@ class Protocol:
     limit: int | None = _axis(None, _REQUEST)
     bos: str = _axis("default", _REQUEST, "default", "none")
     boundary: str = _axis("joint", _REQUEST, *BOUNDARIES, *LABELLED)
+
+    def problems(self) -> Iterator[str]:
+        """Yield likewise."""
+        yield from super().problems()
+        if self.chat == "none":
+            for axis, neutral in (("system", None), ("template", None), ("thought", "keep")):
+                if (stated := getattr(self, axis)) != neutral:
+                    yield f"axis {axis} is {stated!r}, but chat is none; use chat turns or message"
+            return
+        try:
+            template_arguments(self.template)
+        except ProtocolError as error:
+            yield error.message
+        if self.requests is not None:
+            yield f"chat is {self.chat}, but the requests were rendered elsewhere; it must be none"
+
+
+@dataclass(frozen=True)
+class ReadingAxes(AskingAxes):
+    """State what is read of the model about each choice, and how much it may write.
+
+    Reading ``chain-of-thought`` puts a sampled text before the proposal, which ends before ``separator``;
+    ``along-thought`` a share of the thought that the model writes, closed by the chat template's bytes.
+
+    ``stop`` holds the texts before the first of which generated text ends, one a line; one that begins with a line
+    break stands alone.  ``thought_tokens``: the most tokens of a thought, after which it is closed; then ``new_tokens``
+    are those of the answer.
+    """
+
     reading: str = _axis("loglikelihood", _REQUEST, *READINGS)
     views: str = _axis("given", _REQUEST, *VIEWS)
     thought_tokens: int | None = _axis(None, _REQUEST)
     new_tokens: int | None = _axis(None, _REQUEST)
     stop: str | None = _axis(None, _REQUEST)
     chains: int | None = _axis(None, _REQUEST)
+
+    def problems(self) -> Iterator[str]:
+        """Yield likewise: axes that a reading does not take would be printed and not used, others must be stated."""
+        yield from super().problems()
+        reading = READINGS[self.reading]
+        yield from self._of_prompt(reading)
+        if reading.unordered:
+            yield from self._of_order()
+        if "chains" in reading.takes:
+            yield from self._of_chains()
+        yield from self._of_text(reading)
+        if self.chat == "none":
+            if reading.along:
+                yield (
+                    f"reading {self.reading} closes thoughts with the bytes of a chat template; use chat message, or "
+                    "turns"
+                )
+            if self.thought_tokens is not None:
+                yield f"axis thought_tokens is {self.thought_tokens!r}, but chat is none; use chat turns or message"
+        else:
+            yield from self._of_chat(reading)
+        yield from self._of_tokens(reading)
+        yield from self._of_views()
+
+    def _of_prompt(self, reading: Reading) -> Iterator[str]:
+        name = self.reading
+        if reading.proposal and not self.proposal:
+            yield f"reading {name} needs the axis proposal, the text that names an option; try ' {{choice}}'"
+        lines = self.continuation.split("\n")
+        few, many = reading.lines
+        if reading.several and not (few <= len(set(lines)) == len(lines) <= many):
+            yield (
+                f"reading {name} takes {few} to {many} different continuations, one a line; continuation is "
+                f"{self.continuation!r}"
+            )
+        if reading.along and names_choice(self.proposal):
+            yield (
+                f"reading {name} has proposal {self.proposal!r}; it needs one text for all options, as the answer "
+                "begins with"
+            )
+        if "shots" not in reading.takes and self.shots:
+            yield f"reading {name} scores the question itself; it takes no shots"
+        if moves_labels(self.prepare) and not reading.by_choice:
+            yield f"prepare {self.prepare} moves labels, and reading {name} scores none of each choice"
+
+    def _of_order(self) -> Iterator[str]:
+        # what would tell the options' order, or leave it open where they stand
+        name = self.reading
+        for axis, text in (("option", '"{choice}" '), ("continuation", " {choice}")):
+            if "letter" in holes(getattr(self, axis)):
+                yield (
+                    f"reading {name} shows options in no order; axis {axis} has {{letter}}: use text alone, as {text!r}"
+                )
+        if _positions(self.question)[1].count("options") != 1 or self.question.endswith("{options}"):
+            yield f"reading {name} needs {{options}} once in the axis question, and text after it: {self.question!r}"
+        for axis, neutral in (("proposal", ""), ("chat", "none"), ("requests", None)):
+            if (stated := getattr(self, axis)) != neutral:
+                yield f"reading {name} finds the options in the text of the question alone: axis {axis} is {stated!r}"
+
+    def _of_chains(self) -> Iterator[str]:
+        # chains that can't be drawn again, or can't be told from what follows them
+        name = self.reading
+        if self.seed is None:
+            yield f"reading {name} draws at random and needs a seed"
+        if not self.separator:
+            yield f"reading {name} needs a separator, before which a chain ends"
+        if not self.proposal or "{letter}" in self.proposal or "{choice}" in self.proposal:
+            yield (
+                f"reading {name} has proposal {self.proposal!r}; it needs one text that ends every chain and names "
+                "no option"
+            )
+
+    def _of_text(self, reading: Reading) -> Iterator[str]:
+        name, takes = self.reading, reading.takes
+        for axis, meaning in (("new_tokens", "the most tokens to generate"), ("chains", "the number of chains")):
+            stated = getattr(self, axis)
+            if axis in takes and not stated:
+                yield f"reading {name} needs {axis}, {meaning}, of at least 1"
+            if axis not in takes and stated is not None:
+                yield f"axis {axis} is {stated}; reading {name} has no use for it"
+        if self.stop is not None and "new_tokens" not in takes:
+            yield f"axis stop is {self.stop!r}; reading {name} generates nothing"
+        if not all(stop_texts(self.stop)):
+            yield f"axis stop is {self.stop!r}; it holds a text a line, none of them empty"
+        if self.thought_tokens is not None and "thought_tokens" not in takes:
+            yield f"axis thought_tokens is {self.thought_tokens}; reading {name} generates no thought and answer"
+        if self.thought_tokens == 0:
+            yield "axis thought_tokens is 0, which leaves no thought; write thought=close for that"
+
+    def _of_chat(self, reading: Reading) -> Iterator[str]:
+        # what has no place among the messages of a chat, or would be the same answer twice
+        if self.thought == "close" and (self.thought_tokens is not None or reading.along):
+            yield (
+                f"thought is close, under reading {self.reading} with thought_tokens; one that is closed at once has "
+                "none"
+            )
+        if "shots" not in reading.takes:
+            yield f"reading {self.reading} scores the question itself, which nobody says in a chat; use chat none"
+        lines = said(self, self.continuation).split("\n")
+        if reading.several and len(set(lines)) < len(lines):
+            yield "two continuations differ in the space they begin with, which they lose in a chat; leave one out"
+
+    def _of_tokens(self, reading: Reading) -> Iterator[str]:
+        if reading.fits and self.fit not in reading.fits:
+            yield f"reading {self.reading} takes fit {' or '.join(reading.fits)}, not {self.fit}"
+        name = self.boundary
+        if reading.boundaries and name not in reading.boundaries:
+            yield f"reading {self.reading} takes boundary {' or '.join(reading.boundaries)}, not {name}"
+        if name in CORRECTED and "correction" not in reading.takes:
+            yield (
+                f"boundary {name} corrects a log-likelihood, which reading {self.reading} does not give; use boundary "
+                "lcp"
+            )
+        if name in LABELLED and "\n" in self.continuation and not reading.several:
+            yield f"boundary {name} is for labels of one token, not for a line break: {self.continuation!r}"
+
+    def _of_views(self) -> Iterator[str]:
+        views = self.views
+        if views != "given" and "{options}" not in self.question:
+            yield f"views {views} show the list of options otherwise; question has no {{options}}"
+        if views in DRAWING and self.seed is None:
+            yield f"views {views} draws items at random and needs a seed"
+        if views == "full" and (self.choices or 0) > MOST:
+            yield f"views full shows the orders of at most {MOST} choices, not {self.choices}; use cyclic"
+
+
+@dataclass(frozen=True)
+class ScoringAxes(ReadingAxes):
+    """State what is made of the answers: a score per choice, a decision per item, a number of all.
+
+    ``cut``: what a text counts that was cut before its end.
+    """
+
     score: str = _axis("sum", _SCORE, *SCORE_NAMES)
     null: str | None = _axis(None, _SCORE)
     outside: str = _axis("keep", _SCORE, "keep", "top100=-100")
@@ -150,12 +350,113 @@ class Protocol:
     aggregation: str = _axis("micro", _SCORE, "micro", "macro", "categories", "subcategories", "bytes")
     rev: int = _axis(1, _SCORE)
 
+    def problems(self) -> Iterator[str]:
+        """Yield likewise."""
+        yield from super().problems()
+        reading = READINGS[self.reading]
+        yield from self._of_score(reading)
+        yield from self._of_decision(reading)
+        yield from self._of_metric(reading)
+        yield from self._of_softmax(reading)
+        yield from self._of_calibration(reading)
+
+    def _of_score(self, reading: Reading) -> Iterator[str]:
+        name = self.reading
+        if (self.score in CONDITIONAL) != (self.null is not None):
+            yield (
+                f"score {self.score} with null {self.null!r}: the scores {', '.join(CONDITIONAL)} need the axis "
+                "null (the unconditional context, '' allowed), and only they have one"
+            )
+        if not reading.has_score(self.score):
+            yield f"reading {name} has no score {self.score}; it has {', '.join(reading.scores)}"
+        if self.cut != "read" and not reading.text:
+            yield f"axis cut is {self.cut}; reading {name} reads no text that could be cut"
+        if "outside" not in reading.takes and self.outside != "keep":
+            yield f"outside {self.outside} is about the tokens of reading loglikelihood, not {name}"
+        if self.boundary == "bytes" and (self.outside != "keep" or self.score == "greedy"):
+            yield "boundary bytes gives bytes, which have no rank: use outside keep, and not score greedy"
+
+    def _of_decision(self, reading: Reading) -> Iterator[str]:
+        decision = self.decision
+        if reading.text == (decision in CHOOSING):
+            yield (
+                f"reading {self.reading} with decision {decision}: generated text takes a rule that reads text "
+                f"(letter-match, option-match or an extraction), and every other reading takes {' or '.join(CHOOSING)}"
+            )
+        if decision == "argmax" and self.ties == "none":
+            yield "decision argmax needs to know who wins a tie; ties is none, use first, split or wrong"
+        if decision == "greedy-match" and self.score != "greedy":
+            yield f"decision greedy-match reads the score greedy, not {self.score}"
+        if reading.text and (decision == "option-match") == (self.score == "none"):
+            yield (
+                f"decision {decision} with score {self.score}: option-match scores the option's generated "
+                "tokens, the other rules that read text have score none"
+            )
+
+    def _of_metric(self, reading: Reading) -> Iterator[str]:
+        name, metric = self.metric, METRICS[self.metric]
+        reads_text = reading.text and self.score == "none"
+        if not metric.predicted and self.decision != "argmax" and not (metric.of_text and reads_text):
+            yield f"metric {name} is made of scores, with decision argmax, not {self.decision}"
+        if metric.likelihood and not (reading.one_likelihood and self.calibration == "none"):
+            yield f"metric {name} needs log-likelihoods: a reading that gives them, and calibration none"
+        if metric.probable and metric.likelihood and self.outside != "keep":
+            yield f"metric {name} needs the model's own probabilities: outside keep, not {self.outside}"
+        if metric.scores and self.score not in metric.scores:
+            yield f"metric {name} needs score {' or '.join(metric.scores)}, not {self.score}"
+        if metric.exponential and self.choices != 1 and self.requests is None:
+            yield f"metric {name} is about items with one choice: it needs choices 1"
+        if metric.orders and (self.views not in PERMUTED or self.calibration != "none"):
+            yield f"metric {name} compares orders of the options: views {' or '.join(PERMUTED)} and calibration none"
+        if name in ABSTAINING and not abstains(self.prepare):
+            yield f'metric {name} needs the option "I don\'t know", which prepare dont-know adds'
+        if metric.pooled and self.aggregation == "macro":
+            yield f"metric {name} is a number of all items together, no mean over subjects: aggregation micro"
+        if self.aggregation == "bytes" and name != "bpb":
+            yield f"aggregation bytes weighs bits by the bytes of the answers; metric {name} has none"
+
+    def _of_softmax(self, reading: Reading) -> Iterator[str]:
+        name, metric = self.metric, METRICS[self.metric]
+        if self.golds != "sum" and not metric.probable:
+            yield f"golds {self.golds} says which right choices count in a probability; metric {name} is none"
+        if self.golds == "each" and name != "brier":
+            yield f"golds each compares every right choice with 1, as brier does; metric {name} does not"
+        if self.temperature != "1":
+            try:
+                known = 0 < float(self.temperature) < math.inf
+            except ValueError:
+                known = False
+            if not known:
+                yield f"temperature is {self.temperature!r}; it must be a number above 0, such as 1.5"
+            if not metric.softmax or (reading.text and self.score == "none"):
+                yield f"temperature {self.temperature} is of the softmax of scores; metric {name} has none"
+
+    def _of_calibration(self, reading: Reading) -> Iterator[str]:
+        views, calibration = self.views, self.calibration
+        if views not in CALIBRATIONS[calibration]:
+            yield f"calibration {calibration} needs views {' or '.join(CALIBRATIONS[calibration])}, not {views}"
+        if (views, calibration) == ("given", "none"):
+            return
+        labels = "{letter}" in self.continuation and "{choice}" not in self.continuation
+        if not (labels and "views" in reading.takes and (self.score, self.outside) == ("sum", "keep")):
+            yield (
+                f"views {views} with calibration {calibration} are about the probabilities of fixed labels: they need "
+                "a continuation with {letter} and without {choice}, reading loglikelihood, score sum and outside keep"
+            )
+
+
+@dataclass(frozen=True)
+class Protocol(ScoringAxes):
+    """A complete recipe for a number: five groups of axes, each of which checks itself and those before it.
+
+    The signature, equality and digest derive from these fields alone (:mod:`choicewise.protocols.protocol`).
+    """
+
     def __post_init__(self) -> None:
+        """Raise ProtocolError where an axis has no such value, or axes would silently mean nothing together."""
         if problems := axis_problems({name: getattr(self, name) for name in AXES}):
             raise ProtocolError.about(problems)
-        checks = (_asked, _decided, _stated, _observed)  # of combinations that would silently mean nothing
-        reading = READINGS[self.reading]
-        if problems := [problem for check in checks for problem in check(self, reading)]:
+        if problems := list(self.problems()):
             raise ProtocolError.about(problems)
 
     def __hash__(self) -> int:
@@ -259,7 +560,7 @@ def fill(template: str, holes: Mapping[str, str], *, axis: str = "template") -> 
     raise ProtocolError(f"protocol axis {axis} has a hole {{{name}}} that nothing fills; known are {known}")
 
 
-def begins(protocol: Protocol) -> bool:
+def begins(protocol: ReadingAxes) -> bool:
     """Whether the proposal is what the assistant has begun to say.
 
     It is where all choices share it, as ``gen_prefix`` in lm-evaluation-harness; one that names the choice belongs to
@@ -277,7 +578,7 @@ def names_choice(template: str) -> bool:
     return not holes(template).isdisjoint(("letter", *CHOICE))
 
 
-def said(protocol: Protocol, template: str) -> str:
+def said(protocol: ReadingAxes, template: str) -> str:
     """``template``, of a continuation or of the answer of a shot, as it stands in a chat.
 
     It loses the white space it begins with where the assistant begins to speak: that is the space between question and
@@ -411,209 +712,6 @@ def _problem(annotation: str, allowed: tuple[str, ...], value: object) -> str | 
     if allowed and value not in allowed:
         return f"is {value!r}; it must be one of {', '.join(each for each in allowed if '+' not in each)}"
     return None
-
-
-def _asked(protocol: Protocol, reading: Reading) -> Iterator[str]:
-    name = protocol.reading
-    if (protocol.score in CONDITIONAL) != (protocol.null is not None):
-        yield (
-            f"score {protocol.score} with null {protocol.null!r}: the scores {', '.join(CONDITIONAL)} need the axis "
-            "null (the unconditional context, '' allowed), and only they have one"
-        )
-    if not reading.has_score(protocol.score):
-        yield f"reading {name} has no score {protocol.score}; it has {', '.join(reading.scores)}"
-    if protocol.described is not None and "options" not in holes(protocol.header + protocol.question):
-        yield f"axis described is {protocol.described!r}, but question has no {{options}}, whose lines it is one of"
-    # templates beside requests that were rendered elsewhere would be printed and not used
-    for axis, neutral in NEUTRAL.items() if protocol.requests is not None else ():
-        one = axis == "choices" and protocol.choices == 1
-        if getattr(protocol, axis) != neutral and not one:
-            yield (
-                f"axis {axis} is {getattr(protocol, axis)!r}, but the requests {str(protocol.requests)[:12]} were "
-                f"rendered elsewhere; it must be {neutral!r}"
-            )
-    lines = protocol.continuation.split("\n")
-    if reading.proposal and not protocol.proposal:
-        yield f"reading {name} needs the axis proposal, the text that names an option; try ' {{choice}}'"
-    if reading.fits and protocol.fit not in reading.fits:
-        yield f"reading {name} takes fit {' or '.join(reading.fits)}, not {protocol.fit}"
-    if reading.boundaries and protocol.boundary not in reading.boundaries:
-        yield f"reading {name} takes boundary {' or '.join(reading.boundaries)}, not {protocol.boundary}"
-    if reading.unordered:
-        yield from _without_order(protocol)
-    few, many = reading.lines
-    if reading.several and not (few <= len(set(lines)) == len(lines) <= many):
-        yield (
-            f"reading {name} takes {few} to {many} different continuations, one a line; continuation is "
-            f"{protocol.continuation!r}"
-        )
-    proposal = protocol.proposal
-    if reading.along and names_choice(proposal):
-        yield f"reading {name} has proposal {proposal!r}; it needs one text for all options, as the answer begins with"
-    # chains that can't be drawn again, or can't be told from what follows them
-    if "chains" not in reading.takes:
-        return
-    if protocol.seed is None:
-        yield f"reading {name} draws at random and needs a seed"
-    if not protocol.separator:
-        yield f"reading {name} needs a separator, before which a chain ends"
-    if not proposal or "{letter}" in proposal or "{choice}" in proposal:
-        yield f"reading {name} has proposal {proposal!r}; it needs one text that ends every chain and names no option"
-
-
-def _without_order(protocol: Protocol) -> Iterator[str]:
-    # what would tell the options' order, or leave it open where they stand
-    name = protocol.reading
-    for axis, text in (("option", '"{choice}" '), ("continuation", " {choice}")):
-        if "letter" in holes(getattr(protocol, axis)):
-            yield f"reading {name} shows options in no order; axis {axis} has {{letter}}: use text alone, as {text!r}"
-    if _positions(protocol.question)[1].count("options") != 1 or protocol.question.endswith("{options}"):
-        yield f"reading {name} needs {{options}} once in the axis question, and text after it: {protocol.question!r}"
-    for axis, neutral in (("proposal", ""), ("chat", "none"), ("requests", None)):
-        if (stated := getattr(protocol, axis)) != neutral:
-            yield f"reading {name} finds the options in the text of the question alone: axis {axis} is {stated!r}"
-
-
-def _decided(protocol: Protocol, reading: Reading) -> Iterator[str]:
-    decision = protocol.decision
-    if reading.text == (decision in CHOOSING):
-        yield (
-            f"reading {protocol.reading} with decision {decision}: generated text takes a rule that reads text "
-            f"(letter-match, option-match or an extraction), and every other reading takes {' or '.join(CHOOSING)}"
-        )
-    if decision == "argmax" and protocol.ties == "none":
-        yield "decision argmax needs to know who wins a tie; ties is none, use first, split or wrong"
-    if decision == "greedy-match" and protocol.score != "greedy":
-        yield f"decision greedy-match reads the score greedy, not {protocol.score}"
-    if reading.text and (decision == "option-match") == (protocol.score == "none"):
-        yield (
-            f"decision {decision} with score {protocol.score}: option-match scores the option's generated "
-            "tokens, the other rules that read text have score none"
-        )
-    yield from _measured(protocol, reading)
-
-
-def _measured(protocol: Protocol, reading: Reading) -> Iterator[str]:
-    name, metric = protocol.metric, METRICS[protocol.metric]
-    reads_text = reading.text and protocol.score == "none"
-    if not metric.predicted and protocol.decision != "argmax" and not (metric.of_text and reads_text):
-        yield f"metric {name} is made of scores, with decision argmax, not {protocol.decision}"
-    if metric.likelihood and not (reading.one_likelihood and protocol.calibration == "none"):
-        yield f"metric {name} needs log-likelihoods: a reading that gives them, and calibration none"
-    if metric.probable and metric.likelihood and protocol.outside != "keep":
-        yield f"metric {name} needs the model's own probabilities: outside keep, not {protocol.outside}"
-    if metric.scores and protocol.score not in metric.scores:
-        yield f"metric {name} needs score {' or '.join(metric.scores)}, not {protocol.score}"
-    if metric.exponential and protocol.choices != 1 and protocol.requests is None:
-        yield f"metric {name} is about items with one choice: it needs choices 1"
-    if metric.orders and (protocol.views not in PERMUTED or protocol.calibration != "none"):
-        yield f"metric {name} compares orders of the options: views {' or '.join(PERMUTED)} and calibration none"
-    if name in ABSTAINING and not abstains(protocol.prepare):
-        yield f'metric {name} needs the option "I don\'t know", which prepare dont-know adds'
-    if protocol.golds != "sum" and not metric.probable:
-        yield f"golds {protocol.golds} says which right choices count in a probability; metric {name} is none"
-    if protocol.golds == "each" and name != "brier":
-        yield f"golds each compares every right choice with 1, as brier does; metric {name} does not"
-    if protocol.temperature != "1":
-        try:
-            known = 0 < float(protocol.temperature) < math.inf
-        except ValueError:
-            known = False
-        if not known:
-            yield f"temperature is {protocol.temperature!r}; it must be a number above 0, such as 1.5"
-        if not metric.softmax or reads_text:
-            yield f"temperature {protocol.temperature} is of the softmax of scores; metric {name} has none"
-    if metric.pooled and protocol.aggregation == "macro":
-        yield f"metric {name} is a number of all items together, no mean over subjects: aggregation micro"
-    if protocol.aggregation == "bytes" and name != "bpb":
-        yield f"aggregation bytes weighs bits by the bytes of the answers; metric {name} has none"
-
-
-def _stated(protocol: Protocol, reading: Reading) -> Iterator[str]:
-    # axes that a reading does not take would be printed and not used; those it takes must be stated
-    name, takes = protocol.reading, reading.takes
-    for axis, meaning in (("new_tokens", "the most tokens to generate"), ("chains", "the number of chains")):
-        stated = getattr(protocol, axis)
-        if axis in takes and not stated:
-            yield f"reading {name} needs {axis}, {meaning}, of at least 1"
-        if axis not in takes and stated is not None:
-            yield f"axis {axis} is {stated}; reading {name} has no use for it"
-    if protocol.stop is not None and "new_tokens" not in takes:
-        yield f"axis stop is {protocol.stop!r}; reading {name} generates nothing"
-    if not all(stop_texts(protocol.stop)):
-        yield f"axis stop is {protocol.stop!r}; it holds a text a line, none of them empty"
-    if protocol.cut != "read" and not reading.text:
-        yield f"axis cut is {protocol.cut}; reading {name} reads no text that could be cut"
-    if protocol.thought_tokens is not None and "thought_tokens" not in takes:
-        yield f"axis thought_tokens is {protocol.thought_tokens}; reading {name} generates no thought and answer"
-    if protocol.thought_tokens == 0:
-        yield "axis thought_tokens is 0, which leaves no thought; write thought=close for that"
-    if "shots" not in takes and protocol.shots:
-        yield f"reading {name} scores the question itself; it takes no shots"
-    if "outside" not in takes and protocol.outside != "keep":
-        yield f"outside {protocol.outside} is about the tokens of reading loglikelihood, not {name}"
-    # what has no place among the messages of a chat, or would be the same answer twice
-    if protocol.chat == "none":
-        if reading.along:
-            yield f"reading {name} closes thoughts with the bytes of a chat template; use chat message, or turns"
-        for axis, neutral in (("system", None), ("template", None), ("thought", "keep"), ("thought_tokens", None)):
-            if (stated := getattr(protocol, axis)) != neutral:
-                yield f"axis {axis} is {stated!r}, but chat is none; use chat turns or message"
-        return
-    try:
-        template_arguments(protocol.template)
-    except ProtocolError as error:
-        yield error.message
-    if protocol.thought == "close" and (protocol.thought_tokens is not None or reading.along):
-        yield f"thought is close, under reading {name} with thought_tokens; one that is closed at once has none"
-    if protocol.requests is not None:
-        yield f"chat is {protocol.chat}, but the requests were rendered elsewhere; it must be none"
-    if "shots" not in reading.takes:
-        yield f"reading {protocol.reading} scores the question itself, which nobody says in a chat; use chat none"
-    lines = said(protocol, protocol.continuation).split("\n")
-    if reading.several and len(set(lines)) < len(lines):
-        yield "two continuations differ in the space they begin with, which they lose in a chat; leave one out"
-
-
-def _observed(protocol: Protocol, reading: Reading) -> Iterator[str]:
-    name = protocol.boundary
-    if name in CORRECTED and "correction" not in reading.takes:
-        yield (
-            f"boundary {name} corrects a log-likelihood, which reading {protocol.reading} does not give; use boundary "
-            "lcp"
-        )
-    if name in LABELLED and "\n" in protocol.continuation and not reading.several:
-        yield f"boundary {name} is for labels of one token, not for a line break: {protocol.continuation!r}"
-    if name == "bytes" and (protocol.outside != "keep" or protocol.score == "greedy"):
-        yield "boundary bytes gives bytes, which have no rank: use outside keep, and not score greedy"
-    if protocol.shots and (protocol.shot_split is None or protocol.sampler == "none"):
-        yield (
-            f"{protocol.shots} shots need a shot_split to come from and a sampler to choose them, such as "
-            f"shots={protocol.shots},shot_split=dev,sampler=first"
-        )
-    if protocol.shots and protocol.sampler in SEEDED and protocol.seed is None:
-        yield f"sampler {protocol.sampler} draws at random and needs a seed"
-    if protocol.choices is not None and protocol.choices > len(protocol.letters):
-        yield f"{protocol.choices} choices need as many letters; letters is {protocol.letters!r}"
-    if moves_labels(protocol.prepare) and not reading.by_choice:
-        yield f"prepare {protocol.prepare} moves labels, and reading {protocol.reading} scores none of each choice"
-    views, calibration = protocol.views, protocol.calibration
-    if views not in CALIBRATIONS[calibration]:
-        yield f"calibration {calibration} needs views {' or '.join(CALIBRATIONS[calibration])}, not {views}"
-    if (views, calibration) == ("given", "none"):
-        return
-    labels = "{letter}" in protocol.continuation and "{choice}" not in protocol.continuation
-    if not (labels and "views" in reading.takes and (protocol.score, protocol.outside) == ("sum", "keep")):
-        yield (
-            f"views {views} with calibration {calibration} are about the probabilities of fixed labels: they need a "
-            "continuation with {letter} and without {choice}, reading loglikelihood, score sum and outside keep"
-        )
-    if views != "given" and "{options}" not in protocol.question:
-        yield f"views {views} show the list of options otherwise; question has no {{options}}"
-    if views in DRAWING and protocol.seed is None:
-        yield f"views {views} draws items at random and needs a seed"
-    if views == "full" and (protocol.choices or 0) > MOST:
-        yield f"views full shows the orders of at most {MOST} choices, not {protocol.choices}; use cyclic"
 
 
 @lru_cache(maxsize=1024)

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -290,6 +291,16 @@ def test_a_score_stands_before_or_after_changed_axes() -> None:
     assert resolve("mmlu/harness-v0@shots=2,split=validation:acc_norm") == before
     (protocol,) = before.values()
     assert (protocol.shots, protocol.split, protocol.score) == (2, "validation", "char_mean_bare")
+
+
+def test_no_signature_of_the_catalogue_moves(snapshot: SnapshotAssertion) -> None:
+    """What a protocol is called and spelled by is its identity: runs, boards and papers name it."""
+    ids = {}
+    for known in ENTRIES:
+        spelled = [signature(protocol) for protocol in known.protocols.values()]
+        digests = [short_signature(protocol) for protocol in known.protocols.values()]
+        ids[known.name] = f"{sha256(chr(10).join(spelled).encode()).hexdigest()[:12]} {' '.join(digests)}"
+    assert ids == snapshot
 
 
 def test_every_entry_of_the_catalogue_has_its_family(snapshot: SnapshotAssertion) -> None:

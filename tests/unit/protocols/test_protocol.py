@@ -23,9 +23,15 @@ from choicewise.protocols.protocol import (
     AXES,
     CORRECTED,
     LABELLED,
+    AskingAxes,
+    PromptAxes,
     Protocol,
+    ReadingAxes,
+    ScoringAxes,
+    ShotAxes,
     axis_differences,
     fill,
+    holes,
     parse_signature,
     short_signature,
     signature,
@@ -199,7 +205,7 @@ def protocols(draw: st.DrawFn) -> Protocol:
         axes["aggregation"] = "micro"
     axes["choices"] = 1 if axes["metric"] == "perplexity" else axes["choices"]
     axes["letters"] = axes["letters"] or "A" if axes["choices"] == 1 else axes["letters"]
-    axes["described"] = axes["described"] if "{options}" in axes["question"] else None
+    axes["described"] = axes["described"] if "options" in holes(axes["question"]) else None
     axes["requests"] = None  # beside it no template means anything
     if axes["sampler"] == "none" or axes["shot_split"] is None:
         axes["shots"] = 0
@@ -392,3 +398,26 @@ def test_the_example_of_the_page_runs_and_asks_other_data_than_mmlu(tmp_path: Pa
     dataset = Dataset("mine", {"validation": questions([2, 3, 4, 5, 12])})
     run = choicewise.evaluate(model="fake:hash", data=dataset, protocols=[str(path)], out=tmp_path / "run")
     assert run.report()["n"].to_pylist() == [5]
+
+
+def test_the_groups_hold_the_axes_in_the_order_of_the_signature() -> None:
+    groups = (PromptAxes, ShotAxes, AskingAxes, ReadingAxes, ScoringAxes)
+    assert [len(fields(group)) for group in groups] == [17, 21, 29, 35, 47]
+    for smaller, larger in zip(groups, (*groups[1:], Protocol), strict=True):
+        names = [axis.name for axis in fields(smaller)]
+        assert [axis.name for axis in fields(larger)][: len(names)] == names
+
+
+@pytest.mark.parametrize(
+    ("group", "problem"),
+    [
+        (PromptAxes(benchmark="b", choices=5), "5 choices need as many letters"),
+        (ShotAxes(benchmark="b", sampler="none"), "5 shots need a shot_split"),
+        (AskingAxes(benchmark="b", thought="close"), "axis thought is 'close', but chat is none"),
+        (ReadingAxes(benchmark="b", chains=3), "reading loglikelihood has no use for it"),
+        (ScoringAxes(benchmark="b", ties="none"), "decision argmax needs to know who wins a tie"),
+    ],
+)
+def test_a_group_of_axes_checks_itself(group: PromptAxes, problem: str) -> None:
+    (found,) = group.problems()
+    assert problem in found

@@ -50,35 +50,66 @@ def export(
     shown_table = table_of(writer, table)
     if urlsplit(url).username is not None:
         raise UsageError("the address of the evaluation holds a login, which would be in the export; leave it out")
-    given = [runs] if isinstance(runs, str | Path | Run) else [*runs]
-    opened: dict[Path, Run] = {}
-    for each in given:
-        for run in [each] if isinstance(each, Run) else map(open_run, run_folders([each])):
-            opened.setdefault(run.folder.resolve(), run)
-    whole = sweeps(each for each in given if not isinstance(each, Run))
+    named = [runs] if isinstance(runs, str | Path | Run) else list(runs)
+    opened = _opened(named)
+    whole_sweeps = sweeps(name for name in named if not isinstance(name, Run))
     if not opened:
         raise UsageError("nothing is named that could be exported; name a run folder")
-    if inside := next((run for path, run in opened.items() if Path(os.path.realpath(out)).is_relative_to(path)), None):
-        raise UsageError(
-            f"{out} is in the run folder {inside.folder}, which holds the run alone; name a place beside it"
-        )
-    chosen = tuple(run.choose(protocols) for run in opened.values())
-    lacking = list[str]()
+    _refuse_inside(Path(out), opened)
+    chosen = [run.choose(protocols) for run in opened]
+    lacking: list[str] = []
     if metrics is not None:
-        applied = [apply_metrics(run.protocols, metrics) for run in chosen]
-        lacking = [f"{run.folder}: {line}" for run, one in zip(chosen, applied, strict=True) for line in one.lines]
-        for one in applied:
-            refuse_metrics([one])
-        chosen = tuple(run.under(one.protocols) for run, one in zip(chosen, applied, strict=True))
+        chosen, lacking = _under(chosen, metrics)
     if not incomplete:
-        lines = [f"{run.folder} is not complete" for run in chosen if not run.manifest.complete]
-        lines += [f"{run.folder} has damaged blocks" for run in chosen if run.evidence.damages]
-        if lines:
-            advice = "finish it by repeating the line that began it, or ask for incomplete runs as they are"
-            raise UsageError(f"{lines[0] if len(lines) == 1 else 'runs are not whole'}; {advice}", lines[1:] and lines)
-    content = Export(runs=chosen, sweeps=tuple(whole), url=url, organization=organization, table=shown_table)
+        _refuse_unfinished(chosen)
+    content = Export(
+        runs=tuple(chosen), sweeps=tuple(whole_sweeps), url=url, organization=organization, table=shown_table
+    )
     filled = _fill(writer, content, Path(out))
     return replace(filled, notes=(*lacking, *filled.notes))
+
+
+def _opened(named: Sequence[str | Path | Run]) -> list[Run]:
+    """Open the runs that are named, each folder once."""
+    run_of_folder: dict[Path, Run] = {}
+    for name in named:
+        runs = [name] if isinstance(name, Run) else map(open_run, run_folders([name]))
+        for run in runs:
+            run_of_folder.setdefault(run.folder.resolve(), run)
+    return list(run_of_folder.values())
+
+
+def _refuse_inside(out: Path, runs: Sequence[Run]) -> None:
+    place = Path(os.path.realpath(out))
+    for run in runs:
+        if place.is_relative_to(run.folder.resolve()):
+            raise UsageError(
+                f"{out} is in the run folder {run.folder}, which holds the run alone; name a place beside it"
+            )
+
+
+def _under(runs: Sequence[Run], metrics: Sequence[str]) -> tuple[list[Run], list[str]]:
+    """Return the runs under ``metrics``, and a line for each protocol that can't have one; UsageError if none can."""
+    applied = [apply_metrics(run.protocols, metrics) for run in runs]
+    for protocols in applied:
+        refuse_metrics([protocols])
+    changed = []
+    lines = []
+    for run, protocols in zip(runs, applied, strict=True):
+        changed.append(run.under(protocols.protocols))
+        lines += [f"{run.folder}: {line}" for line in protocols.lines]
+    return changed, lines
+
+
+def _refuse_unfinished(runs: Sequence[Run]) -> None:
+    lines = [f"{run.folder} is not complete" for run in runs if not run.manifest.complete]
+    lines += [f"{run.folder} has damaged blocks" for run in runs if run.evidence.damages]
+    if not lines:
+        return
+    advice = "finish it by repeating the line that began it, or ask for incomplete runs as they are"
+    if len(lines) == 1:
+        raise UsageError(f"{lines[0]}; {advice}")
+    raise UsageError(f"runs are not whole; {advice}", lines)
 
 
 def identity(run: Run) -> str:

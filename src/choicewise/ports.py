@@ -503,6 +503,8 @@ class TaskArray(Port):
 class TaskLibrary(Port):
     """Tasks of another tool, which bring data and metrics of their own: ``--protocol NAME:TASK``.
 
+    ``takes``: those of a job's options ``include_path`` and ``allow_task_code`` that its tasks have.
+
     Example::
 
         class Riddles(TaskLibrary):
@@ -517,6 +519,8 @@ class TaskLibrary(Port):
                 files = [f"{selector.removeprefix('riddles:')}.csv" for selector in selectors]
                 return [Source(tuple(asked), None, path=file, recipes=asked) for file in files]
     """
+
+    takes: ClassVar[frozenset[str]] = frozenset()
 
     def sources(self, selectors: Sequence[str], job: Job) -> Sequence[Source]:
         """Return a source of questions for each task that ``selectors`` name; data are read when it is opened.

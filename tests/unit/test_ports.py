@@ -90,6 +90,9 @@ def test_the_example_of_a_library_of_tasks_is_asked_by_name(
     )
     refused = choicewise(*line, "--score", "sum", code=2).stderr
     assert "riddles:week names its own metrics" in refused
+    assert "has no use for --score; leave --score out" in refused
+    foreign = choicewise(*line, "--allow-task-code", code=2).stderr
+    assert "riddles:week has no use for --allow-task-code; leave --allow-task-code out" in foreign
 
 
 def test_the_example_of_a_site_is_a_folder_of_pages(tmp_path: Path) -> None:

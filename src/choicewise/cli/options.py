@@ -161,26 +161,10 @@ class Output(_Group):
 
 
 def sources_of(job: Job, fitting: bool = False) -> list[Source]:
-    """Where the questions of ``job`` come from, tasks of the harness included; errors as of each.
+    """Where the questions of ``job`` come from; what is refused is called as it is typed."""
+    from choicewise.running.tasks import sources_of
 
-    ``fitting``: protocols that can't ask what the data hold are left out.
-    """
-    from choicewise.running.examples import asked_selectors
-    from choicewise.running.job import sources_of
-    from choicewise.running.tasks import split_tasks, task_sources
-
-    tasks, others = split_tasks(asked_selectors(job.protocols, job.shots))
-    if tasks:
-        refuse_without_use(f"{tasks[0]} names its own metrics, as {tasks[0]}:acc_norm, and has", score=job.score)
-    sources = sources_of(job, others, fitting) if others or job.data else []
-    if not tasks:
-        own = {"include_path": job.include_path or None, "allow_task_code": job.allow_task_code}
-        refuse_without_use("protocols without a task of the harness (lm-eval:TASK) have", **own)
-        return sources
-    if chats := [model for model in job.models if model.chat or model.system]:
-        chat = {"chat": chats[0].chat, "system": chats[0].system}
-        refuse_without_use(f"{tasks[0]} is asked as the harness asks without a chat and has", **chat)
-    return [*sources, *task_sources(tasks, job)]
+    return sources_of(job, fitting, spelled_option)
 
 
 def resuming_command(manifest: Manifest, folder: Path, protocols: Sequence[str]) -> str:

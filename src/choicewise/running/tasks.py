@@ -1,12 +1,16 @@
-"""Tasks of other tools among the protocols that a job names."""
+"""Where the questions of a job come from: the catalogue's protocols, and tasks of other tools."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
+from choicewise.errors import UsageError
 from choicewise.ports import TaskLibrary, find
+from choicewise.running.examples import asked_selectors
 from choicewise.running.job import Job, Source
+from choicewise.running.job import sources_of as catalogue_sources
 
 _TASK = re.compile(r"([a-z][a-z0-9-]*):.+", re.DOTALL)
 
@@ -31,7 +35,53 @@ def split_tasks(selectors: Iterable[str]) -> tuple[list[str], list[str]]:
     return tasks, others
 
 
-def task_sources(tasks: Sequence[str], job: Job) -> list[Source]:
+def sources_of(job: Job, fitting: bool = False, spelled: Callable[[str], str] = str) -> list[Source]:
+    """Return where the questions of ``job`` come from: the catalogue's protocols and tasks. Errors are those of each.
+
+    ``fitting``: protocols that can't ask what the data hold are left out. ``spelled``: from the name of an option to
+    what users wrote. Raises UsageError for an option that no source of the job takes.
+    """
+    tasks, others = split_tasks(asked_selectors(job.protocols, job.shots))
+    sources = catalogue_sources(job, others, fitting) if others or job.data else []
+    refused = _refusal(job, tasks, spelled)
+    if refused:
+        raise UsageError(refused)
+    return [*sources, *_task_sources(tasks, job)]
+
+
+TASK_OPTIONS: Final = ("include_path", "allow_task_code")
+"""Options of a job that only tasks take."""
+
+
+def _refusal(job: Job, tasks: Sequence[str], spelled: Callable[[str], str]) -> str:
+    """Return why an option of ``job`` is refused beside its ``tasks``, "" if none is."""
+    given = [option for option in TASK_OPTIONS if getattr(job, option)]
+    if not tasks:
+        return _without_use("protocols without a task of the harness (lm-eval:TASK) have", given, spelled)
+    first = tasks[0]
+    if job.score:
+        return _without_use(f"{first} names its own metrics, as {first}:acc_norm, and has", ["score"], spelled)
+    for task in tasks:
+        library = library_of(task)
+        assert library is not None
+        useless = [option for option in given if option not in library.takes]
+        if useless:
+            return _without_use(f"{task} has", useless, spelled)
+    for model in job.models:
+        chat = [option for option in ("chat", "system") if getattr(model, option)]
+        if chat:
+            return _without_use(f"{first} is asked as the harness asks without a chat and has", chat, spelled)
+    return ""
+
+
+def _without_use(reason: str, useless: Sequence[str], spelled: Callable[[str], str]) -> str:
+    if not useless:
+        return ""
+    options = " and ".join(map(spelled, useless))
+    return f"{reason} no use for {options}; leave {options} out"
+
+
+def _task_sources(tasks: Sequence[str], job: Job) -> list[Source]:
     """Return the sources of questions of ``tasks``, those of a library together."""
     selectors_of_library: dict[TaskLibrary, list[str]] = {}
     for selector in tasks:

@@ -21,6 +21,7 @@ class HarnessTasks(TaskLibrary):
 
     name = "lm-eval"
     summary = "tasks of LM Evaluation Harness"
+    takes = frozenset({"include_path", "allow_task_code"})
 
     def sources(self, selectors: Sequence[str], job: Job) -> Sequence[Source]:
         """Return a source for each task or group, checked and not loaded."""

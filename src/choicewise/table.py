@@ -257,6 +257,10 @@ _WORD: Final = 24
 """Columns of a terminal that a word takes if there is no room; a longer one goes on in the next line."""
 
 
+_GAP: Final = 2
+"""Columns of a terminal between two columns of a table."""
+
+
 @dataclass(frozen=True)
 class Grid:
     """The cells of a table in a terminal. Texts fold if there is no room, behind a sign if they have one."""
@@ -270,11 +274,11 @@ class Grid:
         from rich.table import Table as RichTable
 
         cells = self.rows
-        widths = [cell_len(heading(column)) for column in self.columns]
-        for row in cells:
-            widths = [max(width, cell_len(text)) for width, text in zip(widths, row, strict=True)]
-        is_narrow = sum(widths) + 2 * (len(widths) - 1) > options.max_width
-        if is_narrow:
+        width = 0
+        for index, column in enumerate(self.columns):
+            texts = [heading(column), *(row[index] for row in cells)]
+            width += _GAP + max(map(cell_len, texts))
+        if width - _GAP > options.max_width:
             cells = [self._folded(row) for row in cells]
 
         grid = RichTable(box=None, pad_edge=False, header_style="bold")
@@ -282,23 +286,26 @@ class Grid:
             if not is_text(column):
                 grid.add_column(safe(heading(column)), justify="right", no_wrap=True)
                 continue
-            widest = max(cell_len(word) for row in cells for word in row[index].split() or [""])
+            words = " ".join(row[index] for row in cells).split()
+            widest = max(map(cell_len, words), default=0)
             grid.add_column(safe(heading(column)), overflow="fold", min_width=min(widest, _WORD))
         for row in cells:
             grid.add_row(*row)
         yield grid
 
     def _folded(self, row: Sequence[str]) -> list[str]:
-        texts = []
-        for column, text in zip(self.columns, row, strict=True):
-            texts.append(_folded_words(text) if is_text(column) else text)
+        texts = list(row)
+        for index, column in enumerate(self.columns):
+            if is_text(column):
+                texts[index] = _folded_words(texts[index])
         return texts
 
 
 def _folded_words(text: str) -> str:
-    words = []
-    for word in text.split(" "):
-        words.append("\n".join(broken(word, _WORD)) if len(word) > _WORD else word)
+    words = text.split(" ")
+    for index, word in enumerate(words):
+        if len(word) > _WORD:
+            words[index] = "\n".join(broken(word, _WORD))
     return " ".join(words)
 
 
@@ -381,7 +388,7 @@ def as_latex(table: Table) -> str:
     The preamble defines ``\choicewisechar``, as the files of ``choicewise export --to latex`` say.
     """
     columns = visible_columns(table)
-    sides = "".join("l" if is_text(column) else "r" for column in columns)
+    sides = "".join(map(_latex_side, columns))
     lines = [latex_escape(table.title), "", rf"\begin{{tabular}}{{{sides}}}", r"\toprule"]
     lines += [_latex_row([heading(column) for column in columns]), r"\midrule"]
     for row in cell_texts(table):
@@ -392,8 +399,12 @@ def as_latex(table: Table) -> str:
     return "\n".join(lines)
 
 
+def _latex_side(column: Column) -> str:
+    return "l" if is_text(column) else "r"
+
+
 def _latex_row(texts: Sequence[str]) -> str:
-    line = " & ".join(latex_escape(text) for text in texts)
+    line = " & ".join(map(latex_escape, texts))
     if line.startswith(("[", "*")):  # which the command before would take for its option
         line = "{}" + line
     return line + r" \\"
@@ -402,7 +413,7 @@ def _latex_row(texts: Sequence[str]) -> str:
 def as_markdown(table: Table) -> str:
     """Return a table of GitHub's Markdown, its title above and its notes below."""
     columns = visible_columns(table)
-    rule = [":--" if is_text(column) else "--:" for column in columns]
+    rule = map(_markdown_side, columns)
     lines = [f"**{markdown_escape(table.title)}**", ""]
     lines += [_markdown_row([heading(column) for column in columns]), f"| {' | '.join(rule)} |"]
     for row in cell_texts(table):
@@ -412,5 +423,9 @@ def as_markdown(table: Table) -> str:
     return "\n".join(lines)
 
 
+def _markdown_side(column: Column) -> str:
+    return ":--" if is_text(column) else "--:"
+
+
 def _markdown_row(texts: Sequence[str]) -> str:
-    return f"| {' | '.join(markdown_escape(text) for text in texts)} |"
+    return f"| {' | '.join(map(markdown_escape, texts))} |"

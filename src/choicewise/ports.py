@@ -322,7 +322,7 @@ class PairAnalysis(Port):
         raise NotImplementedError
 
     def tables(self, results: Sequence[Any]) -> Iterator[Any]:
-        """Yield what a terminal shows of ``results``: texts, or what rich can print."""
+        """Yield the tables (:class:`choicewise.table.Table`) and texts that a terminal shows of ``results``."""
         raise NotImplementedError
 
 

@@ -36,7 +36,7 @@ class ChosenAnalysis:
             return
         visible = [table for table in tables if not table.data]
         if output.every:
-            print_parts(terminal(table, most=None) for table in visible)
+            print_parts(visible)
             return
         print_parts(terminal(table) for table in visible)
         if any(len(table.rows) > MOST for table in visible):

@@ -174,7 +174,6 @@ def print_runs(
     from choicewise.report.tables import average_tables, serious_warnings
     from choicewise.results.outcomes import bounded, ranked
     from choicewise.results.sample import sample_estimates
-    from choicewise.table import terminal
 
     outcomes = [run.outcomes for run in runs]
     rows = bounded(ranked([row for run in runs for row in run.rows]), outcomes, by)
@@ -190,9 +189,9 @@ def print_runs(
             from choicewise.results.finding import finding
 
             print_numbers(rows, finding(rows), output.ids)
-        print_parts(terminal(table, most=None) for table in average_tables(averages))
+        print_parts(average_tables(averages))
         if estimates.rows:
-            print_parts([terminal(estimate_table(estimates.rows), most=None)])
+            print_parts([estimate_table(estimates.rows)])
         tell(*serious_warnings(rows, guesses=False))
         return
     from choicewise.report.brief import FEWEST, LINES, first_lines, height
@@ -202,7 +201,7 @@ def print_runs(
     names, changed = {row.protocol for row in own}, len(own) < len(rows)
     outcomes = [replace(each, outcomes=tuple(one for one in each.outcomes if one.name in names)) for each in outcomes]
     following = next_lines(own, folders, [run.folder for run in runs], LINES - FEWEST - above, changed)
-    print_parts(terminal(table, most=None) for table in average_tables(averages))
+    print_parts(average_tables(averages))
     show(*first_lines(own, outcomes, bool(averages), max(FEWEST, LINES - height(following) - above)))
     show(*estimate_lines(estimates.rows, rows))
     tell(*following)

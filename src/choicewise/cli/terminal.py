@@ -116,10 +116,11 @@ def print_json(content: object, indent: int | None = 1) -> None:
 def print_parts(parts: Iterable[object]) -> None:
     """Each part, a table or text, with an empty line after it."""
     from choicewise.report.tables import console
+    from choicewise.table import Table, terminal
 
     out = console()
     for part in parts:
-        out.print(part)
+        out.print(terminal(part, most=None) if isinstance(part, Table) else part)
         out.print()
 
 

@@ -8,6 +8,7 @@ from choicewise.extensions.endpoints.decisions.decision_report import served_tab
 from choicewise.extensions.endpoints.decisions.minus_own import ItemDifference, ServedMinusOwn
 from choicewise.records import EndpointRecord
 from choicewise.scoring.significance import paired_difference
+from choicewise.table import terminal
 from tests.helpers.printed import printed
 
 
@@ -19,13 +20,13 @@ def test_what_is_left_stands_beside_what_explains_it() -> None:
         *(none, none, 0.01, record, None, 0.007, "unexplained", (ItemDifference("q7", 0, 2, 0.0075),)),
     )
     other = replace(own, own="decision/sglang-1:choice", kind="noul")
-    text = "\n".join(printed(*served_tables([own, other]), width=100))
+    text = "\n".join(printed(*map(terminal, served_tables([own, other])), width=100))
     assert text.count("decision/endpoint:choice minus own computation") == 2
     assert "1 (1 open)" in text
     assert "explained: rounding to 0.01 (0.005), 4 questions sent twice (0.002 at most), noise of our" in text
     assert "1 question without probabilities on one side" in text
     assert "q7" in text
     silent = replace(own, repeats=EndpointRecord("systemone"), items=())
-    lines = " ".join(printed(*served_tables([silent])))
+    lines = " ".join(printed(*map(terminal, served_tables([silent]))))
     assert "no question was sent twice" in lines
     assert "q7" not in lines

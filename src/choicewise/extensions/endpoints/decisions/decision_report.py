@@ -1,30 +1,58 @@
-"""A decision endpoint's numbers beside our own computation, for a terminal."""
+"""A decision endpoint's numbers beside our own computation, as tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-
-from rich.console import Group
+from typing import Any, Final
 
 from choicewise.extensions.endpoints.decisions.minus_own import ServedMinusOwn
-from choicewise.report.tables import nats, table, titled
-from choicewise.util.text import counted, interval, percent, safe
+from choicewise.report.tables import nats
+from choicewise.table import Column, Table
+from choicewise.util.text import counted, interval, percent
+
+LAYOUTS: Final = (
+    Column(name="own", heading="own layout"),
+    Column(name="n", kind="count"),
+    Column(name="flips", kind="count"),
+    Column(name="open", kind="count", joined=" (", closed=" open)"),
+    Column(name="mean", heading="mean |Δp|", kind="size"),
+    Column(name="most", heading="largest", kind="size"),
+    Column(name="tv", heading="TV", kind="size"),
+    Column(name="kl", heading="KL", kind="size"),
+    Column(name="verdict"),
+)
+
+ITEMS: Final = (
+    *(Column(name="item"), Column(name="served", kind="count"), Column(name="own", kind="count")),
+    Column(name="most", heading="largest |Δp|", kind="size"),
+)
 
 
-def served_tables(compared: Sequence[ServedMinusOwn]) -> Iterator[Group]:
-    """Yield what each layout leaves of an endpoint's answers, a table per kind of question, and of the items listed.
+def served_tables(compared: Sequence[ServedMinusOwn]) -> Iterator[Table]:
+    """Yield what each layout leaves of an endpoint's answers, a table for each kind of question, then the items.
 
     Layouts of one kind stand in one table, under the kind's noise.
     """
-    for kind in dict.fromkeys(each.kind for each in compared):
-        own = [each for each in compared if each.kind == kind]
-        shown = table("own layout", "n", "flips", "mean |Δp|", "largest", "TV", "KL", "verdict")
-        for each in own:
-            flips = f"{each.flips:,}" + (f" ({each.open:,} open)" if each.open else "")
-            numbers = each.mean, each.most, each.tv.value, each.kl.value
-            shown.add_row(safe(each.own), f"{each.n:,}", flips, *map(_small, numbers), each.verdict)
-        yield titled(f"{own[0].served} minus own computation", shown, *_noise(own[0]), *map(_intervals, own))
-        yield from (_item_table(each) for each in own if each.items)
+    by_kind: dict[str, list[ServedMinusOwn]] = {}
+    for layout in compared:
+        by_kind.setdefault(layout.kind, []).append(layout)
+    for layouts in by_kind.values():
+        first = layouts[0]
+        yield Table(
+            name="served-minus-own",
+            title=f"{first.served} minus own computation",
+            columns=LAYOUTS,
+            rows=[_layout_row(layout) for layout in layouts],
+            notes=[*_noise(first), *map(_intervals, layouts)],
+        )
+        for layout in layouts:
+            if layout.items:
+                yield _item_table(layout)
+
+
+def _layout_row(layout: ServedMinusOwn) -> list[Any]:
+    numbers = [layout.mean, layout.most, layout.tv.value, layout.kl.value]
+    return [layout.own, layout.n, layout.flips, layout.open or None, *numbers, layout.verdict]
 
 
 def _noise(each: ServedMinusOwn) -> Iterator[str]:
@@ -44,11 +72,14 @@ def _intervals(each: ServedMinusOwn) -> str:
     return f"{each.own}: {share}, TV {nats(each.tv)}, KL {nats(each.kl)}"
 
 
-def _item_table(each: ServedMinusOwn) -> Group:
-    shown = table("item", "served", "own", "largest |Δp|")
-    for item in each.items:
-        shown.add_row(safe(item.item), str(item.served), str(item.own), _small(item.most))
-    return titled(f"{each.served} minus {each.own}, by item", shown, "served, own: the place of the likeliest option")
+def _item_table(layout: ServedMinusOwn) -> Table:
+    return Table(
+        name="items",
+        title=f"{layout.served} minus {layout.own}, by item",
+        columns=ITEMS,
+        rows=[[item.item, item.served, item.own, item.most] for item in layout.items],
+        notes=["served, own: the place of the likeliest option"],
+    )
 
 
 def _small(number: float) -> str:

@@ -116,7 +116,8 @@ def order_predictions(
     """
     predictions = np.full((len(parts), len(item_offsets) - 1), -1, dtype=np.int64)
     for items, rows in by_length(item_offsets):
-        observed, lowest = (np.stack([part[rows] for part in ends]) for ends in (parts, lows or parts))
+        observed = np.stack([part[rows] for part in parts])
+        lowest = np.stack([part[rows] for part in lows or parts])
         best = lowest.argmax(axis=-1)
         others = np.where(np.arange(rows.shape[1]) == best[..., None], -np.inf, observed).max(axis=-1)
         unsure = (others > lowest.max(axis=-1)) | np.isnan(observed).any(axis=-1)

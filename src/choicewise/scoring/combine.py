@@ -418,8 +418,12 @@ def _said_text(said: Continuations, row: int) -> str:
 def _generate_longest(generated: Continuations, item: int, texts: Sequence[str]) -> tuple[int, int]:
     """The option that the item's text says, and how many tokens it takes; 0 tokens where it says none."""
     text = generated.text[item] or ""
-    bare, whole = [option.strip() for option in texts], [option.rstrip() for option in texts]
-    said = [choice for choice, option in enumerate(bare) if option and text.startswith((option, whole[choice]))]
+    bare = [option.strip() for option in texts]
+    whole = [option.rstrip() for option in texts]
+    said = []
+    for choice, option in enumerate(bare):
+        if option and text.startswith((option, whole[choice])):
+            said.append(choice)
     if not said:
         return 0, 0
     choice = max(said, key=lambda choice: len(bare[choice]))
@@ -479,8 +483,12 @@ def _select_sums(parts: Parts, number: int) -> Floats:
 def _spelling_held(parts: Sequence[Continuations], place: int, row: int) -> bool:
     """Whether the tokens of a spelling begin with those of another: of a shorter one, or of an equal one before it."""
     own = parts[place].token_ids(row)
-    others = ((number, part.token_ids(row)) for number, part in enumerate(parts) if number != place)
-    return any(own[: len(other)] == other and (len(other) < len(own) or number < place) for number, other in others)
+    for number, part in enumerate(parts):
+        other = part.token_ids(row)
+        comes_first = len(other) < len(own) or number < place
+        if number != place and comes_first and own[: len(other)] == other:
+            return True
+    return False
 
 
 _LOGLIKELIHOOD = Combiner(

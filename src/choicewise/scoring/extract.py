@@ -164,7 +164,9 @@ _FIRST_ANYWHERE: Final = re.compile(r"(?i)ANSWER\s*:\s*([A-Za-z ,]+)(?:[^\w]|\n|
 def _any_letters(text: str, letters: str) -> str | None:
     """0.3.42 to 0.3.120: every letter in what stands after the first "ANSWER:" is an answer, so one must be alone."""
     match = _FIRST_LINE.search(text) or _FIRST_ANYWHERE.search(text)
-    said = {letter for letter in match[1].upper() if letter in letters} if match else set()
+    if not match:
+        return None
+    said = set(match[1].upper()).intersection(letters)
     return said.pop() if len(said) == 1 else None
 
 
@@ -207,8 +209,12 @@ def _last_answer_unwrapped(text: str, letters: str) -> str | None:
 def _last_answer_with_comma(text: str, letters: str) -> str | None:
     """499e615: as before, and a comma may follow the letter."""
     matches = _LINE.findall(text) or _ANYWHERE.findall(text)
-    tokens = [token for token in matches[-1].strip().rstrip(".").upper().split(",") if token] if matches else []
-    return tokens[0] if len(tokens) == 1 and len(tokens[0]) == 1 and tokens[0] in letters else None
+    if not matches:
+        return None
+    tokens = list(filter(None, matches[-1].strip().rstrip(".").upper().split(",")))
+    if len(tokens) == 1 and tokens[0] in set(letters):
+        return tokens[0]
+    return None
 
 
 _A_TO_J: Final = "ABCDEFGHIJ"

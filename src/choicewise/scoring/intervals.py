@@ -407,8 +407,11 @@ def number(value: Value, metric: Metric) -> Value:
 
 def _place(subject: str, categories: Categories) -> tuple[str, str]:
     """The category and subcategory of a subject; both "other" where it has none."""
-    names = ((name, inner) for name, parts in categories.items() for inner in parts if subject in parts[inner])
-    return next(names, ("other", "other"))
+    for category, parts in categories.items():
+        for subcategory, subjects in parts.items():
+            if subject in subjects:
+                return category, subcategory
+    return "other", "other"
 
 
 GROUPS: dict[str, Callable[[str, Categories], str]] = {

@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from choicewise.protocols.metrics import METRICS
 from choicewise.scoring.decide import Decisions
@@ -161,11 +163,24 @@ def subset(judged: Judged, among: Mask) -> Judged:
     if among.all():
         return judged
     rows = among[judged.item]
-    offsets = np.concatenate([[0], np.cumsum(judged.choices[among])])
-    by_rows = {name: value[rows] for name in _OF_ROWS if (value := getattr(judged, name)) is not None}
-    by_items = {name: value[among] for name in _OF_ITEMS if (value := getattr(judged, name)) is not None}
-    orders = {name: value[:, among] for name in ("orders", "letters") if (value := getattr(judged, name)) is not None}
-    return replace(judged, item_offsets=offsets, **by_rows, **by_items, **orders)
+    return replace(
+        judged,
+        scores=judged.scores[rows],
+        item_offsets=np.concatenate([[0], np.cumsum(judged.choices[among])]),
+        right=judged.right[rows],
+        prediction=judged.prediction[among],
+        hit=judged.hit[among],
+        soft=_only(judged.soft, rows),
+        orders=_only(judged.orders, among),
+        letters=_only(judged.letters, among),
+        bytes=_only(judged.bytes, rows),
+        text_probability=_only(judged.text_probability, among),
+    )
+
+
+def _only(values: npt.NDArray[_Number] | None, among: Mask) -> npt.NDArray[_Number] | None:
+    """Return the columns ``among`` of an array that may not be there."""
+    return None if values is None else values[..., among]
 
 
 def uniform(metric: str, judged: Judged) -> Floats:
@@ -281,8 +296,7 @@ confidence; HELM@63754d05 ``ece_10_bin`` (mass: benchmark/metrics/basic_metrics.
 uncertainty-calibration 0.1.4 ``get_ece_em``).
 """
 
-_OF_ROWS = ("scores", "right", "soft", "bytes")
-_OF_ITEMS = ("prediction", "hit", "text_probability")
+_Number = TypeVar("_Number", bound=np.generic)
 
 _DRAWS = 2000
 """Draws for the standard error of what is pooled."""

@@ -126,12 +126,14 @@ def formulas_of(
     confidence: float, kind: str, probabilities: Sequence[float], mass: float | None = None
 ) -> tuple[str, ...]:
     """Which of :func:`confidences` a server's ``confidence`` agrees with, as far as rounding tells; often several."""
-    told, own = (rounding_step(values, evidence=0) or 0.0 for values in (probabilities, [confidence]))
-    return tuple(
-        name
-        for name, (value, slope) in _formulas(kind, probabilities, mass).items()
-        if abs(value - confidence) <= (slope * told + own) / 2 + 1e-6
-    )
+    step = rounding_step(probabilities, evidence=0) or 0.0
+    step_of_confidence = rounding_step([confidence], evidence=0) or 0.0
+    names = []
+    for name, (value, slope) in _formulas(kind, probabilities, mass).items():
+        allowed = (slope * step + step_of_confidence) / 2 + 1e-6
+        if abs(value - confidence) <= allowed:
+            names.append(name)
+    return tuple(names)
 
 
 MASSES: Final = ("label_mass", "x_label_mass", "option_mass")
@@ -140,7 +142,10 @@ MASSES: Final = ("label_mass", "x_label_mass", "option_mass")
 
 def label_mass(diagnostics: Mapping[str, float | bool]) -> float | None:
     """The label mass among a server's ``diagnostics``; None where it gives none."""
-    return next((float(diagnostics[name]) for name in MASSES if name in diagnostics), None)
+    for name in MASSES:
+        if name in diagnostics:
+            return float(diagnostics[name])
+    return None
 
 
 class Answered(Protocol):

@@ -670,7 +670,11 @@ def _constant_p(choices: Integers, right: Floats | Integers, hit: Mask) -> float
     if not n:
         return 1.0
     alike = np.where(hit, right, choices - right)[told]
-    likelihood = sum(count * math.log(count / n) for count in (hits, n - hits) if count) - float(np.log(alike).sum())
+    likelihood = 0.0
+    for count in (hits, n - hits):
+        if count:
+            likelihood += count * math.log(count / n)
+    likelihood -= float(np.log(alike).sum())
     return min(1.0, int(choices.max()) * math.exp(likelihood))
 
 

@@ -253,7 +253,7 @@ def terminal(table: Table, most: int | None = MOST) -> Group:
     return Group(*parts)
 
 
-_WORD: Final = 24
+_WORD: Final = 30
 """Columns of a terminal that a word takes if there is no room; a longer one goes on in the next line."""
 
 
@@ -270,28 +270,51 @@ class Grid:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Yield what rich draws in the width that there is."""
-        from rich.cells import cell_len
         from rich.table import Table as RichTable
 
         cells = self.rows
-        width = 0
-        for index, column in enumerate(self.columns):
-            texts = [heading(column), *(row[index] for row in cells)]
-            width += _GAP + max(map(cell_len, texts))
-        if width - _GAP > options.max_width:
+        widths = self._widths(cells)
+        spare = options.max_width - sum(widths) - _GAP * (len(widths) - 1)
+        if spare < 0:
             cells = [self._folded(row) for row in cells]
+            widths = self._narrow(widths, cells, options.max_width)
 
         grid = RichTable(box=None, pad_edge=False, header_style="bold")
-        for index, column in enumerate(self.columns):
-            if not is_text(column):
+        for column, width in zip(self.columns, widths, strict=True):
+            if is_text(column):
+                grid.add_column(safe(heading(column)), overflow="fold", width=width)
+            else:
                 grid.add_column(safe(heading(column)), justify="right", no_wrap=True)
-                continue
-            words = " ".join(row[index] for row in cells).split()
-            widest = max(map(cell_len, words), default=0)
-            grid.add_column(safe(heading(column)), overflow="fold", min_width=min(widest, _WORD))
         for row in cells:
             grid.add_row(*row)
         yield grid
+
+    def _widths(self, cells: Sequence[Sequence[str]]) -> list[int]:
+        """Return how wide each column is if nothing folds."""
+        from rich.cells import cell_len
+
+        widths = []
+        for index, column in enumerate(self.columns):
+            texts = [safe(heading(column)), *(row[index] for row in cells)]
+            widths.append(max(map(cell_len, texts)))
+        return widths
+
+    def _narrow(self, widths: Sequence[int], cells: Sequence[Sequence[str]], most: int) -> list[int]:
+        """Return the widths in ``most`` columns of a terminal: of texts the widest word, and the rest from the left."""
+        from rich.cells import cell_len
+
+        narrow = list(widths)
+        for index, column in enumerate(self.columns):
+            if is_text(column):
+                words = " ".join(row[index] for row in cells).split()
+                widest = max(map(cell_len, [safe(heading(column)), *words]))
+                narrow[index] = min(widest, _WORD)
+        spare = most - sum(narrow) - _GAP * (len(narrow) - 1)
+        for index, width in enumerate(widths):
+            widening = min(max(spare, 0), width - narrow[index])
+            narrow[index] += widening
+            spare -= widening
+        return narrow
 
     def _folded(self, row: Sequence[str]) -> list[str]:
         texts = list(row)

@@ -102,6 +102,6 @@ def test_every_verb_takes_a_run_with_bounds(listed: Run, whole: Run, tmp_path: P
     rows = json.loads(choicewise("report", folder, "--json").stdout)
     assert all(row["unlisted"] > 0 for row in rows if row["protocol"] != LOOKED_UP)
     choicewise("page", folder, whole.folder, "--items", "2", "--out", tmp_path / "page.html", code=0)
-    views = (["report", folder, f"--{view}"] for view in ("agreement", "multiverse", "distribution"))
+    views = (["report", folder, view] for view in ("agreement", "multiverse", "distribution"))
     for line in (["compare", folder, whole.folder], ["ladder", LETTERS, PERMUTED, folder], *views):
         choicewise(*line, code=0)

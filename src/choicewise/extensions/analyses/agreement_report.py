@@ -19,9 +19,14 @@ PAIRS: Final = (
     Column(name="tolerance", kind="size", data=True),
     Column(name="beyond", heading="differ", kind="count"),
     Column(name="causes", heading="because of", kind="names"),
-    Column(name="same", heading="same decision", kind="count"),
+    Column(
+        name="same",
+        heading="alike",
+        kind="count",
+        meaning="items that both decide alike; otherwise: why the other items are not",
+    ),
     Column(name="items", kind="count", joined="/"),
-    Column(name="decided", heading="other decisions", kind="names"),
+    Column(name="decided", heading="otherwise", kind="names"),
 )
 
 WORST: Final = (

@@ -257,6 +257,9 @@ _WORD: Final = 30
 """Columns of a terminal that a word takes if there is no room; a longer one goes on in the next line."""
 
 
+_LEAST: Final = 8
+"""Columns of a terminal that a text has at least."""
+
 _GAP: Final = 2
 """Columns of a terminal between two columns of a table."""
 
@@ -300,7 +303,10 @@ class Grid:
         return widths
 
     def _narrow(self, widths: Sequence[int], cells: Sequence[Sequence[str]], most: int) -> list[int]:
-        """Return the widths in ``most`` columns of a terminal: of texts the widest word, and the rest from the left."""
+        """Return the widths in ``most`` columns of a terminal: a text has its widest word, and more if there is room.
+
+        If there is no room for the words, texts have less; a number always stands whole.
+        """
         from rich.cells import cell_len
 
         narrow = list(widths)
@@ -310,8 +316,16 @@ class Grid:
                 widest = max(map(cell_len, [safe(heading(column)), *words]))
                 narrow[index] = min(widest, _WORD)
         spare = most - sum(narrow) - _GAP * (len(narrow) - 1)
-        for index, width in enumerate(widths):
-            widening = min(max(spare, 0), width - narrow[index])
+        texts = [index for index, column in enumerate(self.columns) if is_text(column)]
+        while spare < 0 and texts:
+            widest_text = max(texts, key=lambda index: narrow[index])
+            if narrow[widest_text] <= _LEAST:
+                break
+            narrow[widest_text] -= 1
+            spare += 1
+        lacks = [width - least for width, least in zip(widths, narrow, strict=True)]
+        for index in sorted(range(len(lacks)), key=lambda index: lacks[index]):
+            widening = min(max(spare, 0), lacks[index])
             narrow[index] += widening
             spare -= widening
         return narrow

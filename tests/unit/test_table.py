@@ -125,6 +125,20 @@ def test_numbers_are_aligned_in_a_terminal_below_wide_characters(name: str) -> N
     assert len({cell_len(line) for line in lines[1:4]}) == 1
 
 
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_numbers_stand_whole_in_a_narrow_terminal_and_words_where_they_can(width: int) -> None:
+    columns = (Column(name="protocol"), Column(name="share", kind="share"), Column(name="question", kind="excerpt"))
+    rows = [
+        ("options/quoted-mean-forward", 0.123, "What do people of Merrowick do with their neighbours on Bellnight?")
+    ]
+    lines = printed(terminal(table(rows, columns)), width=width)
+    assert max(map(len, lines)) <= width
+    assert any("12.3" in line.split() for line in lines)
+    words = " ".join(lines).split()
+    assert "neighbours" in words
+    assert width < 60 or "options/quoted-mean-forward" in words
+
+
 def test_people_and_programs_read_the_same_values() -> None:
     columns = (
         Column(name="protocol"),

@@ -30,7 +30,7 @@ PAIRS: Final = (
 )
 
 WORST: Final = (
-    *(Column(name="item"), Column(name="choice", kind="count"), Column(name="text", kind="excerpt")),
+    *(Column(name="item"), Column(name="choice", kind="count", joined=" "), Column(name="text", kind="excerpt")),
     *(Column(name="left", heading="retrievals"), Column(name="right", joined=", ")),
     Column(name="left_sum", heading="sums", kind="distance"),
     Column(name="right_sum", kind="distance", joined=", "),

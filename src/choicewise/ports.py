@@ -34,7 +34,7 @@ import hashlib
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -43,6 +43,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 from choicewise.errors import UsageError
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     import typer
 
     from choicewise.data.items import Item
@@ -84,7 +86,9 @@ GROUP: Final = "choicewise.extensions"
 class Port:
     """Something that an extension adds.
 
-    ``name``: lower case; users write it and messages repeat it. ``summary``: a line for help and lists.
+    ``name``: lower case, and its only one among the additions to its port; users write it and messages repeat it.
+    ``summary``: a line for help and lists. An addition without a name, or with one that Choicewise has, is left out
+    with a warning.
     """
 
     name: ClassVar[str]
@@ -206,7 +210,8 @@ class ModelKind(Port):
 class AnalysisOption:
     """An option of an analysis, typed as ``report DIR... ANALYSIS --NAME VALUE``.
 
-    ``read`` makes the value of the typed text; ValueError if the text is no such value.
+    ``name``: the parameter of :meth:`Analysis.tables` that takes the value and has the default. ``read`` makes the
+    value of the typed text; ValueError if the text is no such value.
     """
 
     name: str
@@ -793,18 +798,50 @@ def other_extensions() -> tuple[Extension, ...]:
     """Return those of other packages by the names of their entry points; one that can't be loaded is a warning."""
     from importlib.metadata import entry_points  # takes some 20 ms, which most commands need not spend
 
-    extensions: list[Extension] = []
+    extensions = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
-        try:
-            extension = point.load()
-        except Exception as error:  # a command that needs nothing of it goes on
-            warnings.warn(f"the extension {point.name} ({point.value}) can't be loaded: {error!r}", stacklevel=2)
-            continue
-        if isinstance(extension, Extension):
+        extension = _loaded(point)
+        if extension is not None:
             extensions.append(extension)
-        else:
-            warnings.warn(f"the extension {point.name}: {point.value} is no Extension", stacklevel=2)
     return tuple(extensions)
+
+
+def _loaded(point: EntryPoint) -> Extension | None:
+    """Return the extension of an entry point without additions that can't be used; each fault is a warning."""
+    title = f"the extension {point.name} ({point.value})"
+    try:
+        extension = point.load()
+    except (Exception, SystemExit) as error:  # a command that needs nothing of it goes on
+        warnings.warn(f"{title} can't be loaded: {type(error).__name__}: {error}", stacklevel=3)
+        return None
+    if not isinstance(extension, Extension) or not isinstance(extension.adds, Sequence):
+        warnings.warn(f"{title} is no Extension(NAME, [ADDITION, ...])", stacklevel=3)
+        return None
+    usable = []
+    for addition in extension.adds:
+        problem = _problem(addition)
+        if problem:
+            warnings.warn(f"{title} is used without one addition: {problem}", stacklevel=3)
+        else:
+            usable.append(addition)
+    return replace(extension, adds=usable)
+
+
+def _problem(addition: object) -> str:
+    """Return why something that another package adds can't be used, "" if it can."""
+    if isinstance(addition, type):
+        return f"{addition.__name__} is a class; list an instance, {addition.__name__}()"
+    if not isinstance(addition, Port):
+        return f"{addition!r} is of no port"
+    name = getattr(addition, "name", "")
+    if not isinstance(name, str) or not name:
+        return f"{type(addition).__name__} has no name"
+    if isinstance(addition, Analysis) and not isinstance(addition.options, Sequence):
+        return f"options of {name} are no list"
+    for port in Port.__subclasses__():
+        if isinstance(addition, port) and _named(port, name, built_in_extensions()) is not None:
+            return f"Choicewise has a {port.__name__} called {name}; choose another name"
+    return ""
 
 
 def all_of(port: type[P]) -> list[P]:
@@ -842,11 +879,13 @@ def find(port: type[P], name: str) -> P | None:
 
 
 def _named(port: type[P], name: str, extensions: Sequence[Extension]) -> P | None:
-    owners: dict[str, P] = {}
+    owners = []
+    additions = []
     for extension in extensions:
         for addition in extension.adds:
             if isinstance(addition, port) and addition.name == name:
-                owners[extension.name] = addition
-    if len(owners) > 1:
+                owners.append(extension.name)
+                additions.append(addition)
+    if len(additions) > 1:
         raise UsageError(f"{name} is added by the extensions {' and '.join(owners)}; uninstall one of them")
-    return next(iter(owners.values()), None)
+    return additions[0] if additions else None

@@ -14,6 +14,7 @@ from tests.helpers.commands import choicewise
 from tests.helpers.study import Study
 
 WITH_VALUE = {"--metric", "--protocol"}
+FLAGS = {"--all", "--json"}
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def split(*line: str) -> tuple[list[str], str]:
-    rest, chosen = split_analysis(line, WITH_VALUE)
+    rest, chosen = split_analysis(line, WITH_VALUE, FLAGS)
     return rest, "" if chosen is None else chosen.analysis.name
 
 
@@ -62,12 +63,17 @@ def refused(*line: str) -> str:
 
 
 def test_an_analysis_has_options_of_its_own(here: Path) -> None:
-    _, chosen = split_analysis(["run", "distribution", "--temperature", "2", "--condition=age", "--json"], WITH_VALUE)
+    _, chosen = split_analysis(
+        ["run", "distribution", "--temperature", "2", "--condition=age", "--json"], WITH_VALUE, FLAGS
+    )
     assert chosen is not None
     assert chosen.values == {"temperature": 2.0, "condition": "age"}
     assert "--temperature can't be 'warm'" in refused("run", "distribution", "--temperature", "warm")
     assert "--temperature is given twice" in refused("run", "distribution", "--temperature", "1", "--temperature", "2")
-    assert split("run", "audit", "--temperature", "2")[0] == ["run", "audit", "--temperature", "2"]
+    assert "audit has no option --temperature; it has none" in refused("run", "audit", "--temperature", "2")
+    message = refused("run", "distribution", "--temprature", "2")
+    assert "distribution has no option --temprature; it has --temperature and --condition" in message
+    assert "did you mean signal?" in refused("run", "singal", "--top", "3")
 
 
 @pytest.mark.costly("analyses of three runs")

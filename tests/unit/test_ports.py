@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
@@ -277,3 +278,46 @@ def test_a_section_stands_on_the_page_before_the_items(folders: list[Path], stra
     assert "<p>All runs have 6 items.</p>" in page
     ids = [line.split('"')[1] for line in page.splitlines() if line.startswith("<section id=")]
     assert ids.index("sizes") == ids.index("items") - 1
+
+
+class Point:
+    """An entry point whose module holds a value, or raises it."""
+
+    name, value = "mine", "mine:EXTENSION"
+
+    def __init__(self, loaded: object) -> None:
+        self.loaded = loaded
+
+    def load(self) -> object:
+        if isinstance(self.loaded, BaseException):
+            raise self.loaded
+        return self.loaded
+
+
+class Nameless(ports.Command):
+    """It lacks the name."""
+
+
+class Merge(ports.Command):
+    name = "merge"
+
+
+@pytest.mark.parametrize(
+    ("loaded", "warning"),
+    [
+        (RuntimeError("oops"), "can't be loaded: RuntimeError: oops"),
+        (SystemExit(3), "can't be loaded: SystemExit: 3"),
+        ([Merge()], "is no Extension"),
+        (Extension("mine", Merge()), "is no Extension"),  # type: ignore[arg-type]
+        (Extension("mine", [Merge]), "Merge is a class; list an instance"),  # type: ignore[list-item]
+        (Extension("mine", [Nameless()]), "Nameless has no name"),
+        (Extension("mine", [Merge()]), "Choicewise has a Command called merge"),
+    ],
+)
+def test_what_cannot_be_used_of_a_package_is_a_warning(
+    loaded: object, warning: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Point(loaded)])
+    with pytest.warns(UserWarning, match=re.escape(warning)):
+        extensions = ports.other_extensions.__wrapped__()
+    assert [addition for extension in extensions for addition in extension.adds] == []

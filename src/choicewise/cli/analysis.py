@@ -49,10 +49,15 @@ class ReportCommand(Command):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take the analysis and its options out of the line, then read the rest."""
         with_value: set[str] = set()
+        flags = {"--help"}
         for parameter in self.params:
-            if parameter.param_type_name == "option" and not getattr(parameter, "is_flag", False):
+            if parameter.param_type_name != "option":
+                continue
+            if getattr(parameter, "is_flag", False):
+                flags.update(parameter.opts)
+            else:
                 with_value.update(parameter.opts)
-        rest, chosen = split_analysis(args, with_value)
+        rest, chosen = split_analysis(args, with_value, flags)
         ctx.meta[CHOSEN] = chosen
         return super().parse_args(ctx, rest)
 
@@ -76,12 +81,14 @@ def described(analysis: Analysis) -> str:
     return " ".join(sentences)
 
 
-def split_analysis(line: Sequence[str], with_value: Collection[str]) -> tuple[list[str], ChosenAnalysis | None]:
+def split_analysis(
+    line: Sequence[str], with_value: Collection[str], flags: Collection[str] = ()
+) -> tuple[list[str], ChosenAnalysis | None]:
     """Return a line without the analysis at its end and the analysis's options, and the analysis.
 
     A folder of that name wins, as does whatever is typed as a path, such as ``./signal``. ``with_value``: options of
-    the command that are followed by a value. Raises UsageError for two analyses, for a value that an option can't
-    have, and for a name that is nearly that of an analysis.
+    the command that are followed by a value; ``flags``: its other options. Raises UsageError for two analyses, for an
+    option that the analysis lacks, for a value that an option can't have, and for a misspelled name.
     """
     rest = list(line)
     analysis = _last_analysis(rest, with_value)
@@ -91,13 +98,16 @@ def split_analysis(line: Sequence[str], with_value: Collection[str]) -> tuple[li
             rest, text = _without_option(rest, option)
             if text is not None:
                 values[option.name] = _value(option, text)
+        _refuse_other_options(rest, analysis, {*with_value, *flags})
 
     arguments = _arguments(rest, with_value)
     if len(arguments) < 2:  # a lone argument is a folder
         return list(line), None
     last = rest[arguments[-1]]
     if analysis is None or last != analysis.name:
-        _refuse_misspelled(last, [rest[position] for position in arguments[:-1]])
+        words = [rest[position] for position in arguments]
+        for number in range(1, len(words)):
+            _refuse_misspelled(words[number], words[:number])
         return list(line), None
     for position in arguments[:-1]:
         if _names_no_folder(rest[position]) and find(Analysis, rest[position]) is not None:
@@ -146,6 +156,17 @@ def _without_option(line: Sequence[str], option: AnalysisOption) -> tuple[list[s
             raise UsageError(f"--{option.name} is given twice, and only the last one would count")
         value = text if "=" in word else next(words, "")
     return rest, value
+
+
+def _refuse_other_options(line: Sequence[str], analysis: Analysis, options: Collection[str]) -> None:
+    """Raise UsageError for the first option that neither the command nor the analysis has."""
+    for word in line:
+        name = word.partition("=")[0]
+        if not name.startswith("--") or name in options:
+            continue
+        names = [f"--{option.name}" for option in analysis.options]
+        has = f"it has {' and '.join(names)}" if names else "it has none"
+        raise UsageError(f"the analysis {analysis.name} has no option {name}; {has}")
 
 
 def _value(option: AnalysisOption, text: str) -> Any:

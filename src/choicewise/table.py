@@ -43,7 +43,8 @@ class Column:
     ``name``: its key in JSON and CSV. ``heading``: what people read above it, the name by default. ``kind``: a key of
     :data:`KINDS`. ``meaning``: a sentence below the table. ``data``: only programs read it. ``optional``: people don't
     see it if no row has a value. ``joined``: people see its value behind the value of the column before, after this
-    text and before the text ``closed``, as in 5.0 ± 0.4 or 5.0 (2); for programs it is a column of its own.
+    text and before the text ``closed``, as in 5.0 ± 0.4 or 5.0 (2); for programs it is a column of its own. Raises
+    ValueError for another kind.
     """
 
     name: str
@@ -54,6 +55,10 @@ class Column:
     optional: bool = False
     joined: str = ""
     closed: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"column {self.name}: its kind is {self.kind!r}; it must be one of {', '.join(KINDS)}")
 
 
 @dataclass(frozen=True, kw_only=True)

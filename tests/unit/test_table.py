@@ -166,6 +166,8 @@ def test_a_table_that_is_none_is_refused() -> None:
         table([("a",)])
     with pytest.raises(ValueError, match="can't be called title"):
         Table(name="x", title="x", facts={"title": "y"})
+    with pytest.raises(ValueError, match="kind is 'percent'; it must be one of text"):
+        Column(name="x", kind="percent")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("text", "excerpt", "names")])

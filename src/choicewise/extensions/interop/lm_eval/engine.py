@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from choicewise.errors import ModelError, UsageError, did_you_mean
+from choicewise.models import Local
+from choicewise.models.kinds import model_kind
 from choicewise.models.load import load_model
 from choicewise.models.local.files import ENCODER_DECODER, MASKED
 from choicewise.protocols.protocol import BOUNDARIES
@@ -65,6 +67,8 @@ def load_engine(arguments: ModelArguments) -> Engine:
 
     from choicewise.models.local.folder_model import FolderModel
 
+    if not isinstance(model_kind(_name(arguments)), Local):
+        raise ModelError(f"{arguments.pretrained} has no tokenizer that the harness could use; pass a model folder")
     same = ("dtype", "device", "rung", "batch_tokens", "trust_remote_code")
     options = {name: getattr(arguments, name) for name in same}
     load = partial(load_model, _name(arguments), adapter=arguments.peft, **options)
@@ -74,8 +78,7 @@ def load_engine(arguments: ModelArguments) -> Engine:
         if arguments.max_length is not None:
             raise
         folder = load(window=DEFAULT_MAX_LENGTH)  # the configuration may not say how many tokens fit
-    if not isinstance(folder, FolderModel):
-        raise ModelError(f"{arguments.pretrained} has no tokenizer that the harness could use; pass a model folder")
+    assert isinstance(folder, FolderModel)
     if folder.kind is MASKED:
         raise ModelError(
             f"{folder.name} is a masked language model, and the harness asks for continuations; `choicewise run` scores"

@@ -132,7 +132,7 @@ def replaying_server(tmp_path: Path) -> Iterator[RunningServer]:
     """A server that replays traces, in whose processes Triton interprets its kernels."""
     need("vllm")
     server = vllm(MODEL, tmp_path, "--enable-trace-replay", "--enable-scale-out", "--gpu-memory-utilization", "0.1")
-    interpreted = str(Path(__file__).with_name("interpreted"))
+    interpreted = str(Path(__file__).parents[1] / "interpreted")
     server.more = {"PYTHONPATH": interpreted, "TRITON_INTERPRET": "1", "VLLM_USE_V2_MODEL_RUNNER": "1"}
     try:
         server.start()

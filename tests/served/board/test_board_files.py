@@ -12,6 +12,7 @@ from choicewise.extensions.board.files import write_files
 from tests.paths import ROOT
 
 
+@pytest.mark.costly("a board is written")
 def test_the_board_is_written_with_its_style_and_script(tmp_path: Path) -> None:
     items = tuple(Item(name, "Where?", ("in a tree", "in the sea"), (0,)) for name in "abc")
     data = Dataset("quiz", {"test": items})

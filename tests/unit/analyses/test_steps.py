@@ -167,6 +167,7 @@ def test_the_page_has_a_section_of_them_with_every_protocol(study: Study) -> Non
     assert kept["rows"]["mmlu/original"] == shown[1:]
 
 
+@pytest.mark.costly("sections of a page")
 def test_a_page_without_steps_has_no_such_section(study: Study) -> None:
     assert "training" in [section.name for section in page_sections(study)]
     assert "training" not in [section.name for section in page_sections(Study(study.runs[2:]))]

@@ -101,6 +101,7 @@ JSONS = st.recursive(
 STATES = (st.text() | st.dictionaries(st.text(), JSONS) | st.lists(JSONS)).map(json.dumps)
 
 
+@pytest.mark.costly("texts of every form")
 @given(
     kind=st.sampled_from(KINDS),
     state=STATES,

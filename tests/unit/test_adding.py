@@ -243,18 +243,7 @@ def test_the_changes_that_the_page_shows_work_together(tmp_path: Path) -> None:
     for change in shown:
         applied = run(["git", "apply", "-"], input=change)
         assert applied.returncode == 0, f"{applied.stderr}\nwrite the change anew:\n{change}"
-    (tmp_path / "quiz.tsv").write_text("question\tA\tB\tanswer\nWhere?\tin a tree\tin the sea\tA\n", encoding="utf-8")
-
-    line = [
-        "run",
-        "--model",
-        "fake:hash",
-        "--data",
-        "quiz.tsv",
-        "--protocol",
-        "options/cloze",
-        "--out",
-        "run",
-        "--json",
-    ]
+    (tmp_path / "quiz.psv").write_text("question|A|B|answer\nWhere?|in a tree|in the sea|A\n", encoding="utf-8")
+    protocols = ["--protocol", "options/cloze"]
+    line = ["run", "--model", "fake:hash", "--data", "quiz.psv", *protocols, "--out", "run", "--json"]
     assert ran({**os.environ, "PYTHONPATH": str(tmp_path / "src")}, tmp_path, *line)
